@@ -1,0 +1,32 @@
+# Flags for our own targets only, linked PRIVATE as $<BUILD_INTERFACE:reprise_flags>;
+# nothing of this reaches users of the library.
+add_library(reprise_flags INTERFACE)
+target_compile_features(reprise_flags INTERFACE cxx_std_20)
+target_compile_options(reprise_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
+  -Wold-style-cast -Woverloaded-virtual -Wimplicit-fallthrough
+  $<$<BOOL:${REPRISE_WERROR}>:-Werror>)
+target_compile_definitions(reprise_flags INTERFACE
+  REPRISE_VERSION="${PROJECT_VERSION}"
+  $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
+
+if(REPRISE_SANITIZE)
+  # -O1: the exhaustive tests are too slow at -O0, and stacks stay readable.
+  target_compile_options(reprise_flags INTERFACE
+    -fsanitize=${REPRISE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -O1)
+  target_link_options(reprise_flags INTERFACE -fsanitize=${REPRISE_SANITIZE})
+  target_compile_definitions(reprise_flags INTERFACE REPRISE_SANITIZE="${REPRISE_SANITIZE}")
+endif()
+
+if(REPRISE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "REPRISE_FUZZ needs clang (libFuzzer); this is ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  target_compile_options(reprise_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# Every target of ours: C++20 without compiler extensions, our flags.
+function(reprise_target_defaults target)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:reprise_flags>)
+endfunction()
