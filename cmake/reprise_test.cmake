@@ -1,33 +1,38 @@
-# reprise_test(<label> SOURCES <file>... [LIBRARIES <target>...] [TIMEOUT <s>])
-# makes the binary <label>_test and the CTest <label>, labelled <label>. One CTest
-# per binary: every process costs seconds under LeakSanitizer on small machines.
+# One CTest per binary or script; its folder under tests/ is its label. (One per case would
+# cost seconds each under LeakSanitizer on small machines.)
+
+# Labels, a time limit, and leak checking off: one run of its own looks for leaks.
+function(reprise_test_properties name label)
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 300)
+  if(REPRISE_SANITIZE MATCHES "address")
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
+  endif()
+endfunction()
+
+# reprise_test(<label> <file>...): the binary <label>_test and the CTest <label>.
 function(reprise_test label)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
-  reprise_keep_existing(arg_SOURCES)
-  if(NOT arg_SOURCES)
+  set(sources ${ARGN})
+  reprise_keep_existing(sources)
+  if(NOT sources)
     return()
   endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
-  endif()
-
-  add_executable(${label}_test ${arg_SOURCES})
+  add_executable(${label}_test ${sources})
   # Tests may look at the parts: src/ is on their include path, and so is tests/.
-  target_include_directories(${label}_test PRIVATE
-    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${label}_test PRIVATE
-    reprise::core ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${label}_test PRIVATE
-    REPRISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_include_directories(${label}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${label}_test PRIVATE reprise::core GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${label}_test PRIVATE REPRISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # Smaller exhaustive sets where every step is slow.
   if(REPRISE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_compile_definitions(${label}_test PRIVATE REPRISE_SMALL_TESTS)
   endif()
   reprise_target_defaults(${label}_test)
-
   add_test(NAME ${label} COMMAND ${label}_test)
-  set_tests_properties(${label} PROPERTIES LABELS ${label} TIMEOUT ${arg_TIMEOUT})
-  if(REPRISE_SANITIZE MATCHES "address")
-    set_tests_properties(${label} PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
-  endif()
+  reprise_test_properties(${label} ${label})
+endfunction()
+
+# reprise_python_test(<name> <label> <script> <argument>...)
+function(reprise_python_test name label script)
+  add_test(NAME ${name} COMMAND Python3::Interpreter ${script} ${ARGN}
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  reprise_test_properties(${name} ${label})
 endfunction()

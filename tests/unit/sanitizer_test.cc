@@ -32,17 +32,11 @@ constexpr bool kThread = true;
 constexpr bool kThread = false;
 #endif
 
-bool asked_for(std::string_view sanitizer) {
-  return kAsked.find(sanitizer) != std::string_view::npos;
-}
+bool asked_for(std::string_view sanitizer) { return kAsked.find(sanitizer) != std::string_view::npos; }
 
-TEST(SanitizerTest, AddressSanitizerIsOnExactlyWhenAskedFor) {
-  EXPECT_EQ(kAddress, asked_for("address"));
-}
+TEST(SanitizerTest, AddressSanitizerIsOnExactlyWhenAskedFor) { EXPECT_EQ(kAddress, asked_for("address")); }
 
-TEST(SanitizerTest, ThreadSanitizerIsOnExactlyWhenAskedFor) {
-  EXPECT_EQ(kThread, asked_for("thread"));
-}
+TEST(SanitizerTest, ThreadSanitizerIsOnExactlyWhenAskedFor) { EXPECT_EQ(kThread, asked_for("thread")); }
 
 }  // namespace
 }  // namespace reprise
