@@ -1,0 +1,28 @@
+# The front door; each command sets up what it needs first (scripts/setup.sh).
+.PHONY: help build test lint demo bench clean
+
+help:
+	@echo "make build   release build: build/release"
+	@echo "make test    everything that must hold: lint, tests, sanitizers, fuzz smoke"
+	@echo "make lint    format, clang-tidy, layering and sizes"
+	@echo "make demo    build, then show what the planner does"
+	@echo "make bench   build, then write bench/results/NAME.json (NAME=..., default: the architecture)"
+	@echo "make clean   remove build/ and caches"
+
+build:
+	@scripts/build.sh release
+
+test:
+	@scripts/test.sh
+
+lint:
+	@scripts/lint.sh
+
+demo: build
+	@python3 scripts/demo.py build/release/tools/reprise
+
+bench: build
+	@python3 scripts/bench.py $(NAME)
+
+clean:
+	rm -rf build .cache .venv

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# build.sh <preset> [--configure]: sets up, configures and (unless only that is asked for)
+# builds build/<preset>, leaving out what needs the pieces that setup.sh found missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=$1
+scripts/setup.sh
+
+# without <cmake package> <piece>...: the package is left out when one of the pieces is missing.
+settings=()
+without() {
+  local package=$1 value=OFF piece
+  shift
+  for piece in "$@"; do
+    grep -qxF "$piece" build/missing && value=ON
+  done
+  settings+=("-DCMAKE_DISABLE_FIND_PACKAGE_$package=$value")
+}
+without nlohmann_json json
+without CLI11 cli11 json
+without GTest gtest gmock json
+without benchmark benchmark
+
+log=build/configure-$preset.log
+cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1 || { cat "$log"; exit 1; }
+[ "${2:-}" = --configure ] || cmake --build --preset "$preset" -j "$(nproc)"

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Sets up what the make targets need; quick when everything is there.
+#
+# Installs missing packages where apt-get can reach its archives: there, a failure to
+# install is an error. Elsewhere goes on with what the machine has and writes the pieces
+# it had to do without to build/missing, one a line, for the other scripts to read.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p build
+
+fail() { echo "setup: $*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null; }
+
+# package : piece it gives : how to see that it is there all the same : what is lost without it
+# A piece without the last field is required.
+pieces() {
+  cat <<'LIST'
+g++:compiler:have g++:
+python3:python3:have python3:
+cmake:cmake:have cmake:
+ninja-build:ninja:have ninja:
+ccache:ccache:have ccache:compiled files are not cached
+nlohmann-json3-dev:json:cmake_has nlohmann_json:no file formats, no reprise command, no C++ tests
+libcli11-dev:cli11:cmake_has CLI11:no reprise command, no cli tests
+libgtest-dev:gtest:cmake_has GTest:no C++ tests
+libgmock-dev:gmock:cmake_has GTest:no C++ tests
+libbenchmark-dev:benchmark:cmake_has benchmark:no benchmarks
+clang-14:clang:have clang++-14:no fuzz smoke
+libclang-rt-14-dev:libfuzzer:clang_has_fuzzer:no fuzz smoke
+clang-format-14:clang-format:have clang-format-14:no format check
+clang-tidy-14:clang-tidy:have clang-tidy-14:no clang-tidy
+LIST
+}
+
+# Whether find_package works, as an installed config file would make it.
+cmake_has() {
+  local dir="build/.probe/$1"
+  mkdir -p "$dir"
+  printf 'cmake_minimum_required(VERSION 3.25)\nproject(probe NONE)\nfind_package(%s REQUIRED)\n' "$1" >"$dir/CMakeLists.txt"
+  cmake -S "$dir" -B "$dir/out" >/dev/null 2>&1
+}
+clang_has_fuzzer() {
+  have clang++-14 && [ -e "$(clang++-14 -print-resource-dir)/lib/linux/libclang_rt.fuzzer-$(uname -m).a" ]
+}
+
+# Prints the lines of pieces() that the machine lacks.
+missing_pieces() {
+  local installed="" package piece probe loss
+  if have dpkg-query; then
+    installed=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' 2>/dev/null | sed -n 's/^.i  *//p')
+  fi
+  while IFS=: read -r package piece probe loss; do
+    grep -qxF -- "$package" <<<"$installed" || $probe || echo "$package:$piece:$probe:$loss"
+  done < <(pieces)
+}
+
+root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif have sudo && sudo -n true 2>/dev/null; then sudo -n "$@"
+  elif have sudo && [ -t 0 ]; then sudo "$@"
+  else fail "installing packages needs root: run \"apt-get install $packages\" as root first"
+  fi
+}
+apt() { root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" </dev/null; }
+
+check_python() {
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "python3 is $(python3 -V), 3.11 or newer is needed"
+}
+
+make_venv() {
+  local requirements=requirements-dev.txt stamp=.venv/requirements.sha256 sum
+  grep -qv '^ *\(#\|$\)' $requirements || return 0
+  sum=$({ python3 -VV; cat $requirements; } | sha256sum)
+  [ "$(cat $stamp 2>/dev/null)" = "$sum" ] && return 0
+  echo "setup: making .venv"
+  rm -rf .venv
+  python3 -m venv .venv || fail "python3 -m venv failed (on Debian: apt-get install python3-venv)"
+  .venv/bin/python -m pip install -q --disable-pip-version-check -r $requirements </dev/null
+  echo "$sum" >$stamp
+}
+
+missing=$(missing_pieces)
+if [ -n "$missing" ] && have apt-get; then
+  packages=$(cut -d: -f1 <<<"$missing" | paste -sd' ')
+  echo "setup: installing $packages"
+  # Plain `apt-get update` calls an unreachable archive a success.
+  if apt -o APT::Update::Error-Mode=any update; then
+    # shellcheck disable=SC2086
+    apt install --no-install-recommends $packages || fail "could not install: $packages"
+    missing=$(missing_pieces)
+    [ -z "$missing" ] || fail "still missing after the installation: $(cut -d: -f1 <<<"$missing" | paste -sd' ')"
+  elif [ -n "${CI:-}" ]; then
+    fail "the package archives cannot be reached; needed: $packages"
+  fi
+fi
+
+: >build/missing
+while IFS=: read -r package piece _ loss; do
+  [ -n "$package" ] || continue
+  [ -n "$loss" ] || fail "$piece is needed (Debian package $package) and cannot be installed here"
+  echo "SKIPPED: $piece is missing and cannot be installed here: $loss"
+  echo "$piece" >>build/missing
+done <<<"$missing"
+
+check_python
+make_venv
