@@ -5,6 +5,7 @@ target_compile_features(reprise_flags INTERFACE cxx_std_20)
 target_compile_options(reprise_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
   -Wold-style-cast -Woverloaded-virtual -Wimplicit-fallthrough
+  -Wno-missing-field-initializers  # GCC warns of {.name = x} too, which leaves the rest at its default on purpose
   -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=  # no machine's paths in messages
   $<$<BOOL:${REPRISE_WERROR}>:-Werror>)
 target_compile_definitions(reprise_flags INTERFACE

@@ -16,9 +16,8 @@ without() {
   done
   settings+=("-DCMAKE_DISABLE_FIND_PACKAGE_$package=$value")
 }
-without nlohmann_json json
-without CLI11 cli11 json
-without GTest gtest gmock json
+without CLI11 cli11
+without GTest gtest gmock
 without benchmark benchmark
 
 log=build/configure-$preset.log

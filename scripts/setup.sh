@@ -20,7 +20,6 @@ python3:python3:have python3:
 cmake:cmake:have cmake:
 ninja-build:ninja:have ninja:
 ccache:ccache:have ccache:compiled files are not cached
-nlohmann-json3-dev:json:cmake_has nlohmann_json:no file formats, no reprise command, no C++ tests
 libcli11-dev:cli11:cmake_has CLI11:no reprise command, no cli tests
 libgtest-dev:gtest:cmake_has GTest:no C++ tests
 libgmock-dev:gmock:cmake_has GTest:no C++ tests
