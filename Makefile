@@ -1,10 +1,11 @@
 # The front door; each command sets up what it needs first (scripts/setup.sh).
-.PHONY: help build test lint demo bench clean
+.PHONY: help build test lint format demo bench clean
 
 help:
 	@echo "make build   release build: build/release"
 	@echo "make test    everything that must hold: lint, tests, sanitizers, fuzz smoke"
 	@echo "make lint    format, clang-tidy, layering and sizes"
+	@echo "make format  put all C++ files into the project's format"
 	@echo "make demo    build, then show what the planner does"
 	@echo "make bench   build, then write bench/results/NAME.json (NAME=..., default: the architecture)"
 	@echo "make clean   remove build/ and caches"
@@ -17,6 +18,10 @@ test:
 
 lint:
 	@scripts/lint.sh
+
+format:
+	@scripts/setup.sh
+	@scripts/format.sh -i
 
 demo: build
 	@python3 scripts/demo.py build/release/tools/reprise

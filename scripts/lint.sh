@@ -7,8 +7,7 @@ scripts/build.sh release --configure
 missing() { grep -qxF "$1" build/missing; }
 
 if ! missing clang-format; then
-  find include src tools tests bench examples -name '*.h' -print0 -o -name '*.cc' -print0 2>/dev/null |
-    xargs -0 clang-format-14 --dry-run -Werror
+  scripts/format.sh --dry-run -Werror
   echo "format: ok"
 fi
 python3 scripts/check_layering.py

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# format.sh <option of clang-format>...: over all C++ files of ours.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folders=()
+for folder in include src torch python tools tests bench examples; do
+  [ ! -d $folder ] || folders+=("$folder")
+done
+find "${folders[@]}" \( -name '*.h' -o -name '*.cc' \) -print0 | xargs -0 clang-format-14 "$@"

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change goes in: lint, release tests, tests under the
+# sanitizers, fuzz smoke. Stops at the first failure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+summary=()
+
+step() {
+  local name=$1 begin=$SECONDS
+  shift
+  printf '\n== %s\n' "$name"
+  "$@" || { echo "== $name: FAILED" >&2; exit 1; }
+  summary+=("$(printf '%-34s %4d s' "$name" $((SECONDS - begin)))")
+}
+tests() { ctest --preset "$1" -j "$(nproc)"; }
+can_fuzz() { ! grep -qxE 'clang|libfuzzer' build/missing; }
+
+step "lint" scripts/lint.sh
+step "release build" scripts/build.sh release
+step "release tests" tests release
+if ! grep -qxE 'gtest|gmock' build/missing; then
+  step "address and undefined build" scripts/build.sh asan
+  step "address and undefined tests" tests asan
+fi
+if can_fuzz; then
+  step "fuzz smoke" scripts/fuzz.sh 60
+fi
+
+printf '\n== all passed\n'
+printf '%s\n' "${summary[@]}"
+sed 's/^/SKIPPED for want of: /' build/missing
