@@ -6,18 +6,15 @@ cd "$(dirname "$0")/.."
 preset=$1
 scripts/setup.sh
 
-# without <cmake package> <piece>...: the package is left out when one of the pieces is missing.
+# without <cmake package> <piece>: the package is left out when the piece is missing.
 settings=()
 without() {
-  local package=$1 value=OFF piece
-  shift
-  for piece in "$@"; do
-    grep -qxF "$piece" build/missing && value=ON
-  done
-  settings+=("-DCMAKE_DISABLE_FIND_PACKAGE_$package=$value")
+  local value=OFF
+  ! grep -qxF "$2" build/missing || value=ON
+  settings+=("-DCMAKE_DISABLE_FIND_PACKAGE_$1=$value")
 }
 without CLI11 cli11
-without GTest gtest gmock
+without GTest gtest
 without benchmark benchmark
 
 log=build/configure-$preset.log

@@ -4,7 +4,9 @@
 # Installs missing packages where apt-get can reach its archives: there, a failure to
 # install is an error. Elsewhere goes on with what the machine has and writes the pieces
 # it had to do without to build/missing, one a line, for the other scripts to read.
+# A script that has set up says so to those it calls: REPRISE_SET_UP=1.
 set -euo pipefail
+[ -z "${REPRISE_SET_UP:-}" ] || exit 0
 cd "$(dirname "$0")/.."
 mkdir -p build
 
@@ -22,9 +24,9 @@ ninja-build:ninja:have ninja:
 ccache:ccache:have ccache:compiled files are not cached
 libcli11-dev:cli11:cmake_has CLI11:no reprise command, no cli tests
 libgtest-dev:gtest:cmake_has GTest:no C++ tests
-libgmock-dev:gmock:cmake_has GTest:no C++ tests
+libgmock-dev:gtest:cmake_has GTest:no C++ tests
 libbenchmark-dev:benchmark:cmake_has benchmark:no benchmarks
-clang-14:clang:have clang++-14:no fuzz smoke
+clang-14:libfuzzer:have clang++-14:no fuzz smoke
 libclang-rt-14-dev:libfuzzer:clang_has_fuzzer:no fuzz smoke
 clang-format-14:clang-format:have clang-format-14:no format check
 clang-tidy-14:clang-tidy:have clang-tidy-14:no clang-tidy
@@ -60,7 +62,7 @@ root() {
   else fail "installing packages needs root: run \"apt-get install $packages\" as root first"
   fi
 }
-apt() { root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" </dev/null; }
+apt() { root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" </dev/null >>build/apt.log 2>&1; }
 
 check_python() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "python3 is $(python3 -V), 3.11 or newer is needed"
@@ -85,15 +87,17 @@ if [ -n "$missing" ] && have apt-get; then
   # Plain `apt-get update` calls an unreachable archive a success.
   if apt -o APT::Update::Error-Mode=any update; then
     # shellcheck disable=SC2086
-    apt install --no-install-recommends $packages || fail "could not install: $packages"
+    apt install --no-install-recommends $packages || { tail -20 build/apt.log; fail "could not install: $packages"; }
     missing=$(missing_pieces)
     [ -z "$missing" ] || fail "still missing after the installation: $(cut -d: -f1 <<<"$missing" | paste -sd' ')"
   elif [ -n "${CI:-}" ]; then
+    tail -20 build/apt.log
     fail "the package archives cannot be reached; needed: $packages"
   fi
 fi
 
 : >build/missing
+missing=$(sort -u -t: -k2,2 <<<"$missing")
 while IFS=: read -r package piece _ loss; do
   [ -n "$package" ] || continue
   [ -n "$loss" ] || fail "$piece is needed (Debian package $package) and cannot be installed here"

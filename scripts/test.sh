@@ -3,6 +3,8 @@
 # sanitizers, fuzz smoke. Stops at the first failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/setup.sh
+export REPRISE_SET_UP=1
 summary=()
 
 step() {
@@ -13,16 +15,16 @@ step() {
   summary+=("$(printf '%-34s %4d s' "$name" $((SECONDS - begin)))")
 }
 tests() { ctest --preset "$1" -j "$(nproc)"; }
-can_fuzz() { ! grep -qxE 'clang|libfuzzer' build/missing; }
+have() { ! grep -qxF "$1" build/missing; }
 
 step "lint" scripts/lint.sh
 step "release build" scripts/build.sh release
 step "release tests" tests release
-if ! grep -qxE 'gtest|gmock' build/missing; then
+if have gtest; then
   step "address and undefined build" scripts/build.sh asan
   step "address and undefined tests" tests asan
 fi
-if can_fuzz; then
+if have libfuzzer; then
   step "fuzz smoke" scripts/fuzz.sh 60
 fi
 

@@ -7,7 +7,8 @@ namespace {
 
 reprise::Graph two_layers() {
   reprise::GraphBuilder b("two layers");
-  const auto x = b.arriving(10), h = b.value(100), y = b.value(1), seed = b.value(1), dh = b.value(100), dx = b.value(10);
+  const auto x = b.arriving(10), h = b.value(100), y = b.value(1), seed = b.value(1), dh = b.value(100),
+             dx = b.value(10);
   using enum reprise::Phase;
   b.op({.name = "first", .time_ns = 5, .inputs = {x}, .outputs = {h}});
   b.op({.name = "second", .time_ns = 7, .inputs = {h}, .outputs = {y}});
