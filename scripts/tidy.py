@@ -53,9 +53,20 @@ def analyse(entry: dict, build_dir: str) -> tuple[str, str]:
     return name, run.stdout + run.stderr
 
 
+def finds_what_is_bad() -> bool:
+    """Whether a bad name is an error: clang-tidy goes on without a configuration that it cannot parse."""
+    bad = CACHE / "bad.cc"
+    bad.write_text("int BadName() { return 0; }\n")
+    run = subprocess.run([TIDY, f"--config-file={ROOT / '.clang-tidy'}", str(bad), "--"], capture_output=True, text=True)
+    return run.returncode != 0 and "readability-identifier-naming" in run.stdout
+
+
 def main() -> int:
     build_dir = sys.argv[1]
     CACHE.mkdir(parents=True, exist_ok=True)
+    if not finds_what_is_bad():
+        print("clang-tidy: a bad name is not found; is .clang-tidy in order?", file=sys.stderr)
+        return 1
     entries = json.loads((ROOT / build_dir / "compile_commands.json").read_text())
     ours = [e for e in entries if Path(e["file"]).is_relative_to(ROOT)
             and Path(e["file"]).relative_to(ROOT).parts[0] in FOLDERS]
