@@ -1,0 +1,257 @@
+// Graphs as JSON: docs/formats.md.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "io/json_reader.h"
+#include "io/json_writer.h"
+#include "reprise/error.h"
+#include "reprise/io.h"
+
+namespace reprise {
+namespace {
+
+using detail::append_json_string;
+using detail::append_list;
+using detail::append_number;
+using detail::JsonField;
+using detail::JsonReader;
+using detail::kRequired;
+
+constexpr std::pair<std::string_view, Phase> kPhases[] = {
+    {"forward", Phase::kForward}, {"caller", Phase::kCaller}, {"backward", Phase::kBackward}};
+constexpr std::pair<std::string_view, BackwardReads> kBackwardReads[] = {
+    {"inputs", BackwardReads::kInputs}, {"outputs", BackwardReads::kOutputs}, {"both", BackwardReads::kBoth}};
+
+// A file, before the builder has seen it: keys may come in any order, so nothing can be checked against the rest yet.
+struct ValuesPart {
+  std::vector<std::int64_t> bytes;
+  std::vector<ValueId> resident;
+  std::vector<ValueId> arriving;
+  std::vector<ValueId> held;
+  std::vector<std::pair<ValueId, ValueId>> overwrites;
+};
+
+struct GraphFile {
+  std::string name;
+  std::vector<std::string> scopes;
+  ValuesPart values;
+  std::vector<ValueId> outputs;
+  std::vector<OpSpec> ops;
+};
+
+std::vector<ValueId> value_list(JsonReader& in) {
+  std::vector<ValueId> list;
+  in.array([&] { list.push_back(value_id(in.id())); });
+  return list;
+}
+
+std::vector<ValueId> increasing_value_list(JsonReader& in) {
+  std::vector<ValueId> list;
+  in.array([&] {
+    const ValueId value = value_id(in.id());
+    if (!list.empty() && value <= list.back()) in.fail("indices must be strictly increasing");
+    list.push_back(value);
+  });
+  return list;
+}
+
+std::pair<ValueId, ValueId> value_pair(JsonReader& in) {
+  std::vector<ValueId> ids;
+  in.array([&] {
+    ids.push_back(value_id(in.id()));
+    if (ids.size() > 2) in.fail("a pair [new, old] has two indices");
+  });
+  if (ids.size() < 2) in.fail("expected a pair [new, old]");
+  return {ids[0], ids[1]};
+}
+
+std::vector<std::pair<ValueId, ValueId>> overwrite_list(JsonReader& in) {
+  std::vector<std::pair<ValueId, ValueId>> list;
+  in.array([&] {
+    const auto pair = value_pair(in);
+    if (!list.empty() && pair.first <= list.back().first) in.fail("new values must be strictly increasing");
+    list.push_back(pair);
+  });
+  return list;
+}
+
+constexpr JsonField<OpSpec> kOpFields[] = {
+    {"name", [](JsonReader& in, OpSpec& op) { op.name = in.string(); }, kRequired},
+    {"scope", [](JsonReader& in, OpSpec& op) { op.scope = scope_id(in.id()); }},
+    {"phase", [](JsonReader& in, OpSpec& op) { op.phase = in.choice(kPhases); }},
+    {"time_ns", [](JsonReader& in, OpSpec& op) { op.time_ns = in.size(); }},
+    {"workspace_bytes", [](JsonReader& in, OpSpec& op) { op.workspace_bytes = in.size(); }},
+    {"once", [](JsonReader& in, OpSpec& op) { op.once = in.boolean(); }},
+    {"backward_reads", [](JsonReader& in, OpSpec& op) { op.backward_reads = in.choice(kBackwardReads); }},
+    {"inputs", [](JsonReader& in, OpSpec& op) { op.inputs = value_list(in); }},
+    {"outputs", [](JsonReader& in, OpSpec& op) { op.outputs = value_list(in); }},
+};
+
+constexpr JsonField<ValuesPart> kValuesFields[] = {
+    {"bytes", [](JsonReader& in, ValuesPart& part) { in.array([&] { part.bytes.push_back(in.size()); }); }, kRequired},
+    {"resident", [](JsonReader& in, ValuesPart& part) { part.resident = increasing_value_list(in); }},
+    {"arriving", [](JsonReader& in, ValuesPart& part) { part.arriving = increasing_value_list(in); }},
+    {"held", [](JsonReader& in, ValuesPart& part) { part.held = increasing_value_list(in); }},
+    {"overwrites", [](JsonReader& in, ValuesPart& part) { part.overwrites = overwrite_list(in); }},
+};
+
+constexpr JsonField<GraphFile> kGraphFields[] = {
+    {"format", [](JsonReader& in, GraphFile&) { in.format("reprise.graph"); }, kRequired},
+    {"version", [](JsonReader& in, GraphFile&) { in.version(1); }, kRequired},
+    {"name", [](JsonReader& in, GraphFile& file) { file.name = in.string(); }},
+    {"scopes", [](JsonReader& in, GraphFile& file) { in.array([&] { file.scopes.push_back(in.string()); }); }},
+    {"values", [](JsonReader& in, GraphFile& file) { in.object(kValuesFields, file.values); }, kRequired},
+    {"outputs", [](JsonReader& in, GraphFile& file) { file.outputs = increasing_value_list(in); }},
+    {"ops", [](JsonReader& in, GraphFile& file) { in.array([&] { in.object(kOpFields, file.ops.emplace_back()); }); },
+     kRequired},
+};
+
+void check_below(const std::vector<ValueId>& increasing, std::size_t count, const char* list) {
+  if (increasing.empty() || index(increasing.back()) < count) return;
+  throw InputError(std::string(list) + ": names unknown value " + std::to_string(index(increasing.back())));
+}
+
+void add_values(const ValuesPart& values, GraphBuilder& builder) {
+  check_below(values.resident, values.bytes.size(), "resident");
+  check_below(values.arriving, values.bytes.size(), "arriving");
+  auto resident = values.resident.begin();
+  auto arriving = values.arriving.begin();
+  for (std::size_t i = 0; i < values.bytes.size(); ++i) {
+    const bool is_resident = resident != values.resident.end() && *resident == value_id(i);
+    const bool is_arriving = arriving != values.arriving.end() && *arriving == value_id(i);
+    if (is_resident && is_arriving) {
+      throw InputError("value " + std::to_string(i) + " is both resident and arriving");
+    }
+    if (is_resident) {
+      builder.resident(values.bytes[i]);
+      ++resident;
+    } else if (is_arriving) {
+      builder.arriving(values.bytes[i]);
+      ++arriving;
+    } else {
+      builder.value(values.bytes[i]);
+    }
+  }
+  for (const ValueId value : values.held) builder.hold(value);
+  for (const auto& [new_value, old_value] : values.overwrites) builder.overwrite(new_value, old_value);
+}
+
+Graph build(GraphFile file) {
+  GraphBuilder builder(std::move(file.name));
+  for (std::string& scope : file.scopes) builder.scope(std::move(scope));
+  add_values(file.values, builder);
+  for (OpSpec& op : file.ops) builder.op(std::move(op));
+  for (const ValueId value : file.outputs) builder.output(value);
+  return builder.build();
+}
+
+template <typename Value, std::size_t N>
+std::string_view name_of(const std::pair<std::string_view, Value> (&names)[N], Value value) {
+  for (const auto& [name, named] : names) {
+    if (named == value) return name;
+  }
+  throw InternalError("an enumerator without a name");
+}
+
+template <typename Ids>
+void append_ids(std::string& out, const Ids& ids) {
+  append_list(out, ids, [&](ValueId value) { append_number(out, index(value)); });
+}
+
+template <typename Select>
+std::vector<ValueId> values_where(const Graph& graph, Select select) {
+  std::vector<ValueId> selected;
+  for (std::size_t i = 0; i < graph.num_values(); ++i) {
+    if (select(value_id(i))) selected.push_back(value_id(i));
+  }
+  return selected;
+}
+
+void append_values(std::string& out, const Graph& graph) {
+  out += "\"values\":{\n\"bytes\":";
+  append_list(out, values_where(graph, [](ValueId) { return true; }),
+              [&](ValueId v) { append_number(out, graph.bytes(v)); });
+  out += ",\n\"resident\":";
+  append_ids(out, values_where(graph, [&](ValueId v) { return graph.residence(v) == Residence::kResident; }));
+  out += ",\n\"arriving\":";
+  append_ids(out, values_where(graph, [&](ValueId v) { return graph.residence(v) == Residence::kArriving; }));
+  out += ",\n\"held\":";
+  append_ids(out, values_where(graph, [&](ValueId v) { return graph.held(v); }));
+  out += ",\n\"overwrites\":";
+  append_list(out, values_where(graph, [&](ValueId v) { return graph.overwrites(v) != kNoValue; }), [&](ValueId v) {
+    append_ids(out, std::array{v, graph.overwrites(v)});
+  });
+  out += "},\n";
+}
+
+void append_size_unless_zero(std::string& out, std::string_view key, std::int64_t size) {
+  if (size == 0) return;
+  out += key;
+  append_number(out, size);
+}
+
+void append_op(std::string& out, const Graph& graph, OpId op) {
+  out += "{\"name\":";
+  append_json_string(out, graph.op_name(op));
+  if (graph.scope(op) != kNoScope) {
+    out += ",\"scope\":";
+    append_number(out, index(graph.scope(op)));
+  }
+  if (graph.phase(op) != Phase::kForward) {
+    out += ",\"phase\":";
+    append_json_string(out, name_of(kPhases, graph.phase(op)));
+  }
+  append_size_unless_zero(out, ",\"time_ns\":", graph.time_ns(op));
+  append_size_unless_zero(out, ",\"workspace_bytes\":", graph.workspace_bytes(op));
+  if (graph.once(op) && graph.phase(op) != Phase::kCaller) out += ",\"once\":true";
+  if (graph.backward_reads(op) != BackwardReads::kInputs) {
+    out += ",\"backward_reads\":";
+    append_json_string(out, name_of(kBackwardReads, graph.backward_reads(op)));
+  }
+  if (!graph.inputs(op).empty()) {
+    out += ",\"inputs\":";
+    append_ids(out, graph.inputs(op));
+  }
+  if (!graph.outputs(op).empty()) {
+    out += ",\"outputs\":";
+    append_ids(out, graph.outputs(op));
+  }
+  out += '}';
+}
+
+}  // namespace
+
+Graph parse_graph(std::string_view text, std::string_view source) {
+  GraphFile file;
+  JsonReader in(text, source);
+  in.object(kGraphFields, file);
+  in.finish();
+  try {
+    return build(std::move(file));
+  } catch (const InputError& error) {
+    throw InputError(std::string(source) + ": " + error.what());
+  }
+}
+
+std::string format_graph(const Graph& graph) {
+  std::string out = "{\n\"format\":\"reprise.graph\",\"version\":1,\n\"name\":";
+  append_json_string(out, graph.name());
+  out += ",\n\"scopes\":";
+  append_list(out, graph.scopes(), [&](const std::string& scope) { append_json_string(out, scope); });
+  out += ",\n";
+  append_values(out, graph);
+  out += "\"outputs\":";
+  append_ids(out, graph.step_outputs());
+  out += ",\n\"ops\":[\n";
+  for (std::size_t i = 0; i < graph.num_ops(); ++i) {
+    if (i > 0) out += ",\n";
+    append_op(out, graph, op_id(i));
+  }
+  out += graph.num_ops() > 0 ? "\n]\n}\n" : "]\n}\n";
+  return out;
+}
+
+}  // namespace reprise
