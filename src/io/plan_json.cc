@@ -1,0 +1,112 @@
+// Plans as JSON: docs/formats.md.
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "io/json_reader.h"
+#include "io/json_writer.h"
+#include "reprise/error.h"
+#include "reprise/io.h"
+
+namespace reprise {
+namespace {
+
+using detail::append_json_string;
+using detail::append_list;
+using detail::append_number;
+using detail::JsonField;
+using detail::JsonReader;
+using detail::kRequired;
+
+// "c12", "c12!" or "f7", in exactly the spelling the writer uses.
+std::optional<Step> parse_step(std::string_view text) {
+  const bool in_place = text.ends_with('!');
+  const std::string_view digits = text.substr(text.empty() ? 0 : 1, text.size() - (in_place ? 2 : 1));
+  std::uint32_t id = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
+  const bool leading_zero = digits.size() > 1 && digits.front() == '0';
+  if (error != std::errc{} || end != digits.data() + digits.size() || leading_zero) return std::nullopt;
+  if (text.front() == 'c') return Step::compute(op_id(id), in_place);
+  if (text.front() == 'f' && !in_place) return Step::free(value_id(id));
+  return std::nullopt;
+}
+
+void read_steps(JsonReader& in, PlanFile& file) {
+  in.array([&] {
+    const std::string text = in.string();
+    const std::optional<Step> step = parse_step(text);
+    if (!step) in.fail("'" + text + "' is no step; steps are 'c12', 'c12!' and 'f7'");
+    file.plan.steps.push_back(*step);
+  });
+}
+
+std::size_t count(JsonReader& in) { return static_cast<std::size_t>(in.size()); }
+
+constexpr JsonField<PlanFile> kPlanFields[] = {
+    {"format", [](JsonReader& in, PlanFile&) { in.format("reprise.plan"); }, kRequired},
+    {"version", [](JsonReader& in, PlanFile&) { in.version(1); }, kRequired},
+    {"graph", [](JsonReader& in, PlanFile& file) { file.graph = in.string(); }, kRequired},
+    {"ops", [](JsonReader& in, PlanFile& file) { file.ops = count(in); }, kRequired},
+    {"values", [](JsonReader& in, PlanFile& file) { file.values = count(in); }, kRequired},
+    {"planner", [](JsonReader& in, PlanFile& file) { file.planner = in.string(); }, kRequired},
+    {"budget_bytes", [](JsonReader& in, PlanFile& file) { file.budget_bytes = in.size(); }, kRequired},
+    {"peak_bytes", [](JsonReader& in, PlanFile& file) { file.simulation.peak_bytes = in.size(); }, kRequired},
+    {"time_ns", [](JsonReader& in, PlanFile& file) { file.simulation.time_ns = in.size(); }, kRequired},
+    {"recompute_ns", [](JsonReader& in, PlanFile& file) { file.simulation.recompute_ns = in.size(); }, kRequired},
+    {"steps", read_steps, kRequired},
+};
+
+// After the whole file is read: `steps` may come before `ops` and `values`.
+void check_ids(const PlanFile& file, std::string_view source) {
+  for (std::size_t i = 0; i < file.plan.steps.size(); ++i) {
+    const Step step = file.plan.steps[i];
+    const std::size_t id = step.is_free() ? index(step.value()) : index(step.op());
+    const std::size_t limit = step.is_free() ? file.values : file.ops;
+    if (id < limit) continue;
+    throw InputError(std::string(source) + ": steps[" + std::to_string(i) + "]: names " +
+                     (step.is_free() ? "value " : "op ") + std::to_string(id) + ", but the graph has " +
+                     std::to_string(limit));
+  }
+}
+
+void append_step(std::string& out, Step step) {
+  out += step.is_free() ? "\"f" : "\"c";
+  append_number(out, step.is_free() ? index(step.value()) : index(step.op()));
+  out += step.in_place() ? "!\"" : "\"";
+}
+
+}  // namespace
+
+PlanFile parse_plan(std::string_view text, std::string_view source) {
+  PlanFile file;
+  JsonReader in(text, source);
+  in.object(kPlanFields, file);
+  in.finish();
+  check_ids(file, source);
+  return file;
+}
+
+std::string format_plan(const PlanFile& file) {
+  std::string out = "{\n\"format\":\"reprise.plan\",\"version\":1,\n\"graph\":";
+  const auto append_field = [&](std::string_view key, auto number) {
+    out += key;
+    append_number(out, number);
+  };
+  append_json_string(out, file.graph);
+  append_field(",\n\"ops\":", file.ops);
+  append_field(",\"values\":", file.values);
+  out += ",\n\"planner\":";
+  append_json_string(out, file.planner);
+  append_field(",\n\"budget_bytes\":", file.budget_bytes);
+  append_field(",\"peak_bytes\":", file.simulation.peak_bytes);
+  append_field(",\"time_ns\":", file.simulation.time_ns);
+  append_field(",\"recompute_ns\":", file.simulation.recompute_ns);
+  out += ",\n\"steps\":";
+  append_list(out, file.plan.steps, [&](Step step) { append_step(out, step); });
+  out += "\n}\n";
+  return out;
+}
+
+}  // namespace reprise

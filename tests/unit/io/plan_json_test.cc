@@ -1,0 +1,104 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "reprise/io.h"
+#include "unit/io/input_error.h"
+
+namespace reprise {
+namespace {
+
+// The example of docs/formats.md.
+constexpr std::string_view kExample = R"({
+"format":"reprise.plan","version":1,
+"graph":"two layers",
+"ops":5,"values":7,
+"planner":"none",
+"budget_bytes":600,"peak_bytes":596,"time_ns":3780,"recompute_ns":0,
+"steps":["c0","c1","c2","c3","f2","f4","c4"]
+}
+)";
+
+std::string with_steps(const std::string& steps) {
+  std::string text(kExample);
+  const std::size_t begin = text.find("[\"c0\"");
+  return text.replace(begin, text.find(']') + 1 - begin, steps);
+}
+
+std::string error(const std::string& text) {
+  return input_error([&] { static_cast<void>(parse_plan(text, "p.json")); });
+}
+
+TEST(PlanJsonTest, ReadsTheDocumentedExample) {
+  const PlanFile file = parse_plan(kExample, "p.json");
+  EXPECT_EQ(file.graph, "two layers");
+  EXPECT_EQ(file.ops, 5U);
+  EXPECT_EQ(file.values, 7U);
+  EXPECT_EQ(file.planner, "none");
+  EXPECT_EQ(file.budget_bytes, 600);
+  EXPECT_EQ(file.simulation, (Simulation{.peak_bytes = 596, .time_ns = 3780, .recompute_ns = 0}));
+  ASSERT_EQ(file.plan.steps.size(), 7U);
+  EXPECT_EQ(file.plan.steps[3], Step::compute(op_id(3)));
+  EXPECT_EQ(file.plan.steps[4], Step::free(value_id(2)));
+}
+
+TEST(PlanJsonTest, WritesTheDocumentedExampleByteForByte) {
+  EXPECT_EQ(format_plan(parse_plan(kExample, "p.json")), kExample);
+}
+
+TEST(PlanJsonTest, EveryKindOfStepSurvivesTheRoundTrip) {
+  const PlanFile file{
+      .graph = "a \"b\"",
+      .ops = 13,
+      .values = 8,
+      .planner = "lower-sets",
+      .budget_bytes = 1,
+      .simulation = {.peak_bytes = 2, .time_ns = 3, .recompute_ns = 4},
+      .plan = {.steps = {Step::compute(op_id(12)), Step::compute(op_id(0), true), Step::free(value_id(7))}}};
+  EXPECT_THAT(format_plan(file), testing::HasSubstr(R"("steps":["c12","c0!","f7"])"));
+  EXPECT_EQ(parse_plan(format_plan(file), "p.json"), file);
+  EXPECT_EQ(parse_plan(with_steps("[]"), "p.json").plan.steps.size(), 0U);
+}
+
+TEST(PlanJsonTest, RefusesEverySpellingOfAStepButOne) {
+  for (const char* step : {"", "c", "f", "!", "c!", "c-1", "c+1", "c01", "c1 ", " c1", "C1", "f1!", "c1!!", "c1.0",
+                           "x1", "1", "c4294967296", "c99999999999999999999", "cc1"}) {
+    EXPECT_EQ(error(with_steps("[\"c0\",\"" + std::string(step) + "\"]")),
+              "p.json:7:15: steps[1]: '" + std::string(step) + "' is no step; steps are 'c12', 'c12!' and 'f7'");
+  }
+  EXPECT_EQ(error(with_steps("[3]")), "p.json:7:10: steps[0]: expected a string, found a number");
+}
+
+TEST(PlanJsonTest, RefusesIdsThatTheGraphDoesNotHave) {
+  EXPECT_EQ(error(with_steps(R"(["c4","c5"])")), "p.json: steps[1]: names op 5, but the graph has 5");
+  EXPECT_EQ(error(with_steps(R"(["f7"])")), "p.json: steps[0]: names value 7, but the graph has 7");
+}
+
+TEST(PlanJsonTest, ClaimsOfSizeCostNothing) {
+  std::string text(kExample);
+  text.replace(text.find("\"ops\":5"), 7, "\"ops\":4000000000000000000");
+  EXPECT_EQ(parse_plan(text, "p.json").ops, 4000000000000000000U);
+}
+
+TEST(PlanJsonTest, RefusesWhatIsMissingOrOfAnotherFormat) {
+  EXPECT_EQ(error("{}"), "p.json:1:1: key 'format' is missing");
+  EXPECT_EQ(error(R"({"format":"reprise.graph"})"),
+            "p.json:1:11: format: expected 'reprise.plan', found 'reprise.graph'");
+  for (const char* key :
+       {"graph", "ops", "values", "planner", "budget_bytes", "peak_bytes", "time_ns", "recompute_ns"}) {
+    std::string text(kExample);
+    const std::size_t begin = text.find("\"" + std::string(key) + "\":");
+    text.erase(begin, text.find(',', begin) + 1 - begin);
+    EXPECT_EQ(error(text), "p.json:1:1: key '" + std::string(key) + "' is missing");
+  }
+}
+
+TEST(PlanJsonTest, RefusesEveryPrefixOfAFile) {
+  for (std::size_t length = 0; length + 2 < kExample.size(); ++length) {
+    EXPECT_THAT(error(std::string(kExample.substr(0, length))), testing::StartsWith("p.json:")) << length;
+  }
+}
+
+}  // namespace
+}  // namespace reprise
