@@ -19,6 +19,7 @@ FOLDERS = [
     ("tests", ("tests",), None),
     ("bench", ("bench",), None),
     ("examples", ("examples",), None),
+    ("data", ("data",), None),
 ]
 SUFFIXES = {".h", ".cc", ".py", ".sh", ".cmake"}
 
