@@ -11,12 +11,7 @@ endfunction()
 
 # reprise_test(<label> <file>...): the binary <label>_test and the CTest <label>.
 function(reprise_test label)
-  set(sources ${ARGN})
-  reprise_keep_existing(sources)
-  if(NOT sources)
-    return()
-  endif()
-  add_executable(${label}_test ${sources})
+  add_executable(${label}_test ${ARGN})
   # Tests may look at the parts: src/ is on their include path, and so is tests/.
   target_include_directories(${label}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${label}_test PRIVATE reprise::core GTest::gmock GTest::gtest_main)
