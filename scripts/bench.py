@@ -3,7 +3,7 @@
     python3 scripts/bench.py [NAME] [argument of reprise_bench]...
 
 NAME is the machine's architecture if not given. The file says on what it was measured:
-processor, compiler, flags' build type, version and commit.
+processor, system, compiler, build type, version and commit.
 """
 
 import json
@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
+# Of what Google Benchmark notes: names of this machine, and how the distribution built that library.
+PRIVATE = ("host_name", "executable", "library_build_type")
 
 
 def cache_entry(name: str) -> str:
@@ -41,7 +43,7 @@ def facts() -> dict[str, str]:
         "architecture": platform.machine(),
         "processor": processor(),
         "processors": str(os.cpu_count()),
-        "system": " ".join((platform.system(), platform.release())),
+        "system": platform.freedesktop_os_release().get("PRETTY_NAME", platform.system()),
         "compiler": first_line(cache_entry("CMAKE_CXX_COMPILER"), "--version"),
         "build_type": cache_entry("CMAKE_BUILD_TYPE"),
         "version": cache_entry("CMAKE_PROJECT_VERSION"),
@@ -62,7 +64,7 @@ def main() -> int:
     subprocess.run([binary, f"--benchmark_out={raw}", "--benchmark_out_format=json", *arguments], check=True)
 
     result = json.loads(raw.read_text())
-    context = {key: value for key, value in result["context"].items() if key not in ("host_name", "executable")}
+    context = {key: value for key, value in result["context"].items() if key not in PRIVATE}
     result["context"] = facts() | context
     out.write_text(json.dumps(result, indent=1) + "\n")
     print(f"wrote {out.relative_to(ROOT)}")

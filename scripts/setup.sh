@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Sets up what the make targets need; quick when everything is there.
 #
-# Installs missing packages where apt-get can reach its archives: there, a failure to
-# install is an error. Elsewhere goes on with what the machine has and writes the pieces
+# Installs missing packages where apt-get can reach archives that have them: there, a failure
+# to install is an error. Elsewhere goes on with what the machine has and writes the pieces
 # it had to do without to build/missing, one a line, for the other scripts to read.
 # A script that has set up says so to those it calls: REPRISE_SET_UP=1.
 set -euo pipefail
@@ -31,6 +31,7 @@ libclang-rt-14-dev:libfuzzer:clang_has_fuzzer:no fuzz smoke
 clang-format-14:clang-format:have clang-format-14:no format check
 clang-tidy-14:clang-tidy:have clang-tidy-14:no clang-tidy
 LIST
+  ! needs_venv || echo "python3-venv:venv:has_ensurepip:"
 }
 
 # Whether find_package works, as an installed config file would make it.
@@ -43,6 +44,9 @@ cmake_has() {
 clang_has_fuzzer() {
   have clang++-14 && [ -e "$(clang++-14 -print-resource-dir)/lib/linux/libclang_rt.fuzzer-$(uname -m).a" ]
 }
+
+needs_venv() { grep -qv '^ *\(#\|$\)' requirements-dev.txt; }
+has_ensurepip() { python3 -c 'import ensurepip' 2>/dev/null; }
 
 # Prints the lines of pieces() that the machine lacks.
 missing_pieces() {
@@ -59,7 +63,7 @@ root() {
   if [ "$(id -u)" = 0 ]; then "$@"
   elif have sudo && sudo -n true 2>/dev/null; then sudo -n "$@"
   elif have sudo && [ -t 0 ]; then sudo "$@"
-  else fail "installing packages needs root: run \"apt-get install $packages\" as root first"
+  else fail "installing packages needs root: run \"apt-get install ${packages[*]}\" as root first"
   fi
 }
 apt() { root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" </dev/null >>build/apt.log 2>&1; }
@@ -69,31 +73,38 @@ check_python() {
 }
 
 make_venv() {
-  local requirements=requirements-dev.txt stamp=.venv/requirements.sha256 sum
-  grep -qv '^ *\(#\|$\)' $requirements || return 0
-  sum=$({ python3 -VV; cat $requirements; } | sha256sum)
+  local stamp=.venv/requirements.sha256 sum
+  sum=$({ python3 -VV; cat requirements-dev.txt; } | sha256sum)
   [ "$(cat $stamp 2>/dev/null)" = "$sum" ] && return 0
   echo "setup: making .venv"
   rm -rf .venv
-  python3 -m venv .venv || fail "python3 -m venv failed (on Debian: apt-get install python3-venv)"
-  .venv/bin/python -m pip install -q --disable-pip-version-check -r $requirements </dev/null
+  python3 -m venv .venv
+  .venv/bin/python -m pip install -q --disable-pip-version-check -r requirements-dev.txt </dev/null
   echo "$sum" >$stamp
+}
+
+# Installs what the archives have of "$@". Without a connection, or without such a package
+# in this release, the piece stays missing: fine on somebody's machine, an error in CI.
+install() {
+  local wanted=() package
+  if apt -o APT::Update::Error-Mode=any update; then # else an unreachable archive is a success
+    for package in "$@"; do
+      ! apt-cache show "$package" >/dev/null 2>&1 || wanted+=("$package")
+    done
+    [ ${#wanted[@]} = 0 ] || apt install --no-install-recommends "${wanted[@]}" ||
+      { tail -20 build/apt.log; fail "could not install: ${wanted[*]}"; }
+  fi
+  [ ${#wanted[@]} = $# ] || [ -z "${CI:-}" ] ||
+    { tail -20 build/apt.log; fail "the package archives do not give: $*"; }
 }
 
 missing=$(missing_pieces)
 if [ -n "$missing" ] && have apt-get; then
-  packages=$(cut -d: -f1 <<<"$missing" | paste -sd' ')
-  echo "setup: installing $packages"
-  # Plain `apt-get update` calls an unreachable archive a success.
-  if apt -o APT::Update::Error-Mode=any update; then
-    # shellcheck disable=SC2086
-    apt install --no-install-recommends $packages || { tail -20 build/apt.log; fail "could not install: $packages"; }
-    missing=$(missing_pieces)
-    [ -z "$missing" ] || fail "still missing after the installation: $(cut -d: -f1 <<<"$missing" | paste -sd' ')"
-  elif [ -n "${CI:-}" ]; then
-    tail -20 build/apt.log
-    fail "the package archives cannot be reached; needed: $packages"
-  fi
+  mapfile -t packages < <(cut -d: -f1 <<<"$missing")
+  echo "setup: installing ${packages[*]}"
+  : >build/apt.log
+  install "${packages[@]}"
+  missing=$(missing_pieces)
 fi
 
 : >build/missing
@@ -106,4 +117,4 @@ while IFS=: read -r package piece _ loss; do
 done <<<"$missing"
 
 check_python
-make_venv
+! needs_venv || make_venv
