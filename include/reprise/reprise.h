@@ -1,0 +1,11 @@
+// Everything of the core.
+#pragma once
+
+#include "reprise/error.h"
+#include "reprise/graph.h"
+#include "reprise/ids.h"
+#include "reprise/io.h"
+#include "reprise/plan.h"
+#include "reprise/simulate.h"
+#include "reprise/solve.h"
+#include "reprise/validate.h"

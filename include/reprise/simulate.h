@@ -1,0 +1,63 @@
+// Memory and time of a plan. At a compute, outputs and workspace are taken while the inputs are still held: that
+// instant is the candidate for the peak. Then the workspace goes back.
+//
+// REQUIRES: validate(graph, plan) found nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reprise/graph.h"
+#include "reprise/plan.h"
+
+namespace reprise {
+
+struct Simulation {
+  std::int64_t peak_bytes = 0;
+  std::int64_t time_ns = 0;
+  std::int64_t recompute_ns = 0;  // of time_ns, what went into runs after an op's first
+
+  friend bool operator==(const Simulation&, const Simulation&) = default;
+};
+
+[[nodiscard]] Simulation simulate(const Graph& graph, const Plan& plan);
+
+// The same, thousands of times on one graph: keeps its memory between runs. `graph` must outlive it.
+class Simulator {
+ public:
+  explicit Simulator(const Graph& graph);
+  [[nodiscard]] Simulation run(const Plan& plan);
+
+ private:
+  struct OpCost {
+    std::int64_t time_ns;
+    std::int64_t transient_bytes;  // outputs and workspace, run into fresh memory
+    std::int64_t output_bytes;
+    std::int64_t in_place_bytes;  // of output_bytes, what an in-place run does not need
+    std::uint32_t outputs_begin;
+    std::uint32_t outputs_end;
+  };
+  std::vector<OpCost> ops_;
+  std::vector<ValueId> outputs_;
+  std::vector<std::int64_t> bytes_;
+  std::vector<ValueId> overwrites_;
+  std::vector<std::uint8_t> live_at_start_;
+  std::int64_t start_bytes_ = 0;
+  // Scratch of one run.
+  std::vector<std::uint8_t> live_;
+  std::vector<std::uint8_t> done_;
+};
+
+struct Timeline {
+  Simulation total;
+  std::int64_t start_bytes = 0;            // resident and arriving values
+  std::vector<std::int64_t> during_bytes;  // per step, at its highest instant
+  std::vector<std::int64_t> after_bytes;   // per step
+  std::size_t peak_step = 0;               // the first step that reaches the peak
+  std::vector<ValueId> live_at_peak;       // values held at that instant, largest first
+};
+
+[[nodiscard]] Timeline timeline(const Graph& graph, const Plan& plan);
+
+}  // namespace reprise

@@ -1,0 +1,119 @@
+// Planners: one question, several methods, one answer type.
+//
+//   Solution found = solve(graph, {.planner = "lower-sets", .budget_bytes = parse_bytes("6GiB")});
+//   if (found.status == Status::kInfeasible) { ... found.smallest_budget_bytes ... }
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reprise/graph.h"
+#include "reprise/plan.h"
+#include "reprise/simulate.h"
+
+namespace reprise {
+
+enum class Status : std::uint8_t {
+  kOptimal,     // no plan of this planner's family is better under its objective
+  kFeasible,    // within the budget
+  kInfeasible,  // nothing within the budget; smallest_budget_bytes says what would do
+  kStopped,     // a limit of work was reached before there was an answer; message says which
+};
+
+// Against what the budget is held.
+enum class Judge : std::uint8_t {
+  kSimulated,  // the true peak: candidates are made at many internal budgets, the fastest that fits is taken
+  kFormula,    // the papers' estimate, as printed: one run
+};
+
+// What a lower-set planner asks of its sequence at one internal budget.
+enum class Objective : std::uint8_t {
+  kAny,          // judge simulated: candidates of all three; judge formula: kTime
+  kTime,         // least overhead ("time-centric")
+  kMaxOverhead,  // most overhead, which makes coarse blocks ("memory-centric" as the paper describes it)
+  kMinCache,     // least cached bytes, then least overhead ("memory-centric" as the authors' program computes it)
+};
+
+// Switches of the search; each changes the work, never the answer.
+struct Prunings {
+  bool dominance = true;     // drop a label that another beats in time and memory
+  bool memory_bound = true;  // drop a label that holds more than any completion allows
+  bool time_bound = true;    // drop a label that cannot end below the time aimed at
+  bool incumbent = true;     // begin from the approximate planner's answer
+  bool table = true;         // index by overhead where times are small integers
+};
+
+struct SolveOptions {
+  // Behaviour.
+  std::string planner = "lower-sets-approx";   // one of planner_names()
+  std::optional<std::int64_t> budget_bytes{};  // none: the smallest feasible one
+  Judge judge = Judge::kSimulated;
+  Objective objective = Objective::kAny;
+  bool keep_last = false;  // judge formula: keep the last block instead of recomputing it. Otherwise always considered
+
+  // Limits of work: counts, never a clock.
+  std::size_t max_lower_sets = 200'000;  // exact planner: above this it answers kStopped
+  std::size_t max_labels = 40'000'000;   // above this, labels are rounded and overhead_error says by how much
+  std::size_t candidates = 48;           // judge simulated: internal budgets tried per objective
+  std::function<bool()> should_stop{};   // asked between pieces of work; true ends the search
+
+  std::function<void(std::size_t done, std::size_t total)> progress{};
+  Prunings prunings{};
+};
+
+// What the papers' formulas say of a lower-set sequence.
+struct Formula {
+  std::int64_t overhead = 0;  // time recomputed
+  std::int64_t peak_bytes = 0;
+  std::int64_t cached_bytes = 0;
+  std::size_t blocks = 0;
+
+  friend bool operator==(const Formula&, const Formula&) = default;
+};
+
+struct Solution {
+  Status status = Status::kStopped;
+  Plan plan{};  // for the graph, or, of a forward-only graph, for complete_backward(graph); empty unless found
+  Simulation simulation{};
+  std::int64_t budget_bytes = 0;           // as asked, or the smallest feasible one where none was
+  std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known
+  std::string planner{};
+  std::optional<Formula> formula{};
+  std::int64_t overhead_error = 0;  // formula.overhead is at most this far above the least; 0 unless rounded
+  std::string message{};            // why stopped or infeasible, for people
+
+  struct Stats {
+    std::size_t nodes = 0;       // of the forward view
+    std::size_t lower_sets = 0;  // in the family searched
+    std::size_t labels = 0;      // made by the search
+    std::size_t candidates = 0;  // plans simulated
+  } stats{};
+
+  [[nodiscard]] bool found() const { return status == Status::kOptimal || status == Status::kFeasible; }
+};
+
+// Throws InputError for an unknown planner or a negative budget. Every plan returned passed validate and simulate.
+[[nodiscard]] Solution solve(const Graph& graph, const SolveOptions& options);
+
+// Best plans over all budgets, smallest peak first: each is faster than all before it. Budgets in the options are
+// ignored. Stopped early where should_stop said so: then `stopped` and what was found until then.
+struct Curve {
+  std::vector<Solution> points{};
+  bool stopped = false;
+  std::string message{};
+};
+[[nodiscard]] Curve curve(const Graph& graph, const SolveOptions& options);
+
+[[nodiscard]] std::vector<std::string_view> planner_names();
+
+// A forward-only graph with the papers' model of the backward pass added: the ops and values of `forward` keep their
+// ids, then come the caller's op and the backward ops. Backward ops take no time: the papers count forward work only.
+// Throws InputError where `forward` already has a backward pass.
+[[nodiscard]] Graph complete_backward(const Graph& forward);
+
+}  // namespace reprise

@@ -1,0 +1,240 @@
+#include "reprise/graph.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reprise/error.h"
+
+namespace reprise {
+namespace {
+
+constexpr std::size_t kMaxOps = 4'000'000;
+constexpr std::size_t kMaxValues = 16'000'000;
+
+std::string label(const OpSpec& op, std::size_t i) { return "op " + std::to_string(i) + " '" + op.name + "'"; }
+
+std::string label(ValueId value) { return "value " + std::to_string(index(value)); }
+
+// Sum of non-negative terms that stays below `limit`.
+class BoundedSum {
+ public:
+  BoundedSum(std::int64_t limit, const char* what) : limit_(limit), what_(what) {}
+
+  void add(std::int64_t term) {
+    if (term < 0) throw InputError(std::string(what_) + " is negative: " + std::to_string(term));
+    if (term >= limit_ - sum_) throw InputError(std::string(what_) + ": the sum over the graph is 2^59 or more");
+    sum_ += term;
+  }
+
+ private:
+  std::int64_t limit_;
+  std::int64_t sum_ = 0;
+  const char* what_;
+};
+
+// The order of phases: forward ops, one caller's op, backward ops; or forward ops alone.
+OpId find_caller(const std::vector<OpSpec>& ops) {
+  OpId caller = kNoOp;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const bool after_caller = caller != kNoOp;
+    if (ops[i].phase == Phase::kCaller) {
+      if (after_caller) throw InputError(label(ops[i], i) + ": a second caller's op; there is one per step");
+      caller = op_id(i);
+    } else if (after_caller != (ops[i].phase == Phase::kBackward)) {
+      throw InputError(label(ops[i], i) + (after_caller ? ": a forward op after the caller's op"
+                                                        : ": a backward op before the caller's op"));
+    }
+  }
+  return caller;
+}
+
+}  // namespace
+
+std::string_view Graph::scope_name(OpId op) const {
+  const ScopeId id = scope(op);
+  return id == kNoScope ? std::string_view{} : std::string_view{scope_names_[index(id)]};
+}
+
+GraphBuilder::GraphBuilder(std::string name) { graph_.name_ = std::move(name); }
+
+ScopeId GraphBuilder::scope(std::string path) {
+  graph_.scope_names_.push_back(std::move(path));
+  return scope_id(graph_.scope_names_.size() - 1);
+}
+
+ValueId GraphBuilder::add_value(std::int64_t bytes, Residence residence) {
+  graph_.bytes_.push_back(bytes);
+  graph_.residence_.push_back(residence);
+  graph_.held_.push_back(0);
+  graph_.is_output_.push_back(0);
+  graph_.producer_.push_back(kNoOp);
+  graph_.overwrites_.push_back(kNoValue);
+  return value_id(graph_.bytes_.size() - 1);
+}
+
+ValueId GraphBuilder::value(std::int64_t bytes) { return add_value(bytes, Residence::kPlanned); }
+ValueId GraphBuilder::arriving(std::int64_t bytes) { return add_value(bytes, Residence::kArriving); }
+ValueId GraphBuilder::resident(std::int64_t bytes) { return add_value(bytes, Residence::kResident); }
+
+OpId GraphBuilder::op(OpSpec spec) {
+  specs_.push_back(std::move(spec));
+  return op_id(specs_.size() - 1);
+}
+
+bool GraphBuilder::known(ValueId value) const { return index(value) < graph_.num_values(); }
+
+void GraphBuilder::check_known(ValueId value, const char* list) const {
+  if (!known(value)) throw InputError(std::string(list) + ": names unknown " + label(value));
+}
+
+void GraphBuilder::hold(ValueId value) {
+  check_known(value, "held");
+  graph_.held_[index(value)] = 1;
+}
+
+void GraphBuilder::output(ValueId value) {
+  check_known(value, "outputs");
+  if (graph_.is_output(value)) throw InputError("outputs names " + label(value) + " twice");
+  graph_.is_output_[index(value)] = 1;
+}
+
+void GraphBuilder::overwrite(ValueId new_value, ValueId old_value) {
+  check_known(new_value, "overwrites");
+  check_known(old_value, "overwrites");
+  if (graph_.overwrites(new_value) != kNoValue) throw InputError(label(new_value) + " overwrites two values");
+  graph_.overwrites_[index(new_value)] = old_value;
+}
+
+void GraphBuilder::check_totals() const {
+  if (specs_.size() > kMaxOps) throw InputError("more than 4,000,000 ops");
+  if (graph_.num_values() > kMaxValues) throw InputError("more than 16,000,000 values");
+  BoundedSum bytes(Graph::kMaxTotalBytes, "bytes");
+  BoundedSum time(Graph::kMaxTotalTime, "time_ns");
+  for (const std::int64_t b : graph_.bytes_) bytes.add(b);
+  for (const OpSpec& spec : specs_) {
+    bytes.add(spec.workspace_bytes);
+    time.add(spec.time_ns);
+  }
+}
+
+// Gives every output its producer, and checks that ops read only what exists by then.
+void GraphBuilder::connect() {
+  std::vector<std::uint32_t> seen(graph_.num_values(), 0);  // last op + 1 that named the value as input
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    for (const ValueId v : specs_[i].inputs) {
+      if (!known(v)) throw InputError(label(specs_[i], i) + ": names unknown " + label(v));
+      if (std::exchange(seen[index(v)], static_cast<std::uint32_t>(i + 1)) == i + 1) {
+        throw InputError(label(specs_[i], i) + ": reads " + label(v) + " twice; name it once");
+      }
+      if (graph_.residence(v) == Residence::kPlanned && graph_.producer(v) == kNoOp) {
+        throw InputError(label(specs_[i], i) + ": reads " + label(v) +
+                         " before an op makes it; list ops in execution order");
+      }
+    }
+    for (const ValueId v : specs_[i].outputs) {
+      if (!known(v)) throw InputError(label(specs_[i], i) + ": names unknown " + label(v));
+      if (graph_.residence(v) != Residence::kPlanned) {
+        throw InputError(label(specs_[i], i) + ": makes " + label(v) + ", which is there from the start");
+      }
+      if (graph_.producer(v) != kNoOp) {
+        throw InputError(label(specs_[i], i) + ": makes " + label(v) + ", which " +
+                         label(specs_[index(graph_.producer(v))], index(graph_.producer(v))) + " makes already");
+      }
+      graph_.producer_[index(v)] = op_id(i);
+    }
+  }
+}
+
+void GraphBuilder::check_produced() const {
+  for (std::size_t i = 0; i < graph_.num_values(); ++i) {
+    const ValueId v = value_id(i);
+    if (graph_.residence(v) == Residence::kPlanned && graph_.producer(v) == kNoOp) {
+      throw InputError(label(v) + ": no op makes it, and it is neither resident nor arriving");
+    }
+  }
+}
+
+// A value in memory that the step does not own (resident or held) may be written over only as a step that ends in new
+// contents of that memory: one chain of versions, the last of which is a step output.
+void GraphBuilder::check_overwrites() const {
+  std::vector<std::uint8_t> in_pinned_memory(graph_.num_values(), 0);
+  std::vector<std::uint8_t> overwritten(graph_.num_values(), 0);
+  for (std::size_t i = 0; i < graph_.num_values(); ++i) in_pinned_memory[i] = graph_.pinned(value_id(i)) ? 1 : 0;
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    for (const ValueId v : specs_[i].outputs) {
+      const ValueId old = graph_.overwrites(v);
+      if (old == kNoValue) continue;
+      check_overwrite(i, v, old);
+      if (in_pinned_memory[index(old)] == 0) continue;
+      if (overwritten[index(old)] != 0)
+        throw InputError(label(old) + ": two values overwrite it, but the step does not own it");
+      in_pinned_memory[index(v)] = overwritten[index(old)] = 1;
+    }
+  }
+  for (std::size_t i = 0; i < graph_.num_values(); ++i) {
+    const ValueId v = value_id(i);
+    const ValueId old = graph_.overwrites(v);
+    if (old != kNoValue && graph_.producer(v) == kNoOp) throw InputError(label(v) + ": overwrites, but no op makes it");
+    if (old != kNoValue && in_pinned_memory[i] != 0 && overwritten[i] == 0 && !graph_.is_output(v)) {
+      throw InputError(label(v) + ": last contents of resident or held memory, so it must be a step output");
+    }
+  }
+}
+
+void GraphBuilder::check_overwrite(std::size_t op, ValueId new_value, ValueId old_value) const {
+  const OpSpec& spec = specs_[op];
+  const std::string what = label(spec, op) + ": " + label(new_value) + " overwrites " + label(old_value);
+  if (std::ranges::find(spec.inputs, old_value) == spec.inputs.end()) {
+    throw InputError(what + ", which is no input of the op");
+  }
+  if (graph_.bytes(new_value) != graph_.bytes(old_value)) throw InputError(what + " of another size");
+  for (const ValueId other : spec.outputs) {
+    if (other != new_value && graph_.overwrites(other) == old_value) {
+      throw InputError(what + ", and so does " + label(other));
+    }
+  }
+}
+
+void GraphBuilder::freeze() {
+  Graph& g = graph_;
+  std::vector<std::uint32_t> readers(g.num_values() + 1, 0);
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    OpSpec& spec = specs_[i];
+    if (spec.scope != kNoScope && index(spec.scope) >= g.scope_names_.size()) {
+      throw InputError(label(spec, i) + ": unknown scope " + std::to_string(index(spec.scope)));
+    }
+    g.op_name_.push_back(std::move(spec.name));
+    g.scope_.push_back(spec.scope);
+    g.phase_.push_back(spec.phase);
+    g.time_ns_.push_back(spec.time_ns);
+    g.workspace_bytes_.push_back(spec.workspace_bytes);
+    g.once_.push_back(spec.once || spec.phase == Phase::kCaller ? 1 : 0);
+    g.backward_reads_.push_back(spec.backward_reads);
+    g.inputs_.items.insert(g.inputs_.items.end(), spec.inputs.begin(), spec.inputs.end());
+    g.inputs_.begin.push_back(static_cast<std::uint32_t>(g.inputs_.items.size()));
+    g.outputs_.items.insert(g.outputs_.items.end(), spec.outputs.begin(), spec.outputs.end());
+    g.outputs_.begin.push_back(static_cast<std::uint32_t>(g.outputs_.items.size()));
+    for (const ValueId v : spec.inputs) ++readers[index(v) + 1];
+  }
+  for (std::size_t v = 0; v < g.num_values(); ++v) readers[v + 1] += readers[v];
+  g.readers_.begin = readers;
+  g.readers_.items.resize(readers.back());
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    for (const ValueId v : specs_[i].inputs) g.readers_.items[readers[index(v)]++] = op_id(i);
+  }
+  for (std::size_t v = 0; v < g.num_values(); ++v) {
+    if (g.is_output(value_id(v))) g.step_outputs_.push_back(value_id(v));
+  }
+}
+
+Graph GraphBuilder::build() {
+  check_totals();
+  graph_.caller_op_ = find_caller(specs_);
+  connect();
+  check_produced();
+  check_overwrites();
+  freeze();
+  return std::move(graph_);
+}
+
+}  // namespace reprise
