@@ -1,0 +1,120 @@
+#include "reprise/validate.h"
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <set>
+
+namespace reprise {
+namespace {
+
+// Replays the plan with a set of live values and nothing clever. Each rule of validate.h is one function.
+class Replay {
+ public:
+  explicit Replay(const Graph& graph) : graph_(graph) {
+    for (std::size_t i = 0; i < graph.num_values(); ++i) {
+      const ValueId v = value_id(i);
+      if (graph.residence(v) == Residence::kPlanned) continue;
+      live_.insert(v);
+      if (graph.pinned(v)) pinned_memory_.insert(v);
+    }
+    for (std::size_t i = 0; i < graph.num_ops(); ++i) {
+      if (graph.once(op_id(i))) pending_once_.push_back(op_id(i));
+    }
+  }
+
+  // What is wrong with the step, or "".
+  std::string take(const Step& step) { return step.is_free() ? free(step.value()) : compute(step); }
+
+  std::string end() const {
+    for (const ValueId v : graph_.step_outputs()) {
+      if (!live_.contains(v)) return "step output " + text(v) + " is not live at the end";
+    }
+    return pending_once_.empty() ? "" : text(pending_once_.front()) + " must run once and never does";
+  }
+
+ private:
+  std::string text(ValueId v) const { return "value " + std::to_string(index(v)); }
+  std::string text(OpId op) const { return "op " + std::to_string(index(op)) + " '" + graph_.op_name(op) + "'"; }
+
+  std::string free(ValueId v) {
+    if (index(v) >= graph_.num_values()) return "frees unknown " + text(v);
+    if (!live_.contains(v)) return "frees " + text(v) + ", which is not live";
+    if (pinned_memory_.contains(v)) return "frees " + text(v) + ", whose memory is resident or held by the caller";
+    live_.erase(v);
+    return "";
+  }
+
+  std::string compute(const Step& step) {
+    if (index(step.op()) >= graph_.num_ops()) return "computes unknown " + text_unknown(step.op());
+    const std::string what = "computes " + text(step.op());
+    for (const ValueId v : graph_.inputs(step.op())) {
+      if (!live_.contains(v)) return what + ", whose input " + text(v) + " is not live";
+    }
+    if (const std::string wrong = check_once(step.op()); !wrong.empty()) return what + wrong;
+    if (const std::string wrong = check_time(step.op()); !wrong.empty()) return what + wrong;
+    if (step.in_place()) {
+      if (const std::string wrong = take_over(step.op()); !wrong.empty()) return what + wrong;
+    }
+    for (const ValueId v : graph_.outputs(step.op())) {
+      live_.insert(v);
+      if (graph_.held(v)) pinned_memory_.insert(v);
+    }
+    return "";
+  }
+
+  static std::string text_unknown(OpId op) { return "op " + std::to_string(index(op)); }
+
+  std::string check_once(OpId op) {
+    if (!graph_.once(op)) return "";
+    if (pending_once_.empty() || pending_once_.front() > op) return ", which must not be repeated";
+    if (pending_once_.front() < op) return " before " + text(pending_once_.front()) + ", which comes first";
+    pending_once_.pop_front();
+    return "";
+  }
+
+  std::string check_time(OpId op) {
+    if (graph_.time_ns(op) > std::numeric_limits<std::int64_t>::max() - time_ns_)
+      return ": the total time does not fit 64 bits";
+    time_ns_ += graph_.time_ns(op);
+    return "";
+  }
+
+  // In place: the overwritten inputs die and their memory goes to the outputs.
+  std::string take_over(OpId op) {
+    bool any = false;
+    for (const ValueId v : graph_.outputs(op)) {
+      const ValueId old = graph_.overwrites(v);
+      if (old == kNoValue) continue;
+      any = true;
+      if (live_.contains(v)) return " in place, but its output " + text(v) + " is still live";
+      live_.erase(old);
+      if (pinned_memory_.erase(old) != 0)
+        pinned_memory_.insert(v);
+      else
+        pinned_memory_.erase(v);
+    }
+    return any ? "" : " in place, but none of its outputs overwrites an input";
+  }
+
+  const Graph& graph_;
+  std::set<ValueId> live_;
+  std::set<ValueId> pinned_memory_;  // live values that the plan may not free
+  std::deque<OpId> pending_once_;    // in graph order
+  std::int64_t time_ns_ = 0;
+};
+
+}  // namespace
+
+std::optional<Violation> validate(const Graph& graph, const Plan& plan) {
+  Replay replay(graph);
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    std::string wrong = replay.take(plan.steps[i]);
+    if (!wrong.empty()) return Violation{i, "step " + std::to_string(i) + ": " + wrong};
+  }
+  std::string wrong = replay.end();
+  if (!wrong.empty()) return Violation{plan.steps.size(), wrong};
+  return std::nullopt;
+}
+
+}  // namespace reprise

@@ -1,0 +1,151 @@
+#include "reprise/simulate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "check.h"
+
+namespace reprise {
+
+Simulator::Simulator(const Graph& graph) {
+  ops_.reserve(graph.num_ops());
+  for (std::size_t i = 0; i < graph.num_ops(); ++i) {
+    const OpId op = op_id(i);
+    OpCost cost{.time_ns = graph.time_ns(op),
+                .transient_bytes = graph.workspace_bytes(op),
+                .output_bytes = 0,
+                .in_place_bytes = 0,
+                .outputs_begin = static_cast<std::uint32_t>(outputs_.size()),
+                .outputs_end = 0};
+    for (const ValueId v : graph.outputs(op)) {
+      outputs_.push_back(v);
+      cost.output_bytes += graph.bytes(v);
+      if (graph.overwrites(v) != kNoValue) cost.in_place_bytes += graph.bytes(v);
+    }
+    cost.transient_bytes += cost.output_bytes;
+    cost.outputs_end = static_cast<std::uint32_t>(outputs_.size());
+    ops_.push_back(cost);
+  }
+  for (std::size_t i = 0; i < graph.num_values(); ++i) {
+    const ValueId v = value_id(i);
+    const bool starts_live = graph.residence(v) != Residence::kPlanned;
+    bytes_.push_back(graph.bytes(v));
+    overwrites_.push_back(graph.overwrites(v));
+    live_at_start_.push_back(starts_live ? 1 : 0);
+    if (starts_live) start_bytes_ += graph.bytes(v);
+  }
+}
+
+Simulation Simulator::run(const Plan& plan) {
+  live_ = live_at_start_;
+  done_.assign(ops_.size(), 0);
+  std::int64_t live_bytes = start_bytes_;
+  Simulation result{.peak_bytes = start_bytes_};
+  for (const Step step : plan.steps) {
+    if (step.is_free()) {
+      REPRISE_CHECK(live_[index(step.value())] != 0);
+      live_[index(step.value())] = 0;
+      live_bytes -= bytes_[index(step.value())];
+      continue;
+    }
+    const OpCost& cost = ops_[index(step.op())];
+    result.time_ns += cost.time_ns;
+    if (done_[index(step.op())] != 0) result.recompute_ns += cost.time_ns;
+    done_[index(step.op())] = 1;
+    const std::int64_t saved = step.in_place() ? cost.in_place_bytes : 0;
+    result.peak_bytes = std::max(result.peak_bytes, live_bytes + cost.transient_bytes - saved);
+    live_bytes += cost.output_bytes - saved;
+    for (std::uint32_t i = cost.outputs_begin; i < cost.outputs_end; ++i) {
+      const std::size_t v = index(outputs_[i]);
+      if (live_[v] != 0) live_bytes -= bytes_[v];  // the second copy is dropped at once
+      live_[v] = 1;
+      if (step.in_place() && overwrites_[v] != kNoValue) live_[index(overwrites_[v])] = 0;
+    }
+  }
+  return result;
+}
+
+Simulation simulate(const Graph& graph, const Plan& plan) { return Simulator(graph).run(plan); }
+
+namespace {
+
+// The slow twin of Simulator::run that also remembers; written apart so that the two check each other in tests.
+class Recorder {
+ public:
+  explicit Recorder(const Graph& graph) : graph_(graph), live_(graph.num_values(), 0), runs_(graph.num_ops(), 0) {
+    for (std::size_t i = 0; i < graph.num_values(); ++i) {
+      if (graph.residence(value_id(i)) == Residence::kPlanned) continue;
+      live_[i] = 1;
+      bytes_ += graph.bytes(value_id(i));
+    }
+  }
+
+  // Bytes at the highest instant of the step.
+  std::int64_t take(const Step& step) { return step.is_free() ? free(step.value()) : compute(step); }
+
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::int64_t time_ns() const { return time_ns_; }
+  [[nodiscard]] std::int64_t recompute_ns() const { return recompute_ns_; }
+
+  [[nodiscard]] std::vector<ValueId> live() const {
+    std::vector<ValueId> values;
+    for (std::size_t i = 0; i < live_.size(); ++i) {
+      if (live_[i] != 0) values.push_back(value_id(i));
+    }
+    return values;
+  }
+
+ private:
+  std::int64_t free(ValueId v) {
+    live_[index(v)] = 0;
+    return std::exchange(bytes_, bytes_ - graph_.bytes(v));
+  }
+
+  std::int64_t compute(const Step& step) {
+    const OpId op = step.op();
+    std::int64_t during = bytes_ + graph_.workspace_bytes(op);
+    for (const ValueId v : graph_.outputs(op)) {
+      if (step.in_place() && graph_.overwrites(v) != kNoValue) {
+        live_[index(graph_.overwrites(v))] = 0;
+      } else {
+        during += graph_.bytes(v);
+        if (live_[index(v)] == 0) bytes_ += graph_.bytes(v);
+      }
+      live_[index(v)] = 1;
+    }
+    time_ns_ += graph_.time_ns(op);
+    if (runs_[index(op)]++ != 0) recompute_ns_ += graph_.time_ns(op);
+    return during;
+  }
+
+  const Graph& graph_;
+  std::vector<std::uint8_t> live_;
+  std::vector<std::uint32_t> runs_;
+  std::int64_t bytes_ = 0;
+  std::int64_t time_ns_ = 0;
+  std::int64_t recompute_ns_ = 0;
+};
+
+}  // namespace
+
+Timeline timeline(const Graph& graph, const Plan& plan) {
+  Timeline result;
+  Recorder recorder(graph);
+  result.start_bytes = recorder.bytes();
+  for (const Step& step : plan.steps) {
+    result.during_bytes.push_back(recorder.take(step));
+    result.after_bytes.push_back(recorder.bytes());
+  }
+  const auto highest = std::ranges::max_element(result.during_bytes);
+  result.peak_step = static_cast<std::size_t>(highest - result.during_bytes.begin());
+  result.total = {.peak_bytes = plan.steps.empty() ? result.start_bytes : *highest,
+                  .time_ns = recorder.time_ns(),
+                  .recompute_ns = recorder.recompute_ns()};
+  Recorder again(graph);
+  for (std::size_t i = 0; i <= result.peak_step && i < plan.steps.size(); ++i) again.take(plan.steps[i]);
+  result.live_at_peak = again.live();
+  std::ranges::stable_sort(result.live_at_peak, std::ranges::greater{}, [&](ValueId v) { return graph.bytes(v); });
+  return result;
+}
+
+}  // namespace reprise
