@@ -1,0 +1,15 @@
+// Frees by liveness: the least memory for a given order of runs.
+#pragma once
+
+#include <span>
+
+#include "reprise/graph.h"
+#include "reprise/plan.h"
+
+namespace reprise::detail {
+
+// A plan that runs `runs` in this order (an op may appear several times). Every value is freed right after its last
+// read before it is made anew or the step ends, and ops run in place wherever what they overwrite is dead.
+[[nodiscard]] Plan place_frees(const Graph& graph, std::span<const OpId> runs);
+
+}  // namespace reprise::detail
