@@ -1,0 +1,82 @@
+// Chen et al.'s sqrt(n) segments, generalised to graphs as Kusumoto et al. ran it for comparison.
+//
+// Where one node carries everything across a cut, the graph can be divided: candidates are the lower sets with a single
+// boundary node, {} and V. Walking through them by size, a cut is made whenever another 1/s of all bytes has passed,
+// s = floor(sqrt(number of candidates)). On a chain of six equal nodes (7 candidates, s = 2, a cut after more than
+// three): 1 2 3 4 | 5 6.
+//
+// In a graph with one sink such a set is a node with its ancestors, none of which feeds anything else; only these are
+// looked at. No budget enters; judged by the simulator, every s is tried. O(V * (V + E)).
+//
+// Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016; DAG form: Kusumoto et al., NeurIPS
+// 2019, as in their program. Tested by tests/golden (their table to the byte).
+#include <algorithm>
+#include <cmath>
+
+#include "graph/lower_sets.h"
+#include "solve/planner.h"
+
+namespace reprise::detail {
+namespace {
+
+class ChenCuts {
+ public:
+  explicit ChenCuts(const ForwardView& view) : family_(ancestor_sets(view)) {
+    for (SetId set = 0; set < family_.size(); ++set) {
+      if (set == 0 || set == family_.whole() || family_.boundary(set).size() == 1) candidates_.push_back(set);
+    }
+    std::ranges::stable_sort(candidates_, {}, [&](SetId set) { return family_.bytes(set); });
+  }
+
+  [[nodiscard]] std::size_t num_candidates() const { return candidates_.size(); }
+
+  // Cuts after each 1/segments of all bytes.
+  [[nodiscard]] Blocks blocks(std::int64_t segments) const {
+    const std::int64_t step = family_.bytes(family_.whole()) / segments;
+    std::int64_t threshold = step;
+    std::vector<SetId> cuts;
+    for (const SetId set : candidates_) {
+      const std::int64_t bytes = family_.bytes(set);
+      if (set == 0 || set == family_.whole() || bytes <= threshold) continue;
+      if (!cuts.empty() && !family_.subset(cuts.back(), set)) continue;  // only where there are several sinks
+      cuts.push_back(set);
+      if (step > 0) threshold += (bytes - threshold + step - 1) / step * step;
+    }
+    if (family_.whole() != 0) cuts.push_back(family_.whole());
+    return family_.blocks(cuts);
+  }
+
+ private:
+  LowerSetFamily family_;
+  std::vector<SetId> candidates_;
+};
+
+void propose(const Problem& problem, const SolveOptions& options, const Propose& propose, Solution& solution) {
+  const ChenCuts cuts(problem.view());
+  solution.stats.nodes = problem.view().num_nodes();
+  solution.stats.lower_sets = cuts.num_candidates();
+  for (std::size_t s = 1; s <= cuts.num_candidates(); ++s) {
+    if (options.should_stop && options.should_stop()) {
+      solution.status = Status::kStopped;
+      solution.message = "stopped after " + std::to_string(s - 1) + " of " + std::to_string(cuts.num_candidates()) +
+                         " numbers of segments";
+      return;
+    }
+    propose(cuts.blocks(static_cast<std::int64_t>(s)));
+    if (options.progress) options.progress(s, cuts.num_candidates());
+  }
+}
+
+std::optional<Blocks> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
+  const ChenCuts cuts(problem.view());
+  solution.stats.nodes = problem.view().num_nodes();
+  solution.stats.lower_sets = cuts.num_candidates();
+  const auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(cuts.num_candidates())));
+  return accept_by_formula(cuts.blocks(std::max<std::int64_t>(1, root)), problem, options, options.keep_last, solution);
+}
+
+}  // namespace
+
+const Planner kChenPlanner{.name = "chen", .propose = propose, .as_printed = as_printed};
+
+}  // namespace reprise::detail

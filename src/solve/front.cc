@@ -1,0 +1,37 @@
+#include "solve/front.h"
+
+#include <bit>
+#include <iterator>
+
+namespace reprise::detail {
+namespace {
+
+std::uint64_t fingerprint(const Blocks& blocks) {
+  std::uint64_t h = blocks.count;
+  for (const std::uint32_t block : blocks.block) h = std::rotl((h ^ block) * 0x9E3779B97F4A7C15U, 29);
+  return h;
+}
+
+}  // namespace
+
+void Front::add(const Blocks& blocks) {
+  if (!seen_.insert(fingerprint(blocks)).second) return;
+  add(blocks, /*keep_last=*/true);
+  add(blocks, /*keep_last=*/false);
+}
+
+void Front::add(const Blocks& blocks, bool keep_last) {
+  const Simulation result = simulator_.run(problem_.plan(blocks, keep_last, Expansion::kLean));
+  ++simulated_;
+  const Point* rival = fastest(result.peak_bytes);
+  if (rival != nullptr && rival->simulation.time_ns <= result.time_ns) return;
+  auto it = points_.insert_or_assign(result.peak_bytes, Point{result, blocks, keep_last}).first;
+  for (++it; it != points_.end() && it->second.simulation.time_ns >= result.time_ns;) it = points_.erase(it);
+}
+
+const Front::Point* Front::fastest(std::int64_t budget_bytes) const {
+  const auto above = points_.upper_bound(budget_bytes);
+  return above == points_.begin() ? nullptr : &std::prev(above)->second;
+}
+
+}  // namespace reprise::detail

@@ -1,0 +1,41 @@
+// The best plans seen so far: each faster than all that need less memory.
+#pragma once
+
+#include <map>
+#include <unordered_set>
+
+#include "reprise/simulate.h"
+#include "reprise/solve.h"
+#include "solve/problem.h"
+
+namespace reprise::detail {
+
+class Front {
+ public:
+  struct Point {
+    Simulation simulation;
+    Blocks blocks;
+    bool keep_last;
+  };
+
+  explicit Front(const Problem& problem) : problem_(problem), simulator_(problem.step()) {}
+
+  // Expands the blocks both ways and keeps what is not beaten.
+  void add(const Blocks& blocks);
+
+  [[nodiscard]] const std::map<std::int64_t, Point>& points() const { return points_; }  // by peak bytes
+  // The fastest within the budget, or nothing.
+  [[nodiscard]] const Point* fastest(std::int64_t budget_bytes) const;
+  [[nodiscard]] std::size_t simulated() const { return simulated_; }
+
+ private:
+  void add(const Blocks& blocks, bool keep_last);
+
+  const Problem& problem_;
+  Simulator simulator_;
+  std::map<std::int64_t, Point> points_;
+  std::unordered_set<std::uint64_t> seen_;
+  std::size_t simulated_ = 0;
+};
+
+}  // namespace reprise::detail

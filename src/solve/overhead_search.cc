@@ -1,0 +1,75 @@
+#include "solve/overhead_search.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "check.h"
+
+namespace reprise::detail {
+namespace {
+
+constexpr std::int64_t kTableUnits = 8192;  // the longest rows of a table
+constexpr std::int64_t kExactDoubles = std::int64_t{1} << 51;
+
+std::int64_t common_unit(const ForwardView& view) {
+  std::int64_t unit = 0;
+  for (const std::int64_t time : view.time) unit = std::gcd(unit, time);
+  return std::max<std::int64_t>(1, unit);
+}
+
+std::int64_t overhead(const Transitions& transitions, const SetSequence& sequence) {
+  std::int64_t sum = 0;
+  SetId from = 0;
+  for (const SetId to : sequence) {
+    sum += transitions.overhead(from, to, transitions.step(from, to).cached_time);
+    from = to;
+  }
+  return sum;
+}
+
+// Times rounded to units in favour of the objective: down for the least, up for the most.
+OverheadResult search_in_units(const Transitions& transitions, OverheadOptions options, std::int64_t unit) {
+  ForwardView view = transitions.view();
+  for (std::int64_t& time : view.time) time = (time + (options.most ? unit - 1 : 0)) / unit;
+  if (options.known_overhead) *options.known_overhead /= unit;
+  const LowerSetFamily family = transitions.family().with_times_of(view);
+  const Transitions in_units(view, family, transitions.keep_last());
+  OverheadResult result = table_search(in_units, options);
+  if (!result.sequence) return result;
+  const std::int64_t rounded = unit * overhead(in_units, *result.sequence);
+  result.overhead_error = std::abs(overhead(transitions, *result.sequence) - rounded);
+  return result;
+}
+
+}  // namespace
+
+Aim::Aim(const SequenceBounds& bounds, const OverheadOptions& options)
+    : least_(bounds.rest(0)), known_(kUnreachable), total_(kUnreachable) {
+  if (!options.prunings.time_bound) return;
+  if (options.known_overhead) known_ = options.most ? -*options.known_overhead : *options.known_overhead;
+  total_ = std::min(known_, least_ + std::abs(least_) / 32);
+}
+
+void Aim::raise(std::int64_t smallest_dropped) {
+  REPRISE_CHECK(total_ < known_);  // a sequence that is known to exist was not found
+  total_ = std::min(known_, std::max(smallest_dropped, least_ + 2 * (total_ - least_)));
+}
+
+OverheadResult extreme_overhead_sequence(const Transitions& transitions, const OverheadOptions& options) {
+  const std::int64_t total_time = transitions.view().total_time();
+  const bool exact_doubles = transitions.view().total_bytes() < kExactDoubles;
+  if (options.prunings.table && exact_doubles) {
+    const std::int64_t unit = common_unit(transitions.view());
+    if (unit == 1 && total_time <= kTableUnits) return table_search(transitions, options);
+    if (total_time / unit <= kTableUnits) return search_in_units(transitions, options, unit);
+  }
+  OverheadResult result = label_search(transitions, options);
+  if (!result.too_many_labels || !exact_doubles) return result;
+  const std::size_t labels = result.labels;
+  result = search_in_units(transitions, options, total_time / kTableUnits + 1);
+  result.labels += labels;
+  return result;
+}
+
+}  // namespace reprise::detail

@@ -1,0 +1,26 @@
+#include "solve/problem.h"
+
+#include "plan/expand.h"
+#include "plan/liveness.h"
+
+namespace reprise::detail {
+
+Problem::Problem(const Graph& graph) : graph_(graph) {
+  if (graph.forward_only()) {
+    papers_ = papers_step(graph);
+  } else {
+    view_ = forward_view(graph);
+  }
+}
+
+Plan Problem::plan(const Blocks& blocks, bool keep_last, Expansion expansion) const {
+  std::vector<OpId> runs = papers_ ? expand(*papers_, blocks, keep_last) : expand(graph_, view_, blocks, keep_last);
+  if (expansion == Expansion::kLean) runs = without_dead_reruns(step(), runs);
+  return place_frees(step(), runs);
+}
+
+Blocks Problem::one_block() const {
+  return {.block = std::vector<std::uint32_t>(view().num_nodes(), 0), .count = view().num_nodes() == 0 ? 0U : 1U};
+}
+
+}  // namespace reprise::detail

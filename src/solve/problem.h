@@ -1,0 +1,35 @@
+// A graph made ready for planning, and the step from a planner's blocks to a judged plan.
+#pragma once
+
+#include <optional>
+
+#include "graph/forward_view.h"
+#include "graph/papers_backward.h"
+#include "reprise/graph.h"
+#include "reprise/plan.h"
+#include "reprise/simulate.h"
+
+namespace reprise::detail {
+
+// As the papers have it, reruns that nobody reads included, or without them.
+enum class Expansion : std::uint8_t { kAsPrinted, kLean };
+
+class Problem {
+ public:
+  // `graph` must outlive the problem. A forward-only graph is completed.
+  explicit Problem(const Graph& graph);
+
+  [[nodiscard]] const Graph& step() const { return papers_ ? papers_->graph : graph_; }
+  [[nodiscard]] const ForwardView& view() const { return papers_ ? papers_->view : view_; }
+
+  [[nodiscard]] Plan plan(const Blocks& blocks, bool keep_last, Expansion expansion) const;
+  // The whole of forward in one block: with keep_last, a step without recomputation.
+  [[nodiscard]] Blocks one_block() const;
+
+ private:
+  const Graph& graph_;
+  std::optional<PapersStep> papers_;
+  ForwardView view_;
+};
+
+}  // namespace reprise::detail
