@@ -55,7 +55,7 @@ def classifier_loss(net: Net, x: Tensor, last_kernel: int, scope: str) -> Tensor
 def pspnet() -> Net:
     net = Net("PSPNet", batch=1)
     stages = backbone(net, stem(net))
-    auxiliary = classifier_loss(net, stages[2], last_kernel=3, scope="auxiliary")
+    auxiliary = net.mul_const(classifier_loss(net, stages[2], last_kernel=3, scope="auxiliary"), "_auxiliary")
     main = classifier_loss(net, pyramid(net, stages[3]), last_kernel=1, scope="head")
-    net.add(net.mul_const(auxiliary, "_auxiliary"), main, "_losses")
+    net.add(auxiliary, main, "_losses")
     return net
