@@ -17,8 +17,8 @@ IMPURE = {"iostream", "istream", "ostream", "fstream", "filesystem", "chrono", "
           "thread", "ctime"}
 # Calls that need no telling header.
 IMPURE_CALLS = re.compile(r"(?<![\w.>])(?:std::)?(getenv|system|abort|exit|printf|rand)\s*\(")
-# The one library from outside that a folder may include; the core has none.
-OUTSIDE = {"tools": "CLI/"}
+# What a folder may include from outside the standard library; the core has nothing.
+OUTSIDE = {"tools": ("CLI/", "sys/", "unistd.h")}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 COMMENT_OR_STRING = re.compile(r'//.*|"(?:\\.|[^"\\])*"')
@@ -47,8 +47,7 @@ def target_layer(name: str) -> str | None:
 def include_error(layer: str, bracket: str, name: str, own_folder: Path) -> str | None:
     if bracket == "<":
         if "/" in name or name.endswith(".h"):
-            allowed = OUTSIDE.get(layer)
-            return None if allowed and name.startswith(allowed) else f"{layer} may not include <{name}>"
+            return None if name.startswith(OUTSIDE.get(layer, ())) else f"{layer} may not include <{name}>"
         impure = name in IMPURE and layer in LAYERS[:LAYERS.index("io")]
         return f"{layer} may not include <{name}>: the core is pure" if impure else None
     target = target_layer(name)
