@@ -3,7 +3,8 @@
 // A residual block a -> b -> c -> d, a -> d can be cut after a, after b with a also cached, ... ; every sequence of
 // such cuts is a plan, and the searches of cache_search.h and overhead_search.h find the best for one internal budget.
 // As printed, that budget is the user's and is held against the formula. Judged by the simulator, a grid of internal
-// budgets from the smallest feasible one to that of a single block gives candidates, for each objective.
+// budgets from the smallest feasible one to that of a single block gives candidates, for each objective; there times
+// are rounded, and the grid is coarser the larger the graph (Effort), because the simulator has the last word anyway.
 //
 // The exact planner also proposes what the approximate one does, so it is never worse.
 //
@@ -14,8 +15,8 @@
 #include <utility>
 
 #include "check.h"
+#include "solve/family_search.h"
 #include "solve/formula.h"
-#include "solve/overhead_search.h"
 #include "solve/planner.h"
 
 namespace reprise::detail {
@@ -26,84 +27,6 @@ bool asked_to_stop(const SolveOptions& options) { return options.should_stop && 
 void stop(Solution& solution, std::string why) {
   solution.status = Status::kStopped;
   solution.message = std::move(why);
-}
-
-// One family of lower sets of one problem, with its smallest budget.
-class FamilySearch {
- public:
-  FamilySearch(const Problem& problem, const LowerSetFamily& family, const SolveOptions& options, bool keep_last)
-      : view_(problem.view()), options_(options), transitions_(problem.view(), family, keep_last) {}
-
-  // Answers of the same planner on a smaller family, to begin from.
-  void begin_from(FamilySearch& smaller) {
-    if (options_.prunings.incumbent) smaller_ = &smaller;
-  }
-
-  // Nothing: asked to stop.
-  [[nodiscard]] std::optional<std::int64_t> smallest_budget() {
-    if (!smallest_) {
-      smallest_ = smallest_formula_budget(transitions_, smaller_ ? smaller_->smallest_budget() : std::nullopt,
-                                          options_.should_stop);
-    }
-    return smallest_;
-  }
-
-  // Nothing: infeasible, or asked to stop.
-  [[nodiscard]] std::optional<Blocks> find(std::int64_t budget, Objective objective, Solution& solution) {
-    if (objective == Objective::kMinCache) {
-      const auto sequence = least_cache_sequence(transitions_, budget);
-      return sequence ? std::optional(transitions_.family().blocks(*sequence)) : std::nullopt;
-    }
-    const OverheadResult result =
-        extreme_overhead_sequence(transitions_, {.budget_bytes = budget,
-                                                 .most = objective == Objective::kMaxOverhead,
-                                                 .prunings = options_.prunings,
-                                                 .known_overhead = known_overhead(budget, objective),
-                                                 .max_labels = options_.max_labels,
-                                                 .should_stop = options_.should_stop});
-    solution.stats.labels += result.labels;
-    solution.overhead_error = result.overhead_error;
-    return result.sequence ? std::optional(transitions_.family().blocks(*result.sequence)) : std::nullopt;
-  }
-
- private:
-  [[nodiscard]] std::optional<std::int64_t> known_overhead(std::int64_t budget, Objective objective) {
-    if (smaller_ == nullptr) return std::nullopt;
-    Solution ignored;
-    const auto blocks = smaller_->find(budget, objective, ignored);
-    if (!blocks || ignored.overhead_error != 0) return std::nullopt;
-    return formula(view_, *blocks, transitions_.keep_last()).overhead;
-  }
-
-  const ForwardView& view_;
-  const SolveOptions& options_;
-  Transitions transitions_;
-  FamilySearch* smaller_ = nullptr;
-  std::optional<std::int64_t> smallest_;
-};
-
-// Budgets from `low` to `high`, evenly spaced in their logarithm, coarse ones first.
-std::vector<std::int64_t> budget_grid(std::int64_t low, std::int64_t high, std::size_t count) {
-  std::vector<std::int64_t> grid;
-  const double ratio =
-      std::log(std::max(1.0, static_cast<double>(high) / static_cast<double>(std::max<std::int64_t>(1, low))));
-  std::size_t stride = 1;
-  while (stride < count) stride *= 2;
-  for (; stride > 0; stride /= 2) {
-    for (std::size_t i = 0; i < count; i += stride) {
-      if (i % (2 * stride) == 0 && !grid.empty() && i != 0) continue;
-      if (i == 0 && !grid.empty()) continue;
-      const double share = count > 1 ? static_cast<double>(i) / static_cast<double>(count - 1) : 0.0;
-      const auto budget = static_cast<std::int64_t>(static_cast<double>(low) * std::exp(ratio * share));
-      grid.push_back(std::clamp(budget, low, high));
-    }
-  }
-  return grid;
-}
-
-std::vector<Objective> objectives(const SolveOptions& options) {
-  if (options.objective != Objective::kAny) return {options.objective};
-  return {Objective::kMinCache, Objective::kTime, Objective::kMaxOverhead};
 }
 
 // Fills in the smallest feasible budget; false where asked to stop.
@@ -117,24 +40,76 @@ bool find_smallest(FamilySearch& search, Solution& solution) {
   return true;
 }
 
+// How hard to look for candidates, by the number of nodes: a search costs about nodes^2 * units.
+struct Effort {
+  std::size_t budgets;  // for the objectives on overhead; the least cache is cheap
+  std::int64_t units;
+};
+
+Effort effort(std::size_t nodes, std::size_t candidates) {
+  constexpr double kFullGridNodes = 600;  // up to here the whole grid takes about a second
+  constexpr std::size_t kFewestBudgets = 8;
+  constexpr std::size_t kMostNodes = 4000;
+  if (nodes > kMostNodes) return {.budgets = 0, .units = 1024};
+  const double share = std::min(1.0, std::pow(kFullGridNodes / static_cast<double>(nodes + 1), 3.0));
+  const auto budgets = static_cast<std::size_t>(std::ceil(share * static_cast<double>(candidates)));
+  return {.budgets = std::min(candidates, std::max(kFewestBudgets, budgets)),
+          .units = std::clamp<std::int64_t>(2 * static_cast<std::int64_t>(nodes), 1024, 8192)};
+}
+
+// `count` budgets from `low` to `high`, evenly spaced in their logarithm; coarse spacings first, so that an early end
+// leaves an even picture.
+std::vector<std::int64_t> budget_grid(std::int64_t low, std::int64_t high, std::size_t count) {
+  const double ratio = static_cast<double>(high) / static_cast<double>(std::max<std::int64_t>(1, low));
+  std::size_t stride = 1;
+  while (stride < count) stride *= 2;
+  std::vector<std::int64_t> grid;
+  std::vector<std::uint8_t> taken(count, 0);
+  for (; stride > 0; stride /= 2) {
+    for (std::size_t i = 0; i < count; i += stride) {
+      if (std::exchange(taken[i], 1) != 0) continue;
+      const double share = count > 1 ? static_cast<double>(i) / static_cast<double>(count - 1) : 0.0;
+      const double budget = static_cast<double>(low) * std::pow(std::max(1.0, ratio), share);
+      grid.push_back(budget >= static_cast<double>(high) ? high : std::max(low, static_cast<std::int64_t>(budget)));
+    }
+  }
+  return grid;
+}
+
+struct Target {
+  std::int64_t budget_bytes;
+  Objective objective;
+};
+
+// All internal budgets and objectives, cheap ones first.
+std::vector<Target> targets(std::int64_t low, const Problem& problem, const SolveOptions& options,
+                            const Effort& effort) {
+  const std::int64_t high = 2 * problem.view().total_bytes();
+  std::vector<Target> result;
+  for (const Objective objective : {Objective::kMinCache, Objective::kTime, Objective::kMaxOverhead}) {
+    if (options.objective != Objective::kAny && options.objective != objective) continue;
+    const bool cheap = objective == Objective::kMinCache;
+    for (const std::int64_t budget : budget_grid(low, high, cheap ? options.candidates : effort.budgets)) {
+      result.push_back({budget, objective});
+    }
+  }
+  return result;
+}
+
 void sweep(FamilySearch& search, const Problem& problem, const SolveOptions& options, const Propose& propose,
            Solution& solution) {
   if (!find_smallest(search, solution)) return;
   const std::int64_t low = std::exchange(solution.smallest_budget_bytes, 0);  // under the formula, not the judge
-  const std::vector<std::int64_t> grid = budget_grid(low, 2 * problem.view().total_bytes(), options.candidates);
-  const std::vector<Objective> all = objectives(options);
-  std::size_t done = 0;
-  for (const std::int64_t budget : grid) {
-    for (const Objective objective : all) {
-      const std::optional<Blocks> blocks = search.find(budget, objective, solution);
-      if (asked_to_stop(options)) {
-        return stop(solution, "stopped after " + std::to_string(done) + " of " +
-                                  std::to_string(grid.size() * all.size()) + " candidates");
-      }
-      REPRISE_CHECK(blocks.has_value());
-      propose(*blocks);
-      if (options.progress) options.progress(++done, grid.size() * all.size());
+  const Effort how_hard = effort(problem.view().num_nodes(), options.candidates);
+  search.round_to(how_hard.units);
+  const std::vector<Target> all = targets(low, problem, options, how_hard);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::optional<Blocks> blocks = search.find(all[i].budget_bytes, all[i].objective, solution);
+    if (asked_to_stop(options)) {
+      return stop(solution, "stopped after " + std::to_string(i) + " of " + std::to_string(all.size()) + " candidates");
     }
+    if (blocks) propose(*blocks);
+    if (options.progress) options.progress(i + 1, all.size());
   }
   solution.overhead_error = 0;  // bounds the formula at one internal budget, not the plan chosen here
 }
@@ -150,7 +125,11 @@ std::optional<Blocks> find_as_printed(FamilySearch& search, const Problem& probl
     return std::nullopt;
   }
   if (!blocks) {
-    if (find_smallest(search, solution)) solution.status = Status::kInfeasible;
+    if (!find_smallest(search, solution)) return std::nullopt;
+    solution.status = Status::kInfeasible;
+    if (solution.budget_bytes >= solution.smallest_budget_bytes) {
+      stop(solution, "more than " + std::to_string(options.max_labels) + " labels");
+    }
     return std::nullopt;
   }
   solution.formula = formula(problem.view(), *blocks, options.keep_last);
@@ -201,9 +180,7 @@ void propose_exact(const Problem& problem, const SolveOptions& options, const Pr
   if (searches.exact() == nullptr) return;
   propose(problem.one_block());
   sweep(searches.approximate(), problem, options, propose, solution);
-  if (solution.status != Status::kStopped || solution.message.empty()) {
-    sweep(*searches.exact(), problem, options, propose, solution);
-  }
+  if (solution.status != Status::kStopped) sweep(*searches.exact(), problem, options, propose, solution);
 }
 
 std::optional<Blocks> approximate_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {

@@ -58,14 +58,13 @@ void Aim::raise(std::int64_t smallest_dropped) {
 
 OverheadResult extreme_overhead_sequence(const Transitions& transitions, const OverheadOptions& options) {
   const std::int64_t total_time = transitions.view().total_time();
-  const bool exact_doubles = transitions.view().total_bytes() < kExactDoubles;
-  if (options.prunings.table && exact_doubles) {
-    const std::int64_t unit = common_unit(transitions.view());
-    if (unit == 1 && total_time <= kTableUnits) return table_search(transitions, options);
-    if (total_time / unit <= kTableUnits) return search_in_units(transitions, options, unit);
-  }
+  const std::int64_t unit = common_unit(transitions.view());
+  if (transitions.view().total_bytes() >= kExactDoubles) return label_search(transitions, options);
+  if (options.prunings.table && unit == 1 && total_time <= kTableUnits) return table_search(transitions, options);
+  if (options.prunings.table && total_time / unit <= kTableUnits) return search_in_units(transitions, options, unit);
+  if (options.max_units > 0) return search_in_units(transitions, options, total_time / options.max_units + 1);
   OverheadResult result = label_search(transitions, options);
-  if (!result.too_many_labels || !exact_doubles) return result;
+  if (!result.too_many_labels) return result;
   const std::size_t labels = result.labels;
   result = search_in_units(transitions, options, total_time / kTableUnits + 1);
   result.labels += labels;

@@ -36,6 +36,7 @@ struct OverheadOptions {
   Prunings prunings{};
   std::optional<std::int64_t> known_overhead{};  // of some sequence within the budget: no need to look beyond
   std::size_t max_labels = 0;
+  std::int64_t max_units = 0;  // round to at most this many units at once, where a good sequence will do; 0: be exact
   std::function<bool()> should_stop{};
 };
 
