@@ -14,13 +14,13 @@ std::uint64_t fingerprint(const Blocks& blocks) {
 
 }  // namespace
 
-void Front::add(const Blocks& blocks) {
+void Front::add(const Blocks& blocks, bool recompute_last) {
   if (!seen_.insert(fingerprint(blocks)).second) return;
-  add(blocks, /*keep_last=*/true);
-  add(blocks, /*keep_last=*/false);
+  add_point(blocks, /*keep_last=*/true);
+  if (recompute_last) add_point(blocks, /*keep_last=*/false);
 }
 
-void Front::add(const Blocks& blocks, bool keep_last) {
+void Front::add_point(const Blocks& blocks, bool keep_last) {
   const Simulation result = simulator_.run(problem_.plan(blocks, keep_last, Expansion::kLean));
   ++simulated_;
   const Point* rival = fastest(result.peak_bytes);

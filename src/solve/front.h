@@ -20,8 +20,8 @@ class Front {
 
   explicit Front(const Problem& problem) : problem_(problem), simulator_(problem.step()) {}
 
-  // Expands the blocks both ways and keeps what is not beaten.
-  void add(const Blocks& blocks);
+  // Expands the blocks with the last one kept and, with `recompute_last`, recomputed; keeps what is not beaten.
+  void add(const Blocks& blocks, bool recompute_last);
 
   [[nodiscard]] const std::map<std::int64_t, Point>& points() const { return points_; }  // by peak bytes
   // The fastest within the budget, or nothing.
@@ -29,7 +29,7 @@ class Front {
   [[nodiscard]] std::size_t simulated() const { return simulated_; }
 
  private:
-  void add(const Blocks& blocks, bool keep_last);
+  void add_point(const Blocks& blocks, bool keep_last);
 
   const Problem& problem_;
   Simulator simulator_;

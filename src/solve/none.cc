@@ -16,6 +16,6 @@ std::optional<Blocks> as_printed(const Problem& problem, const SolveOptions& opt
 
 }  // namespace
 
-const Planner kNonePlanner{.name = "none", .propose = propose, .as_printed = as_printed};
+const Planner kNonePlanner{.name = "none", .recomputes = false, .propose = propose, .as_printed = as_printed};
 
 }  // namespace reprise::detail

@@ -10,11 +10,12 @@
 
 namespace reprise::detail {
 
-// Takes a planner's proposal. Each is tried with the last block kept and recomputed.
+// Takes a planner's proposal. Each is tried with the last block kept and, where the planner recomputes, recomputed.
 using Propose = std::function<void(const Blocks&)>;
 
 struct Planner {
   std::string_view name;
+  bool recomputes = true;  // false: proposals are tried with the last block kept only
   // Proposes without regard to the budget, so that more budget never gives a slower plan. Fills stats; sets status to
   // kStopped with a message where a limit ended the work.
   void (*propose)(const Problem&, const SolveOptions&, const Propose&, Solution&);

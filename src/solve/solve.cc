@@ -72,7 +72,7 @@ Solution solve_as_printed(const Planner& planner, const Problem& problem, const 
 Solution fill(Front& front, const Planner& planner, const Problem& problem, const SolveOptions& options) {
   Solution solution{.status = Status::kFeasible, .planner = std::string(planner.name)};
   planner.propose(
-      problem, options, [&](const detail::Blocks& blocks) { front.add(blocks); }, solution);
+      problem, options, [&](const detail::Blocks& blocks) { front.add(blocks, planner.recomputes); }, solution);
   solution.stats.candidates = front.simulated();
   return solution;
 }
