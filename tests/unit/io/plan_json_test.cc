@@ -15,8 +15,8 @@ constexpr std::string_view kExample = R"({
 "graph":"two layers",
 "ops":5,"values":7,
 "planner":"none",
-"budget_bytes":600,"peak_bytes":596,"time_ns":3780,"recompute_ns":0,
-"steps":["c0","c1","c2","c3","f2","f4","c4"]
+"budget_bytes":1100,"peak_bytes":1040,"time_ns":3780,"recompute_ns":0,
+"steps":["c0","c1","c2","c3","f2","c4","f1","f5"]
 }
 )";
 
@@ -36,9 +36,9 @@ TEST(PlanJsonTest, ReadsTheDocumentedExample) {
   EXPECT_EQ(file.ops, 5U);
   EXPECT_EQ(file.values, 7U);
   EXPECT_EQ(file.planner, "none");
-  EXPECT_EQ(file.budget_bytes, 600);
-  EXPECT_EQ(file.simulation, (Simulation{.peak_bytes = 596, .time_ns = 3780, .recompute_ns = 0}));
-  ASSERT_EQ(file.plan.steps.size(), 7U);
+  EXPECT_EQ(file.budget_bytes, 1100);
+  EXPECT_EQ(file.simulation, (Simulation{.peak_bytes = 1040, .time_ns = 3780, .recompute_ns = 0}));
+  ASSERT_EQ(file.plan.steps.size(), 8U);
   EXPECT_EQ(file.plan.steps[3], Step::compute(op_id(3)));
   EXPECT_EQ(file.plan.steps[4], Step::free(value_id(2)));
 }
