@@ -58,7 +58,7 @@ class LineReader {
     return words;
   }
 
-  std::int64_t number(std::string_view word) const {
+  [[nodiscard]] std::int64_t number(std::string_view word) const {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (error != std::errc{} || end != word.data() + word.size() || value < 0) {
