@@ -1,0 +1,52 @@
+// reprise curve: time against memory.
+#include <algorithm>
+#include <cmath>
+
+#include "commands.h"
+#include "reprise/io.h"
+#include "watch.h"
+
+namespace reprise::tools {
+namespace {
+
+std::string bar(std::int64_t part, std::int64_t whole) {
+  constexpr double kWidth = 40;
+  const double share = whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+  return std::string(static_cast<std::size_t>(std::lround(share * kWidth)), '#');
+}
+
+Report point_row(const Solution& point, const Graph& graph, std::int64_t largest_peak) {
+  const Simulation& found = point.simulation;
+  return Report()
+      .text("", "budget", format_bytes(found.peak_bytes))
+      .number("peak_bytes", "bytes", found.peak_bytes)
+      .time("time_ns", "time", found.time_ns, graph.forward_only())
+      .number("recompute_ns", "", found.recompute_ns)
+      .text("", "overhead", percent(found.recompute_ns, found.time_ns - found.recompute_ns))
+      .text("", "memory", bar(found.peak_bytes, largest_peak));
+}
+
+}  // namespace
+
+int run_curve(Options& options) {
+  const Graph graph = load_graph(options.graph);
+  const Watch watch(options.solve, options.seconds);
+  const Curve found = curve(graph, options.solve);
+
+  std::int64_t largest_peak = 0;
+  for (const Solution& point : found.points) largest_peak = std::max(largest_peak, point.simulation.peak_bytes);
+  std::vector<Report> points;
+  for (const Solution& point : found.points) points.push_back(point_row(point, graph, largest_peak));
+  Report report = graph_report(graph);
+  report.text("planner", "planner", options.solve.planner)
+      .text("status", "status", found.stopped ? "stopped" : "feasible")
+      .text("message", "", found.message)
+      .seconds("seconds", "planned in", watch.elapsed_seconds())
+      .rows("points", std::move(points));
+  write_text("-", text_of(report, options));
+  if (!found.stopped) return kFound;
+  complain("stopped early" + (found.message.empty() ? "" : ": " + found.message) + "; these are the best so far");
+  return kStopped;
+}
+
+}  // namespace reprise::tools

@@ -1,0 +1,57 @@
+// reprise plan: a plan within a budget.
+#include <cstdio>
+
+#include "commands.h"
+#include "reprise/io.h"
+#include "watch.h"
+
+namespace reprise::tools {
+namespace {
+
+PlanFile plan_file(const Solution& solution, const Graph& graph, const Options& options) {
+  const Graph planned = planned_graph(graph);
+  return {.graph = graph.name(),
+          .ops = planned.num_ops(),
+          .values = planned.num_values(),
+          .planner = solution.planner,
+          .budget_bytes = options.solve.budget_bytes.value_or(0),
+          .simulation = solution.simulation,
+          .plan = solution.plan};
+}
+
+// What a person must know beyond the table, and the exit code that says it to programs.
+int verdict(const Solution& solution) {
+  const std::string why = solution.message.empty() ? "" : ": " + solution.message;
+  const std::int64_t smallest = solution.smallest_budget_bytes;
+  if (solution.found()) return kFound;
+  if (solution.status == Status::kInfeasible) {
+    complain("no plan fits " + std::to_string(solution.budget_bytes) + " bytes" + why +
+             "; the smallest budget known: " +
+             (smallest > 0 ? std::to_string(smallest) + " bytes (" + format_bytes(smallest) + ")" : "none"));
+    return kInfeasible;
+  }
+  complain("stopped early" + why + (has_plan(solution) ? "; the plan is the best so far" : "; no plan yet"));
+  return kStopped;
+}
+
+}  // namespace
+
+int run_plan(Options& options) {
+  const Graph graph = load_graph(options.graph);
+  const Watch watch(options.solve, options.seconds);
+  const Solution solution = solve(graph, options.solve);
+  Report report = graph_report(graph);
+  add_solution(solution, graph, report);
+  report.seconds("seconds", "planned in", watch.elapsed_seconds());
+  if (has_plan(solution) && !options.plan.empty()) {
+    write_text(options.plan, format_plan(plan_file(solution, graph, options)));
+  }
+  if (options.plan == "-") {
+    std::fputs(text_of(report, options).c_str(), stderr);
+  } else {
+    write_text("-", text_of(report, options));
+  }
+  return verdict(solution);
+}
+
+}  // namespace reprise::tools

@@ -1,0 +1,77 @@
+// reprise simulate: what a plan costs, and what holds the memory at its peak.
+#include <algorithm>
+
+#include "commands.h"
+#include "reprise/error.h"
+#include "reprise/io.h"
+#include "reprise/simulate.h"
+#include "reprise/validate.h"
+
+namespace reprise::tools {
+namespace {
+
+std::string costs_text(const Simulation& s) {
+  return "peak_bytes " + std::to_string(s.peak_bytes) + ", time_ns " + std::to_string(s.time_ns) + ", recompute_ns " +
+         std::to_string(s.recompute_ns);
+}
+
+// A plan for another graph, an illegal one, or one that costs something else than it says, is bad input.
+Timeline checked_timeline(const Graph& graph, const PlanFile& file, const std::string& source) {
+  if (file.ops != graph.num_ops() || file.values != graph.num_values()) {
+    throw InputError(source + ": a plan for another graph: it has " + std::to_string(file.ops) + " ops and " +
+                     std::to_string(file.values) + " values, this one " + std::to_string(graph.num_ops()) + " and " +
+                     std::to_string(graph.num_values()));
+  }
+  if (const auto violation = validate(graph, file.plan)) throw InputError(source + ": " + violation->message);
+  Timeline found = timeline(graph, file.plan);
+  if (found.total == file.simulation) return found;
+  throw InputError(source + ": says " + costs_text(file.simulation) + "; the simulator says " +
+                   costs_text(found.total));
+}
+
+std::string step_text(const Graph& graph, const Plan& plan, std::size_t i) {
+  if (i >= plan.steps.size() || plan.steps[i].is_free()) return "the start";
+  return "step " + std::to_string(i) + " of " + std::to_string(plan.steps.size()) + ", '" +
+         graph.op_name(plan.steps[i].op()) + "'";
+}
+
+Report value_row(const Graph& graph, ValueId value) {
+  const OpId maker = graph.producer(value);
+  const std::string there = graph.residence(value) == Residence::kResident ? "(resident)" : "(arriving)";
+  return Report()
+      .text("", "size", format_bytes(graph.bytes(value)))
+      .number("bytes", "bytes", graph.bytes(value))
+      .number("value", "value", static_cast<std::int64_t>(index(value)))
+      .text("op", "made by", maker == kNoOp ? there : graph.op_name(maker))
+      .text("scope", "scope", maker == kNoOp ? "" : graph.scope_name(maker));
+}
+
+}  // namespace
+
+int run_simulate(Options& options) {
+  const Graph file_graph = load_graph(options.graph);
+  const Graph graph = planned_graph(file_graph);
+  const PlanFile file = parse_plan(read_text(options.plan), source_name(options.plan));
+  const Timeline found = checked_timeline(graph, file, source_name(options.plan));
+
+  std::vector<Report> live;
+  for (std::size_t i = 0; i < std::min(options.top, found.live_at_peak.size()); ++i) {
+    live.push_back(value_row(graph, found.live_at_peak[i]));
+  }
+  const bool in_units = file_graph.forward_only();
+  Report report = graph_report(graph);
+  report.text("planner", "planner", file.planner)
+      .bytes("budget_bytes", file.budget_bytes > 0 ? "budget" : "", file.budget_bytes)
+      .bytes("peak_bytes", "peak", found.total.peak_bytes)
+      .time("time_ns", "time", found.total.time_ns, in_units)
+      .time("recompute_ns", "recomputed", found.total.recompute_ns, in_units)
+      .bytes("start_bytes", "at the start", found.start_bytes)
+      .text("", "peak at", step_text(graph, file.plan, found.peak_step))
+      .number("peak_step", "", static_cast<std::int64_t>(found.peak_step))
+      .number("values_at_peak", "values there", static_cast<std::int64_t>(found.live_at_peak.size()))
+      .rows("live_at_peak", std::move(live));
+  write_text("-", text_of(report, options));
+  return kFound;
+}
+
+}  // namespace reprise::tools

@@ -1,0 +1,87 @@
+#include "commands.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "reprise/io.h"
+
+namespace reprise::tools {
+namespace {
+
+std::string status_name(Status status) {
+  switch (status) {
+    case Status::kOptimal:
+      return "optimal";
+    case Status::kFeasible:
+      return "feasible";
+    case Status::kInfeasible:
+      return "infeasible";
+    case Status::kStopped:
+      return "stopped";
+  }
+  return "unknown";
+}
+
+std::int64_t number(std::size_t count) { return static_cast<std::int64_t>(count); }
+
+std::optional<Report> formula_report(const std::optional<Formula>& formula) {
+  if (!formula) return std::nullopt;
+  return Report()
+      .number("overhead", "", formula->overhead)
+      .number("peak_bytes", "", formula->peak_bytes)
+      .number("cached_bytes", "", formula->cached_bytes)
+      .number("blocks", "", number(formula->blocks));
+}
+
+std::string formula_text(const Formula& formula) {
+  return "overhead " + std::to_string(formula.overhead) + ", peak " + format_bytes(formula.peak_bytes) + ", cached " +
+         format_bytes(formula.cached_bytes) + ", " + std::to_string(formula.blocks) + " blocks";
+}
+
+}  // namespace
+
+std::string source_name(const std::string& path) { return path == "-" ? "standard input" : path; }
+
+Graph load_graph(const std::string& path) { return parse_graph(read_text(path), source_name(path)); }
+
+Graph planned_graph(Graph graph) { return graph.forward_only() ? complete_backward(graph) : std::move(graph); }
+
+Report graph_report(const Graph& graph) {
+  return Report()
+      .text("graph", "graph", graph.name())
+      .number("ops", "ops", number(graph.num_ops()))
+      .number("values", "values", number(graph.num_values()));
+}
+
+bool has_plan(const Solution& solution) { return solution.found() || !solution.plan.steps.empty(); }
+
+void add_solution(const Solution& solution, const Graph& graph, Report& report) {
+  const auto planned = [&](std::int64_t n) { return has_plan(solution) ? Report::Number(n) : std::nullopt; };
+  const Simulation& found = solution.simulation;
+  const std::int64_t smallest = solution.smallest_budget_bytes;
+  report.text("planner", "planner", solution.planner)
+      .text("status", "status", status_name(solution.status))
+      .bytes("budget_bytes", "budget", solution.budget_bytes)
+      .bytes("peak_bytes", "peak", planned(found.peak_bytes))
+      .time("time_ns", "time", planned(found.time_ns), graph.forward_only())
+      .time("recompute_ns", "recomputed", planned(found.recompute_ns), graph.forward_only())
+      .text("", "overhead", has_plan(solution) ? percent(found.recompute_ns, found.time_ns - found.recompute_ns) : "")
+      .bytes("smallest_budget_bytes", "smallest", smallest > 0 ? Report::Number(smallest) : std::nullopt)
+      .text("", "by formula", solution.formula ? formula_text(*solution.formula) : "")
+      .part("formula", formula_report(solution.formula))
+      .number("overhead_error", "", solution.overhead_error)
+      .part("stats", Report()
+                         .number("nodes", "", number(solution.stats.nodes))
+                         .number("lower_sets", "", number(solution.stats.lower_sets))
+                         .number("labels", "", number(solution.stats.labels))
+                         .number("candidates", "", number(solution.stats.candidates)))
+      .text("message", "", solution.message);
+}
+
+std::string text_of(const Report& report, const Options& options) {
+  return options.json ? report.json() + "\n" : report.tables();
+}
+
+void complain(const std::string& text) { std::fputs(("reprise: " + printable(text) + "\n").c_str(), stderr); }
+
+}  // namespace reprise::tools

@@ -1,0 +1,57 @@
+// The subcommands, and everything that can be asked of them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "report.h"
+#include "reprise/graph.h"
+#include "reprise/solve.h"
+
+namespace CLI {
+class App;
+}
+
+namespace reprise::tools {
+
+enum ExitCode : int { kFound = 0, kInfeasible = 1, kUsage = 2, kBadInput = 3, kStopped = 4, kOurBug = 70 };
+
+struct Options {
+  std::string graph{};
+  std::string plan{};     // simulate reads it, plan writes it
+  std::string out = "-";  // convert
+  std::string from{};     // convert; empty: look at the text
+  bool complete = false;  // convert
+  std::size_t top = 10;   // simulate
+  double seconds = 0;     // plan, curve; 0: no limit
+  bool json = false;
+  SolveOptions solve{};  // plan, curve
+};
+
+void add_plan_options(CLI::App& app, Options& options);
+void add_simulate_options(CLI::App& app, Options& options);
+void add_curve_options(CLI::App& app, Options& options);
+void add_convert_options(CLI::App& app, Options& options);
+void add_info_options(CLI::App& app, Options& options);
+
+// Each returns the exit code.
+[[nodiscard]] int run_plan(Options& options);
+[[nodiscard]] int run_simulate(Options& options);
+[[nodiscard]] int run_curve(Options& options);
+[[nodiscard]] int run_convert(Options& options);
+[[nodiscard]] int run_info(Options& options);
+
+// What several of them need.
+[[nodiscard]] std::string source_name(const std::string& path);  // of a file, for messages
+[[nodiscard]] Graph load_graph(const std::string& path);
+// The graph that plans are for: with the papers' backward pass, where it has none of its own.
+[[nodiscard]] Graph planned_graph(Graph graph);
+[[nodiscard]] Report graph_report(const Graph& graph);
+// A stopped planner may have a plan too.
+[[nodiscard]] bool has_plan(const Solution& solution);
+// Peak, time and the rest, added to the report.
+void add_solution(const Solution& solution, const Graph& graph, Report& report);
+[[nodiscard]] std::string text_of(const Report& report, const Options& options);
+void complain(const std::string& text);  // on the standard error
+
+}  // namespace reprise::tools

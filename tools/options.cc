@@ -1,0 +1,98 @@
+// What can be typed after each subcommand.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "reprise/error.h"
+#include "reprise/io.h"
+
+namespace reprise::tools {
+namespace {
+
+void add_graph(CLI::App& app, Options& options) {
+  app.add_option("GRAPH", options.graph, "a *.graph.json file")->required()->type_name("");
+  app.add_flag("--json", options.json, "print one JSON object, for programs");
+}
+
+// An option that takes one of `names`.
+CLI::Option* limit(CLI::Option* option, const std::vector<std::string>& names) {
+  return option->check(CLI::IsMember(names).description(""))->type_name(CLI::detail::join(names, "|"));
+}
+
+template <typename Enum>
+void add_choice(CLI::App& app, const char* flag, const std::map<std::string, Enum>& choices, Enum& into,
+                const char* help) {
+  std::vector<std::string> names;
+  std::ranges::transform(choices, std::back_inserter(names), [](const auto& choice) { return choice.first; });
+  const auto assign = [choices, &into](const std::string& name) { into = choices.at(name); };
+  limit(app.add_option_function<std::string>(flag, assign, help), names);
+}
+
+void add_planner(CLI::App& app, Options& options) {
+  const auto names = planner_names();
+  limit(app.add_option("--planner", options.solve.planner, "how to plan"), {names.begin(), names.end()})
+      ->capture_default_str();
+  add_choice<Objective>(
+      app, "--objective",
+      {{"time", Objective::kTime}, {"max-overhead", Objective::kMaxOverhead}, {"min-cache", Objective::kMinCache}},
+      options.solve.objective, "what a lower-set planner asks of a sequence of blocks; if not given, all are tried");
+  app.add_option("--seconds", options.seconds, "stop after this long with the best so far")
+      ->check(CLI::Range(0.001, 1e9).description(""))
+      ->type_name("S");
+}
+
+void set_budget(const std::string& text, Options& options) {
+  try {
+    if (text != "min") options.solve.budget_bytes = parse_bytes(text);
+  } catch (const InputError& error) {
+    throw CLI::ValidationError("--budget", error.what());
+  }
+}
+
+}  // namespace
+
+void add_plan_options(CLI::App& app, Options& options) {
+  add_graph(app, options);
+  app.add_option_function<std::string>(
+         "--budget", [&options](const std::string& text) { set_budget(text, options); },
+         "the most memory the step may hold; min asks for the least that works")
+      ->required()
+      ->type_name("BYTES|min");
+  add_planner(app, options);
+  add_choice<Judge>(app, "--judge", {{"simulated", Judge::kSimulated}, {"formula", Judge::kFormula}},
+                    options.solve.judge, "hold the budget against the true peak (default) or the papers' formula");
+  app.add_flag("--keep-last", options.solve.keep_last, "judge formula: keep the last block, do not recompute it");
+  app.add_option("-o,--output", options.plan, "write the plan here")->type_name("PLAN");
+}
+
+void add_simulate_options(CLI::App& app, Options& options) {
+  add_graph(app, options);
+  app.add_option("PLAN", options.plan, "a *.plan.json file made for that graph")->required()->type_name("");
+  app.callback([&options] {
+    if (options.graph == "-" && options.plan == "-") throw CLI::ValidationError("PLAN", "- is read as GRAPH already");
+  });
+  app.add_option("--top", options.top, "how many of the values live at the peak to show")
+      ->capture_default_str()
+      ->type_name("N");
+}
+
+void add_curve_options(CLI::App& app, Options& options) {
+  add_graph(app, options);
+  add_planner(app, options);
+}
+
+void add_convert_options(CLI::App& app, Options& options) {
+  app.add_option("IN", options.graph, "the graph to read")->required()->type_name("");
+  app.add_option("OUT", options.out, "the *.graph.json file to write")->capture_default_str()->type_name("");
+  limit(app.add_option("--from", options.from, "the format of IN; if not given, it is seen from the text"),
+        {"graph-json", "authors-text"});
+  app.add_flag("--complete", options.complete, "add the papers' model of backward to a forward-only graph");
+}
+
+void add_info_options(CLI::App& app, Options& options) { add_graph(app, options); }
+
+}  // namespace reprise::tools

@@ -1,0 +1,47 @@
+// The same facts for two readers: aligned tables for people, one JSON object for programs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reprise::tools {
+
+class Report {
+ public:
+  using Number = std::optional<std::int64_t>;  // nothing: null for programs, no line for people
+
+  // Programs find a fact by its key, people by its label; whoever has none does not see it.
+  Report& text(std::string_view key, std::string_view label, std::string_view text);
+  Report& number(std::string_view key, std::string_view label, Number number);
+  Report& bytes(std::string_view key, std::string_view label, Number bytes);
+  Report& time(std::string_view key, std::string_view label, Number time_ns, bool in_units);
+  Report& seconds(std::string_view key, std::string_view label, double seconds);
+  Report& part(std::string_view key, const std::optional<Report>& part);  // for programs only
+  Report& rows(std::string_view key, std::vector<Report> rows);           // people see a table of their labels
+
+  [[nodiscard]] std::string json() const;
+  [[nodiscard]] std::string tables() const;
+
+ private:
+  struct Fact {
+    std::string key;
+    std::string label;
+    std::string json;
+    std::string shown;
+  };
+  Report& add(std::string_view key, std::string_view label, std::string json, std::string_view shown);
+
+  std::vector<Fact> facts_;
+  std::vector<Report> rows_;
+};
+
+// "12.5 %"
+[[nodiscard]] std::string percent(std::int64_t part, std::int64_t whole);
+
+// Names in files may hold anything; a terminal must not obey it.
+[[nodiscard]] std::string printable(std::string_view text);
+
+}  // namespace reprise::tools
