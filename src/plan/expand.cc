@@ -76,9 +76,13 @@ class PapersExpansion {
     for (const Contribution& c : stage_[stage]) {
       if (c.seed) runs_.push_back(c.op);
     }
+    NodeId rerun = kNoNode;  // the contributions of one consumer follow each other: one rerun serves them all
     for (const Contribution& c : stage_[stage]) {
       if (c.seed) continue;
-      if (step_.reads_own[c.from] != 0 && present_[c.from] == 0) append(runs_, view_.ops[c.from]);
+      if (step_.reads_own[c.from] != 0 && present_[c.from] == 0 && c.from != rerun) {
+        append(runs_, view_.ops[c.from]);
+        rerun = c.from;
+      }
       runs_.push_back(c.op);
     }
   }
