@@ -60,7 +60,7 @@ class PapersExpansion {
   }
 
   std::vector<OpId> run() {
-    runs_ = forward_runs(step_.graph);
+    run_forward();
     for (std::uint32_t i = blocks_.count; i-- > 0;) {
       append_nodes(runs_, view_, forgotten_nodes(members_[i], kept_));
       for (const NodeId v : members_[i]) present_[v] = 1;
@@ -71,6 +71,18 @@ class PapersExpansion {
   }
 
  private:
+  // Block by block: what a block forgets is gone before the next begins. `once` ops are in no block; where there are
+  // any, in program order.
+  void run_forward() {
+    const auto nodes = std::span(view_.node_of_op).first(index(step_.graph.caller_op()));
+    if (std::ranges::find(nodes, kNoNode) != nodes.end()) {
+      runs_ = forward_runs(step_.graph);
+      return;
+    }
+    for (std::uint32_t i = 0; i < blocks_.count; ++i) append_nodes(runs_, view_, members_[i]);
+    runs_.push_back(step_.graph.caller_op());
+  }
+
   // Seeds of the block's sinks, then contributions, consumers from last to first.
   void run_backward(std::uint32_t stage) {
     for (const Contribution& c : stage_[stage]) {

@@ -16,9 +16,9 @@ namespace reprise::detail {
 [[nodiscard]] std::vector<OpId> expand(const Graph& step, const ForwardView& view, const Blocks& blocks,
                                        bool keep_last);
 
-// The papers' schedule: backward goes block by block from the last; the contributions to a node's gradient run in the
-// stage of its block. An op whose gradient reads its own output, which was dropped with an earlier stage, runs once
-// more.
+// The papers' schedule: forward goes block by block, backward so too, from the last; the contributions to a node's
+// gradient run in the stage of its block. An op whose gradient reads its own output, which was dropped with an earlier
+// stage, runs once more.
 [[nodiscard]] std::vector<OpId> expand(const PapersStep& step, const Blocks& blocks, bool keep_last);
 
 // Leaves out reruns whose results nobody reads. First runs stay where the program has them.
