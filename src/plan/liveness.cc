@@ -7,6 +7,7 @@
 // O(reads of all runs). Tested by tests/unit/plan/liveness_test.cc and, against all placements, tests/oracle.
 #include "plan/liveness.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -34,7 +35,7 @@ class Placer {
 
   void visit(std::size_t i) {
     const OpId op = runs_[i];
-    in_place_[i] = can_overwrite(op) ? 1 : 0;
+    in_place_[i] = overwrites_the_dead(op) ? 1 : 0;
     for (const ValueId v : graph_.outputs(op)) {
       if (needed_[index(v)] == 0) deaths_.push_back(v);
     }
@@ -46,15 +47,23 @@ class Placer {
     for (const ValueId v : graph_.inputs(op)) needed_[index(v)] = 1;
   }
 
-  bool can_overwrite(OpId op) const {
+  // Scanning backwards: whatever the op may overwrite is not read again.
+  [[nodiscard]] bool overwrites_the_dead(OpId op) const {
     bool any = false;
     for (const ValueId v : graph_.outputs(op)) {
       const ValueId old = graph_.overwrites(v);
       if (old == kNoValue) continue;
-      if (needed_[index(old)] != 0 || graph_.held(v)) return false;
+      if (needed_[index(old)] != 0) return false;
       any = true;
     }
     return any;
+  }
+
+  // Scanning forwards: a value in memory that is not ours lives on, so a rerun makes a second copy of it.
+  [[nodiscard]] bool is_remade_while_live(OpId op) const {
+    const auto outputs = graph_.outputs(op);
+    return std::ranges::any_of(outputs,
+                               [&](ValueId v) { return graph_.overwrites(v) != kNoValue && live_[index(v)] != 0; });
   }
 
   void write() {
@@ -68,7 +77,7 @@ class Placer {
       if (needed_[i] == 0) free(v);
     }
     for (std::size_t i = 0; i < runs_.size(); ++i) {
-      run(runs_[i], in_place_[i] != 0);
+      run(runs_[i], in_place_[i] != 0 && !is_remade_while_live(runs_[i]));
       // Deaths were found backwards: those of run i lie just before those of run i - 1.
       for (std::size_t d = deaths_begin_[i]; d-- > deaths_begin_[i + 1];) free(deaths_[d]);
     }
@@ -78,11 +87,10 @@ class Placer {
     plan_.steps.push_back(Step::compute(op, in_place));
     for (const ValueId v : graph_.outputs(op)) {
       const ValueId old = graph_.overwrites(v);
+      if (live_[index(v)] == 0) pinned_[index(v)] = graph_.held(v) ? 1 : 0;
       if (in_place && old != kNoValue) {
         live_[index(old)] = 0;
-        pinned_[index(v)] = pinned_[index(old)];
-      } else {
-        pinned_[index(v)] = graph_.held(v) ? 1 : 0;
+        pinned_[index(v)] |= pinned_[index(old)];
       }
       live_[index(v)] = 1;
     }
