@@ -142,7 +142,10 @@ Timeline timeline(const Graph& graph, const Plan& plan) {
                   .time_ns = recorder.time_ns(),
                   .recompute_ns = recorder.recompute_ns()};
   Recorder again(graph);
-  for (std::size_t i = 0; i <= result.peak_step && i < plan.steps.size(); ++i) again.take(plan.steps[i]);
+  for (std::size_t i = 0; i <= result.peak_step && i < plan.steps.size(); ++i) {
+    if (i == result.peak_step && plan.steps[i].is_free()) break;  // the peak is before it
+    again.take(plan.steps[i]);
+  }
   result.live_at_peak = again.live();
   std::ranges::stable_sort(result.live_at_peak, std::ranges::greater{}, [&](ValueId v) { return graph.bytes(v); });
   return result;
