@@ -1,0 +1,138 @@
+#include "reprise/validate.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace reprise {
+namespace {
+
+constexpr Step c(std::size_t op) { return Step::compute(op_id(op)); }
+constexpr Step c_in_place(std::size_t op) { return Step::compute(op_id(op), true); }
+constexpr Step f(std::size_t value) { return Step::free(value_id(value)); }
+
+// A step with one of each: values 0 weight and 1 stat (resident), 2 x (arriving), 3 y, 4 z over y, 5 new stat over
+// stat, 6 loss and 7 seed (held), 8 gradient.
+Graph small_step() {
+  GraphBuilder b;
+  const ValueId weight = b.resident(8), stat = b.resident(4), x = b.arriving(16), y = b.value(32), z = b.value(32);
+  const ValueId new_stat = b.value(4), loss = b.value(1), seed = b.value(1), g = b.value(8);
+  b.overwrite(z, y);
+  b.overwrite(new_stat, stat);
+  for (const ValueId v : {loss, seed}) b.hold(v);
+  for (const ValueId v : {new_stat, g}) b.output(v);
+  b.op({.name = "conv", .inputs = {x, weight}, .outputs = {y}});
+  b.op({.name = "relu_", .inputs = {y}, .outputs = {z}});
+  b.op({.name = "update", .once = true, .inputs = {stat}, .outputs = {new_stat}});
+  b.op({.name = "loss", .inputs = {z}, .outputs = {loss}});
+  b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {loss}, .outputs = {seed}});
+  b.op({.name = "back", .phase = Phase::kBackward, .inputs = {seed, z}, .outputs = {g}});
+  return b.build();
+}
+
+std::string first_violation(const Graph& graph, const std::vector<Step>& steps) {
+  const auto violation = validate(graph, {.steps = steps});
+  if (!violation) return "";
+  const std::string prefix = "step " + std::to_string(violation->step) + ": ";
+  const bool at_end = violation->step == steps.size();
+  EXPECT_EQ(at_end, !violation->message.starts_with("step " + std::to_string(violation->step) + ": "));
+  return violation->message;
+}
+
+TEST(ValidateTest, AcceptsLegalPlans) {
+  const std::vector<Step> plans[] = {
+      {c(0), c_in_place(1), c_in_place(2), c(3), c(4), c(5)},
+      {c(0), c_in_place(1), c_in_place(2), c(3), c(4), c(5), f(4), f(2)},
+      // Copies instead of in place; the old contents of the statistics stay.
+      {c(0), c(1), f(3), c(2), c(3), c(4), c(5), f(4)},
+      // z is made anew for backward, once over a live y, once in place of a new y.
+      {c(0), c(1), c(2), c(3), f(4), c(4), c_in_place(1), c(5)},
+      {c(0), c_in_place(1), c_in_place(2), c(3), f(4), c(4), c(0), c_in_place(1), c(5)},
+      // Reruns while outputs are live; a held value may be made again.
+      {c(0), c(0), c(1), c(1), c(2), c(3), c(3), c(4), c(5), c(5)},
+  };
+  for (const auto& steps : plans) EXPECT_EQ(first_violation(small_step(), steps), "");
+}
+
+TEST(ValidateTest, NamesTheFirstRuleBroken) {
+  struct Case {
+    std::vector<Step> steps;
+    const char* message;
+  };
+  const Case cases[] = {
+      // 1. every id exists
+      {{c(6)}, "step 0: computes unknown op 6"},
+      {{c(0), f(9)}, "step 1: frees unknown value 9"},
+      {{Step::compute(kNoOp)}, "step 0: computes unknown op 4294967295"},
+      {{Step::free(kNoValue)}, "step 0: frees unknown value 4294967295"},
+      // 2. what is read is live
+      {{c(1)}, "step 0: computes op 1 'relu_', whose input value 3 is not live"},
+      {{f(2), c(0)}, "step 1: computes op 0 'conv', whose input value 2 is not live"},
+      {{c(0), c_in_place(1), c(1)}, "step 2: computes op 1 'relu_', whose input value 3 is not live"},
+      {{c(0), c_in_place(1), c(2), f(4), c(3)}, "step 4: computes op 3 'loss', whose input value 4 is not live"},
+      // 3. what is freed is live and the step's own
+      {{f(3)}, "step 0: frees value 3, which is not live"},
+      {{c(0), f(3), f(3)}, "step 2: frees value 3, which is not live"},
+      {{c(0), c_in_place(1), f(3)}, "step 2: frees value 3, which is not live"},
+      {{f(0)}, "step 0: frees value 0, whose memory is resident or held by the caller"},
+      {{c(0), c(1), c(3), f(6)}, "step 3: frees value 6, whose memory is resident or held by the caller"},
+      {{c_in_place(2), f(5)}, "step 1: frees value 5, whose memory is resident or held by the caller"},
+      {{c_in_place(2), f(1)}, "step 1: frees value 1, which is not live"},
+      {{c(2), f(1)}, "step 1: frees value 1, whose memory is resident or held by the caller"},
+      // 4. in place
+      {{c_in_place(0)}, "step 0: computes op 0 'conv' in place, but none of its outputs overwrites an input"},
+      {{c(0), c(1), c_in_place(1)}, "step 2: computes op 1 'relu_' in place, but its output value 4 is still live"},
+      // 5. once, and in order
+      {{c(2), c(2)}, "step 1: computes op 2 'update', which must not be repeated"},
+      {{c(0), c(1), c(3), c(4)}, "step 3: computes op 4 'caller' before op 2 'update', which comes first"},
+      {{c(0), c(1), c(2), c(3), c(4), c(4)}, "step 5: computes op 4 'caller', which must not be repeated"},
+      // 6. outputs at the end
+      {{c(0), c(1), c(2), c(3), c(4)}, "step output value 8 is not live at the end"},
+      {{c(0), c(1), c(2), f(5), c(3), c(4), c(5)}, "step output value 5 is not live at the end"},
+      {{}, "step output value 5 is not live at the end"},
+  };
+  for (const Case& example : cases) EXPECT_EQ(first_violation(small_step(), example.steps), example.message);
+}
+
+TEST(ValidateTest, AOnceOpMustRunThoughNobodyReadsIt) {
+  GraphBuilder b;
+  b.op({.name = "print", .once = true, .inputs = {}, .outputs = {}});
+  b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
+  const Graph graph = b.build();
+  EXPECT_EQ(first_violation(graph, {}), "op 0 'print' must run once and never does");
+  EXPECT_EQ(first_violation(graph, {c(0)}), "op 1 'caller' must run once and never does");
+  EXPECT_EQ(first_violation(graph, {c(0), c(1)}), "");
+}
+
+TEST(ValidateTest, RefusesMoreTimeThanFits) {
+  GraphBuilder b;
+  const ValueId y = b.value(1);
+  b.op({.name = "slow", .time_ns = std::int64_t{1} << 58, .inputs = {}, .outputs = {y}});
+  b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
+  const Graph graph = b.build();
+  std::vector<Step> steps(31, c(0));
+  steps.push_back(c(1));
+  EXPECT_EQ(first_violation(graph, steps), "");
+  steps.push_back(c(0));
+  EXPECT_EQ(first_violation(graph, steps), "step 32: computes op 0 'slow': the total time does not fit 64 bits");
+}
+
+// Two outputs in place at once; one of them live is enough to refuse.
+TEST(ValidateTest, InPlaceIsForAllOutputsOrNone) {
+  GraphBuilder b;
+  const ValueId p = b.arriving(1), q = b.arriving(1), r = b.arriving(1), new_p = b.value(1), new_q = b.value(1);
+  b.overwrite(new_p, p);
+  b.overwrite(new_q, q);
+  b.op({.name = "pair", .inputs = {p, q, r}, .outputs = {new_p, new_q}});
+  b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
+  const Graph graph = b.build();
+  EXPECT_EQ(first_violation(graph, {c_in_place(0), c(1), f(2)}), "");
+  EXPECT_EQ(first_violation(graph, {c_in_place(0), f(0)}), "step 1: frees value 0, which is not live");
+  EXPECT_EQ(first_violation(graph, {c(0), f(3), c_in_place(0)}),
+            "step 2: computes op 0 'pair' in place, but its output value 4 is still live");
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,198 @@
+#include "reprise/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "fixtures/odd_plans.h"
+#include "fixtures/odd_steps.h"
+#include "reprise/io.h"
+#include "reprise/validate.h"
+
+namespace reprise {
+namespace {
+
+#ifdef REPRISE_SMALL_TESTS
+constexpr std::uint64_t kSeeds = 300;
+#else
+constexpr std::uint64_t kSeeds = 3000;
+#endif
+
+constexpr Step c(std::size_t op) { return Step::compute(op_id(op)); }
+constexpr Step c_in_place(std::size_t op) { return Step::compute(op_id(op), true); }
+constexpr Step f(std::size_t value) { return Step::free(value_id(value)); }
+
+// Memory as a set of buffers, all of them added up anew at every instant.
+class NaiveReplay {
+ public:
+  explicit NaiveReplay(const Graph& graph) : graph_(graph) {
+    for (std::size_t i = 0; i < graph.num_values(); ++i) {
+      if (graph.residence(value_id(i)) != Residence::kPlanned) live_.insert(value_id(i));
+    }
+    result_.start_bytes = sum();
+    result_.total.peak_bytes = sum();
+  }
+
+  Timeline run(const Plan& plan) {
+    for (const Step& step : plan.steps) {
+      result_.during_bytes.push_back(step.is_free() ? sum() : during(step));
+      result_.total.peak_bytes = std::max(result_.total.peak_bytes, result_.during_bytes.back());
+      step.is_free() ? static_cast<void>(live_.erase(step.value())) : finish(step);
+      result_.after_bytes.push_back(sum());
+    }
+    return result_;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t sum() const {
+    std::int64_t bytes = 0;
+    for (const ValueId v : live_) bytes += graph_.bytes(v);
+    return bytes;
+  }
+  [[nodiscard]] std::int64_t during(const Step& step) const {
+    std::int64_t bytes = sum() + graph_.workspace_bytes(step.op());
+    for (const ValueId v : graph_.outputs(step.op())) {
+      const bool takes_over = step.in_place() && graph_.overwrites(v) != kNoValue;
+      if (!takes_over) bytes += graph_.bytes(v);
+    }
+    return bytes;
+  }
+  void finish(const Step& step) {
+    for (const ValueId v : graph_.outputs(step.op())) {
+      if (step.in_place()) live_.erase(graph_.overwrites(v));
+      live_.insert(v);
+    }
+    result_.total.time_ns += graph_.time_ns(step.op());
+    if (++runs_[step.op()] > 1) result_.total.recompute_ns += graph_.time_ns(step.op());
+  }
+
+  const Graph& graph_;
+  std::set<ValueId> live_;
+  std::map<OpId, int> runs_;
+  Timeline result_;
+};
+
+TEST(SimulateTest, ThreeSimulatorsAgreeOnOddPlans) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = test::odd_step(seed);
+    Simulator simulator(graph);
+    for (std::uint64_t round = 0; round < 3; ++round) {
+      const Plan plan = test::odd_plan(graph, seed + (round << 32U));
+      const auto violation = validate(graph, plan);
+      ASSERT_FALSE(violation) << violation->message << "\n" << test::text_of(plan) << "\n" << format_graph(graph);
+      const Timeline naive = NaiveReplay(graph).run(plan);
+      const Timeline line = timeline(graph, plan);
+      ASSERT_EQ(simulator.run(plan), naive.total) << test::text_of(plan) << "\n" << format_graph(graph);
+      ASSERT_EQ(simulate(graph, plan), naive.total);
+      ASSERT_EQ(line.total, naive.total);
+      ASSERT_EQ(line.start_bytes, naive.start_bytes);
+      ASSERT_EQ(line.during_bytes, naive.during_bytes);
+      ASSERT_EQ(line.after_bytes, naive.after_bytes);
+    }
+  }
+}
+
+// A second copy of an output that is live is no value of its own, so at such a peak live_at_peak falls short of it.
+TEST(SimulateTest, LiveAtPeakAddsUpToThePeak) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = test::odd_step(seed);
+    const Plan plan = test::odd_plan(graph, seed);
+    const Timeline line = timeline(graph, plan);
+    std::int64_t bytes = 0;
+    for (const ValueId v : line.live_at_peak) bytes += graph.bytes(v);
+    ASSERT_EQ(line.during_bytes[line.peak_step], line.total.peak_bytes);
+    const Step& peak = plan.steps[line.peak_step];
+    if (!peak.is_free()) bytes += graph.workspace_bytes(peak.op());
+    std::set<ValueId> made_before;
+    for (std::size_t i = 0; i < line.peak_step; ++i) {
+      if (plan.steps[i].is_free()) continue;
+      for (const ValueId v : graph.outputs(plan.steps[i].op())) made_before.insert(v);
+    }
+    std::int64_t second_copies = 0;  // at most
+    if (!peak.is_free()) {
+      for (const ValueId v : graph.outputs(peak.op())) second_copies += made_before.contains(v) ? graph.bytes(v) : 0;
+    }
+    ASSERT_LE(bytes, line.total.peak_bytes) << test::text_of(plan) << "\n" << format_graph(graph);
+    ASSERT_GE(bytes + second_copies, line.total.peak_bytes) << test::text_of(plan) << "\n" << format_graph(graph);
+    ASSERT_TRUE(
+        std::ranges::is_sorted(line.live_at_peak, std::ranges::greater{}, [&](ValueId v) { return graph.bytes(v); }));
+  }
+}
+
+// x 100 and weight 10 at the start; y 40 by op 0 (workspace 7, time 3); z over y by op 1 (time 5); then the caller.
+Graph three_ops() {
+  GraphBuilder b;
+  const ValueId x = b.arriving(100), w = b.resident(10), y = b.value(40), z = b.value(40);
+  b.overwrite(z, y);
+  b.output(z);
+  b.op({.name = "conv", .time_ns = 3, .workspace_bytes = 7, .inputs = {x, w}, .outputs = {y}});
+  b.op({.name = "relu_", .time_ns = 5, .inputs = {y}, .outputs = {z}});
+  b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
+  return b.build();
+}
+
+struct Case {
+  const char* what;
+  std::vector<Step> steps;
+  Simulation expected;
+};
+
+TEST(SimulateTest, CountsOutputsAndWorkspaceWhileInputsAreHeld) {
+  const Graph graph = three_ops();
+  const Case cases[] = {
+      {"nothing runs", {}, {.peak_bytes = 110, .time_ns = 0, .recompute_ns = 0}},
+      {"workspace is returned", {c(0)}, {.peak_bytes = 157, .time_ns = 3, .recompute_ns = 0}},
+      {"in place takes nothing", {c(0), c_in_place(1)}, {.peak_bytes = 157, .time_ns = 8, .recompute_ns = 0}},
+      {"a copy takes its size", {c(0), c(1)}, {.peak_bytes = 190, .time_ns = 8, .recompute_ns = 0}},
+      {"freed in time", {c(0), f(0), c(1)}, {.peak_bytes = 157, .time_ns = 8, .recompute_ns = 0}},
+      {"second copy for a moment", {c(0), c(0), c(0)}, {.peak_bytes = 197, .time_ns = 9, .recompute_ns = 6}},
+      {"second copy is dropped", {c(0), c(0), c(1)}, {.peak_bytes = 197, .time_ns = 11, .recompute_ns = 3}},
+      {"a new life after in place",
+       {c(0), c_in_place(1), c(0), f(3), c_in_place(1)},
+       {.peak_bytes = 197, .time_ns = 16, .recompute_ns = 8}},
+  };
+  for (const Case& example : cases) {
+    EXPECT_EQ(simulate(graph, {.steps = example.steps}), example.expected) << example.what;
+    EXPECT_EQ(timeline(graph, {.steps = example.steps}).total, example.expected) << example.what;
+  }
+}
+
+TEST(SimulateTest, ASimulatorForgetsTheRunBefore) {
+  const Graph graph = three_ops();
+  Simulator simulator(graph);
+  const Plan plan{.steps = {c(0), c_in_place(1), c(2), f(0)}};
+  const Simulation first = simulator.run(plan);
+  EXPECT_EQ(simulator.run(plan), first);
+  EXPECT_EQ(first.recompute_ns, 0);
+}
+
+TEST(TimelineTest, NamesWhatIsLiveAtThePeak) {
+  const Timeline line = timeline(three_ops(), {.steps = {c(0), c(1), f(2)}});
+  EXPECT_EQ(line.start_bytes, 110);
+  EXPECT_EQ(line.during_bytes, (std::vector<std::int64_t>{157, 190, 190}));
+  EXPECT_EQ(line.after_bytes, (std::vector<std::int64_t>{150, 190, 150}));
+  EXPECT_EQ(line.peak_step, 1U);
+  EXPECT_EQ(line.live_at_peak, (std::vector<ValueId>{value_id(0), value_id(2), value_id(3), value_id(1)}));
+}
+
+TEST(TimelineTest, APeakAtTheStartHoldsWhatIsFreedFirst) {
+  const Timeline line = timeline(three_ops(), {.steps = {f(0)}});
+  EXPECT_EQ(line.total.peak_bytes, 110);
+  EXPECT_EQ(line.peak_step, 0U);
+  EXPECT_EQ(line.live_at_peak, (std::vector<ValueId>{value_id(0), value_id(1)}));
+}
+
+TEST(TimelineTest, AnEmptyPlanHoldsTheStart) {
+  const Timeline line = timeline(three_ops(), {});
+  EXPECT_EQ(line.total.peak_bytes, 110);
+  EXPECT_TRUE(line.during_bytes.empty());
+  EXPECT_EQ(line.live_at_peak, (std::vector<ValueId>{value_id(0), value_id(1)}));
+}
+
+}  // namespace
+}  // namespace reprise
