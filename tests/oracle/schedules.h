@@ -1,0 +1,19 @@
+// All schedules of a small step: every order of computes (repeated as often as it pays), in place or not, and frees.
+// A state is the set of live values; the graph of states is searched as a whole. Shares nothing with src/solve.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "reprise/graph.h"
+
+namespace reprise::test {
+
+// The smallest peak of any schedule that ends with the step's outputs live.
+// REQUIRES: at most 20 values, all planned, none held; no `once` op but the caller's, which reads and makes nothing.
+[[nodiscard]] std::int64_t smallest_peak(const Graph& step);
+
+// The least time of any such schedule within the budget, or nothing.
+[[nodiscard]] std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes);
+
+}  // namespace reprise::test

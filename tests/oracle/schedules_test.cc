@@ -1,0 +1,55 @@
+// What the planners' space of schedules gives up: against all schedules of every graph of up to four nodes. A planner
+// may lose to the best schedule, never win.
+#include "oracle/schedules.h"
+
+#include <gtest/gtest.h>
+
+#include "oracle/vectors.h"
+#include "reprise/solve.h"
+
+namespace reprise::test {
+namespace {
+
+TEST(SchedulesTest, SmallestPeakOfAChainIsThatOfItsLastGradient) {
+  // Sizes 1, 2, 4. The gradient of c (4), b (2) and the gradient of b (2) must be there at once; a comes back later.
+  EXPECT_EQ(smallest_peak(complete_backward(to_graph(chain_of_three().dag))), 8);
+}
+
+TEST(SchedulesTest, LeastTimeOfAChainPaysForWhatComesBack) {
+  // Times 1, 2, 3. c itself is never read, so 3 is enough with room for a; without it a runs twice.
+  const Graph step = complete_backward(to_graph(chain_of_three().dag));
+  EXPECT_EQ(least_time(step, 9), 3);
+  EXPECT_EQ(least_time(step, 8), 4);
+  EXPECT_EQ(least_time(step, 7), std::nullopt);
+}
+
+void expect_not_better(const Dag& dag) {
+  const Graph graph = to_graph(dag);
+  const Graph step = complete_backward(graph);
+  const std::int64_t smallest = smallest_peak(step);
+  for (const std::string_view planner : planner_names()) {
+    SCOPED_TRACE(std::string(planner) + '\n' + to_json(dag));
+    for (const Solution& point : curve(graph, {.planner = std::string(planner), .candidates = 12}).points) {
+      EXPECT_GE(point.simulation.peak_bytes, smallest);
+      EXPECT_GE(point.simulation.time_ns, least_time(step, point.simulation.peak_bytes).value());
+    }
+  }
+}
+
+TEST(SchedulesTest, NoPlannerBeatsThemUpToFourNodes) {
+  for (int nodes = 1; nodes <= 4; ++nodes) {
+    for (std::uint32_t code = 0; code < num_codes(nodes); ++code) {
+      Dag dag = dag_from_code(nodes, code);
+      expect_not_better(dag);
+      for (int v = 0; v < nodes; ++v) {
+        dag.time[v] = 1 + 3 * v % 5;
+        dag.bytes[v] = 1 + 5 * v % 7;
+        dag.reads.push_back(static_cast<BackwardReads>(code % 3));
+      }
+      expect_not_better(dag);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test

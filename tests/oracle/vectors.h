@@ -1,0 +1,53 @@
+// Seven small graphs whose every number is known: all sequences were worked out apart from this project.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/dag.h"
+
+namespace reprise::test {
+
+// A sequence written out: each lower set by its nodes, V left out at the end.
+using Cuts = std::vector<std::vector<int>>;
+
+struct KnownSequence {
+  Cuts cuts{};
+  std::int64_t overhead = 0;
+  std::vector<std::int64_t> stages{};
+  std::int64_t cached = 0;
+  std::int64_t live_peak = 0;
+};
+
+// From each budget on, up to the next.
+using Steps = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+struct KnownFamily {
+  std::size_t lower_sets = 0;
+  std::size_t sequences = 0;
+  std::int64_t smallest_budget = 0;
+  Steps least_overhead{};
+  Steps most_overhead{};
+};
+
+struct KnownLeastCache {
+  std::int64_t budget = 0;
+  std::int64_t cached = 0;
+  std::int64_t overhead = 0;
+};
+
+struct Known {
+  std::string name{};
+  Dag dag{};
+  KnownFamily all{};
+  KnownFamily ancestors{};
+  std::vector<KnownLeastCache> least_cache{};  // over all lower sets
+  std::vector<KnownSequence> sequences{};
+};
+
+[[nodiscard]] Known chain_of_three();             // H: all its four sequences are listed
+[[nodiscard]] std::vector<Known> known_graphs();  // G1 .. G6
+
+}  // namespace reprise::test
