@@ -53,7 +53,6 @@ class ChenCuts {
 
 void propose(const Problem& problem, const SolveOptions& options, const Propose& propose, Solution& solution) {
   const ChenCuts cuts(problem.view());
-  solution.stats.nodes = problem.view().num_nodes();
   solution.stats.lower_sets = cuts.num_candidates();
   for (std::size_t s = 1; s <= cuts.num_candidates(); ++s) {
     if (options.should_stop && options.should_stop()) {
@@ -69,7 +68,6 @@ void propose(const Problem& problem, const SolveOptions& options, const Propose&
 
 std::optional<Blocks> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   const ChenCuts cuts(problem.view());
-  solution.stats.nodes = problem.view().num_nodes();
   solution.stats.lower_sets = cuts.num_candidates();
   const auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(cuts.num_candidates())));
   return accept_by_formula(cuts.blocks(std::max<std::int64_t>(1, root)), problem, options, options.keep_last, solution);

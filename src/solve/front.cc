@@ -14,10 +14,10 @@ std::uint64_t fingerprint(const Blocks& blocks) {
 
 }  // namespace
 
-void Front::add(const Blocks& blocks, bool recompute_last) {
+void Front::add(const Blocks& blocks) {
   if (!seen_.insert(fingerprint(blocks)).second) return;
   add_point(blocks, /*keep_last=*/true);
-  if (recompute_last) add_point(blocks, /*keep_last=*/false);
+  add_point(blocks, /*keep_last=*/false);
 }
 
 void Front::add_point(const Blocks& blocks, bool keep_last) {

@@ -20,8 +20,10 @@ class Front {
 
   explicit Front(const Problem& problem) : problem_(problem), simulator_(problem.step()) {}
 
-  // Expands the blocks with the last one kept and, with `recompute_last`, recomputed; keeps what is not beaten.
-  void add(const Blocks& blocks, bool recompute_last);
+  // The step as it is, without recomputation.
+  void add_plain() { add_point(problem_.one_block(), /*keep_last=*/true); }
+  // Expands the blocks with the last one kept and recomputed, and keeps what is not beaten.
+  void add(const Blocks& blocks);
 
   [[nodiscard]] const std::map<std::int64_t, Point>& points() const { return points_; }  // by peak bytes
   // The fastest within the budget, or nothing.

@@ -144,7 +144,6 @@ class Searches {
   Searches(const Problem& problem, const SolveOptions& options, bool exact, bool keep_last, Solution& solution)
       : approximate_family_(ancestor_sets(problem.view())),
         approximate_(problem, approximate_family_, options, keep_last) {
-    solution.stats.nodes = problem.view().num_nodes();
     solution.stats.lower_sets = approximate_family_.size();
     if (!exact) return;
     exact_family_ = all_lower_sets(problem.view(), options.max_lower_sets);
@@ -171,14 +170,12 @@ class Searches {
 void propose_approximate(const Problem& problem, const SolveOptions& options, const Propose& propose,
                          Solution& solution) {
   Searches searches(problem, options, /*exact=*/false, /*keep_last=*/true, solution);
-  propose(problem.one_block());
   sweep(searches.approximate(), problem, options, propose, solution);
 }
 
 void propose_exact(const Problem& problem, const SolveOptions& options, const Propose& propose, Solution& solution) {
   Searches searches(problem, options, /*exact=*/true, /*keep_last=*/true, solution);
   if (searches.exact() == nullptr) return;
-  propose(problem.one_block());
   sweep(searches.approximate(), problem, options, propose, solution);
   if (solution.status != Status::kStopped) sweep(*searches.exact(), problem, options, propose, solution);
 }

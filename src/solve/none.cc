@@ -4,18 +4,16 @@
 namespace reprise::detail {
 namespace {
 
-void propose(const Problem& problem, const SolveOptions& /*options*/, const Propose& propose, Solution& solution) {
-  solution.stats.nodes = problem.view().num_nodes();
-  propose(problem.one_block());
-}
+// Nothing beyond the step as it is, which solve() always considers.
+void propose(const Problem& /*problem*/, const SolveOptions& /*options*/, const Propose& /*propose*/,
+             Solution& /*solution*/) {}
 
 std::optional<Blocks> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
-  solution.stats.nodes = problem.view().num_nodes();
   return accept_by_formula(problem.one_block(), problem, options, /*keep_last=*/true, solution);
 }
 
 }  // namespace
 
-const Planner kNonePlanner{.name = "none", .recomputes = false, .propose = propose, .as_printed = as_printed};
+const Planner kNonePlanner{.name = "none", .propose = propose, .as_printed = as_printed};
 
 }  // namespace reprise::detail

@@ -10,14 +10,13 @@
 
 namespace reprise::detail {
 
-// Takes a planner's proposal. Each is tried with the last block kept and, where the planner recomputes, recomputed.
+// Takes a planner's proposal. Each is tried with the last block kept and recomputed.
 using Propose = std::function<void(const Blocks&)>;
 
 struct Planner {
   std::string_view name;
-  bool recomputes = true;  // false: proposals are tried with the last block kept only
-  // Proposes without regard to the budget, so that more budget never gives a slower plan. Fills stats; sets status to
-  // kStopped with a message where a limit ended the work.
+  // Proposes without regard to the budget, so that more budget never gives a slower plan. The step as it is was
+  // considered already. Fills stats; sets status to kStopped with a message where a limit ended the work.
   void (*propose)(const Problem&, const SolveOptions&, const Propose&, Solution&);
   // One sequence, the budget held against the formula. Fills everything but plan and simulation. Returns no blocks
   // where the solution has none.

@@ -60,8 +60,14 @@ void attach(const Front::Point& point, const Problem& problem, Solution& solutio
   solution.formula = detail::formula(problem.view(), point.blocks, point.keep_last);
 }
 
-Solution solve_as_printed(const Planner& planner, const Problem& problem, const SolveOptions& options) {
+Solution blank_solution(const Planner& planner, const Problem& problem) {
   Solution solution{.planner = std::string(planner.name)};
+  solution.stats.nodes = problem.view().num_nodes();
+  return solution;
+}
+
+Solution solve_as_printed(const Planner& planner, const Problem& problem, const SolveOptions& options) {
+  Solution solution = blank_solution(planner, problem);
   const std::optional<detail::Blocks> blocks = planner.as_printed(problem, options, solution);
   const bool none = planner.name == detail::kNonePlanner.name;
   if (blocks) attach(problem.plan(*blocks, options.keep_last || none, Expansion::kAsPrinted), problem, solution);
@@ -70,18 +76,30 @@ Solution solve_as_printed(const Planner& planner, const Problem& problem, const 
 
 // Fills the front. A planner that was stopped leaves what it found until then, and the solution says so.
 Solution fill(Front& front, const Planner& planner, const Problem& problem, const SolveOptions& options) {
-  Solution solution{.status = Status::kFeasible, .planner = std::string(planner.name)};
+  Solution solution = blank_solution(planner, problem);
+  solution.status = Status::kFeasible;
   planner.propose(
-      problem, options, [&](const detail::Blocks& blocks) { front.add(blocks, planner.recomputes); }, solution);
-  solution.stats.candidates = front.simulated();
+      problem, options, [&](const detail::Blocks& blocks) { front.add(blocks); }, solution);
   return solution;
+}
+
+// Whether the step without recomputation fits: then it cannot be beaten.
+bool fits_as_it_is(const Front& front, const SolveOptions& options) {
+  const Front::Point* plain = front.fastest(options.budget_bytes.value_or(-1));
+  return plain != nullptr && plain->simulation.recompute_ns == 0;
 }
 
 Solution solve_simulated(const Planner& planner, const Problem& problem, const SolveOptions& options) {
   Front front(problem);
-  Solution solution = fill(front, planner, problem, options);
-  if (front.points().empty()) return solution;
-  solution.smallest_budget_bytes = front.points().begin()->first;
+  front.add_plain();
+  Solution solution = blank_solution(planner, problem);
+  if (fits_as_it_is(front, options)) {
+    solution.status = Status::kOptimal;
+  } else {
+    solution = fill(front, planner, problem, options);
+    solution.smallest_budget_bytes = front.points().begin()->first;
+  }
+  solution.stats.candidates = front.simulated();
   solution.budget_bytes = options.budget_bytes.value_or(solution.smallest_budget_bytes);
   const Front::Point* best = front.fastest(solution.budget_bytes);
   if (best != nullptr) {
@@ -114,7 +132,9 @@ Curve curve(const Graph& graph, const SolveOptions& options) {
   check_options(options);
   const Problem problem(graph);
   Front front(problem);
-  const Solution base = fill(front, planner, problem, options);
+  front.add_plain();
+  Solution base = fill(front, planner, problem, options);
+  base.stats.candidates = front.simulated();
   Curve result{.points = {}, .stopped = base.status == Status::kStopped, .message = base.message};
   for (const auto& [peak, point] : front.points()) {
     Solution solution = base;
