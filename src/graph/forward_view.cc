@@ -8,7 +8,7 @@ namespace {
 
 class ViewBuilder {
  public:
-  explicit ViewBuilder(const Graph& graph) : graph_(graph), last_op_(graph.num_ops()) {}
+  explicit ViewBuilder(const Graph& graph) : graph_(graph), last_op_(graph.num_ops(), kNoOp) {}
 
   ForwardView build() {
     group_ops();
