@@ -1,0 +1,330 @@
+#include "reprise/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "fixtures/odd_steps.h"
+#include "reprise/error.h"
+#include "unit/io/input_error.h"
+
+namespace reprise {
+namespace {
+
+constexpr std::int64_t kLimit = std::int64_t{1} << 59;
+
+struct Refusal {
+  const char* message;
+  std::function<void(GraphBuilder&)> add;
+};
+
+void expect_refused(const std::vector<Refusal>& refusals) {
+  for (const Refusal& refusal : refusals) {
+    const std::string error = input_error([&] {
+      GraphBuilder b;
+      refusal.add(b);
+      static_cast<void>(b.build());
+    });
+    EXPECT_EQ(error, refusal.message);
+  }
+}
+
+TEST(GraphBuilderTest, RefusesUnknownIds) {
+  expect_refused({
+      {"op 0 'a': names unknown value 7", [](GraphBuilder& b) { b.op({.name = "a", .inputs = {value_id(7)}}); }},
+      {"op 0 'a': names unknown value 0", [](GraphBuilder& b) { b.op({.name = "a", .outputs = {value_id(0)}}); }},
+      {"op 0 'a': names unknown value 4294967295", [](GraphBuilder& b) { b.op({.name = "a", .inputs = {kNoValue}}); }},
+      {"op 0 'a': unknown scope 1",
+       [](GraphBuilder& b) {
+         b.scope("only");
+         b.op({.name = "a", .scope = scope_id(1)});
+       }},
+      {"held: names unknown value 0", [](GraphBuilder& b) { b.hold(value_id(0)); }},
+      {"outputs: names unknown value 0", [](GraphBuilder& b) { b.output(value_id(0)); }},
+      {"overwrites: names unknown value 1",
+       [](GraphBuilder& b) {
+         b.value(1);
+         b.overwrite(value_id(0), value_id(1));
+       }},
+  });
+}
+
+TEST(GraphBuilderTest, RefusesWrongOrder) {
+  expect_refused({
+      {"op 0 'relu': reads value 0 before an op makes it; list ops in execution order",
+       [](GraphBuilder& b) {
+         const ValueId x = b.value(1), y = b.value(1);
+         b.op({.name = "relu", .inputs = {x}, .outputs = {y}});
+         b.op({.name = "conv", .outputs = {x}});
+       }},
+      {"op 0 'loop': reads value 0 before an op makes it; list ops in execution order",
+       [](GraphBuilder& b) {
+         const ValueId x = b.value(1);
+         b.op({.name = "loop", .inputs = {x}, .outputs = {x}});
+       }},
+      {"value 0: no op makes it, and it is neither resident nor arriving", [](GraphBuilder& b) { b.value(1); }},
+  });
+}
+
+TEST(GraphBuilderTest, RefusesRepetitions) {
+  expect_refused({
+      {"op 0 'add': reads value 0 twice; name it once",
+       [](GraphBuilder& b) {
+         const ValueId x = b.arriving(1);
+         b.op({.name = "add", .inputs = {x, x}});
+       }},
+      {"op 1 'b': makes value 0, which op 0 'a' makes already",
+       [](GraphBuilder& b) {
+         const ValueId x = b.value(1);
+         b.op({.name = "a", .outputs = {x}});
+         b.op({.name = "b", .outputs = {x}});
+       }},
+      {"op 0 'a': makes value 0, which op 0 'a' makes already",
+       [](GraphBuilder& b) {
+         const ValueId x = b.value(1);
+         b.op({.name = "a", .outputs = {x, x}});
+       }},
+      {"op 0 'a': makes value 0, which is there from the start",
+       [](GraphBuilder& b) { b.op({.name = "a", .outputs = {b.resident(1)}}); }},
+      {"op 0 'a': makes value 0, which is there from the start",
+       [](GraphBuilder& b) { b.op({.name = "a", .outputs = {b.arriving(1)}}); }},
+      {"outputs names value 0 twice",
+       [](GraphBuilder& b) {
+         const ValueId x = b.arriving(1);
+         b.output(x);
+         b.output(x);
+       }},
+  });
+}
+
+TEST(GraphBuilderTest, RefusesPhasesOutOfOrder) {
+  expect_refused({
+      {"op 0 'b': a backward op before the caller's op",
+       [](GraphBuilder& b) { b.op({.name = "b", .phase = Phase::kBackward}); }},
+      {"op 1 'f': a forward op after the caller's op",
+       [](GraphBuilder& b) {
+         b.op({.name = "c", .phase = Phase::kCaller});
+         b.op({.name = "f"});
+       }},
+      {"op 2 'd': a second caller's op; there is one per step",
+       [](GraphBuilder& b) {
+         b.op({.name = "c", .phase = Phase::kCaller});
+         b.op({.name = "b", .phase = Phase::kBackward});
+         b.op({.name = "d", .phase = Phase::kCaller});
+       }},
+  });
+}
+
+// Values 0 (there) and 1 over 0, made by op 0 unless said otherwise.
+TEST(GraphBuilderTest, RefusesWrongOverwrites) {
+  expect_refused({
+      {"op 0 'a': value 1 overwrites value 0, which is no input of the op",
+       [](GraphBuilder& b) {
+         const ValueId x = b.arriving(4), y = b.value(4);
+         b.overwrite(y, x);
+         b.op({.name = "a", .outputs = {y}});
+       }},
+      {"op 0 'a': value 1 overwrites value 0 of another size",
+       [](GraphBuilder& b) {
+         const ValueId x = b.arriving(4), y = b.value(5);
+         b.overwrite(y, x);
+         b.op({.name = "a", .inputs = {x}, .outputs = {y}});
+       }},
+      {"op 0 'a': value 1 overwrites value 0, and so does value 2",
+       [](GraphBuilder& b) {
+         const ValueId x = b.arriving(4), y = b.value(4), z = b.value(4);
+         b.overwrite(y, x);
+         b.overwrite(z, x);
+         b.op({.name = "a", .inputs = {x}, .outputs = {y, z}});
+       }},
+      {"value 2 overwrites two values",
+       [](GraphBuilder& b) {
+         const ValueId x = b.arriving(4), y = b.arriving(4), z = b.value(4);
+         b.overwrite(z, x);
+         b.overwrite(z, y);
+       }},
+      {"value 1: overwrites, but no op makes it",
+       [](GraphBuilder& b) {
+         const ValueId x = b.arriving(4), y = b.arriving(4);
+         b.overwrite(y, x);
+       }},
+      {"op 0 'a': value 0 overwrites value 0, which is no input of the op",
+       [](GraphBuilder& b) {
+         const ValueId x = b.value(4);
+         b.overwrite(x, x);
+         b.op({.name = "a", .outputs = {x}});
+       }},
+  });
+}
+
+TEST(GraphBuilderTest, ContentsOfMemoryThatIsNotOursEndInAnOutput) {
+  expect_refused({
+      {"value 1: last contents of resident or held memory, so it must be a step output",
+       [](GraphBuilder& b) {
+         const ValueId stat = b.resident(4), next = b.value(4);
+         b.overwrite(next, stat);
+         b.op({.name = "update", .inputs = {stat}, .outputs = {next}});
+       }},
+      {"value 2: last contents of resident or held memory, so it must be a step output",
+       [](GraphBuilder& b) {
+         const ValueId stat = b.resident(4), middle = b.value(4), last = b.value(4);
+         b.overwrite(middle, stat);
+         b.overwrite(last, middle);
+         b.output(middle);
+         b.op({.name = "mul_", .inputs = {stat}, .outputs = {middle}});
+         b.op({.name = "add_", .inputs = {middle}, .outputs = {last}});
+       }},
+      {"value 0: two values overwrite it, but the step does not own it",
+       [](GraphBuilder& b) {
+         const ValueId stat = b.resident(4), one = b.value(4), two = b.value(4);
+         b.overwrite(one, stat);
+         b.overwrite(two, stat);
+         b.output(one);
+         b.output(two);
+         b.op({.name = "a", .inputs = {stat}, .outputs = {one}});
+         b.op({.name = "b", .inputs = {stat}, .outputs = {two}});
+       }},
+      {"value 1: last contents of resident or held memory, so it must be a step output",
+       [](GraphBuilder& b) {
+         const ValueId x = b.arriving(4), next = b.value(4);
+         b.hold(x);
+         b.overwrite(next, x);
+         b.op({.name = "mul_", .inputs = {x}, .outputs = {next}});
+       }},
+  });
+  // Memory of our own may go wherever it likes.
+  GraphBuilder b;
+  const ValueId x = b.arriving(4), one = b.value(4), two = b.value(4);
+  b.overwrite(one, x);
+  b.overwrite(two, x);
+  b.op({.name = "a", .inputs = {x}, .outputs = {one}});
+  b.op({.name = "b", .inputs = {x}, .outputs = {two}});
+  EXPECT_EQ(b.build().num_ops(), 2U);
+}
+
+TEST(GraphBuilderTest, RefusesNegativeSizesAndTimes) {
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  expect_refused({
+      {"bytes is negative: -1", [](GraphBuilder& b) { b.arriving(-1); }},
+      {"bytes is negative: -9223372036854775808", [](GraphBuilder& b) { b.arriving(kLeast); }},
+      {"bytes is negative: -2", [](GraphBuilder& b) { b.op({.name = "a", .workspace_bytes = -2}); }},
+      {"time_ns is negative: -3", [](GraphBuilder& b) { b.op({.name = "a", .time_ns = -3}); }},
+  });
+}
+
+TEST(GraphBuilderTest, SumsStayBelowTwoToThe59) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const char* const bytes = "bytes: the sum over the graph is 2^59 or more";
+  const char* const time = "time_ns: the sum over the graph is 2^59 or more";
+  expect_refused({
+      {bytes, [](GraphBuilder& b) { b.arriving(kLimit); }},
+      {bytes, [](GraphBuilder& b) { b.arriving(kMost); }},
+      {bytes,
+       [](GraphBuilder& b) {
+         b.arriving(kLimit - 1);
+         b.resident(1);
+       }},
+      {bytes,
+       [](GraphBuilder& b) {
+         b.arriving(kLimit / 2);
+         b.op({.name = "a", .workspace_bytes = kLimit / 2});
+       }},
+      {bytes,
+       [](GraphBuilder& b) {
+         for (int i = 0; i < 40; ++i) b.arriving(kMost / 16);  // the plain sum would wrap around
+       }},
+      {time, [](GraphBuilder& b) { b.op({.name = "a", .time_ns = kLimit}); }},
+      {time,
+       [](GraphBuilder& b) {
+         b.op({.name = "a", .time_ns = kLimit - 1});
+         b.op({.name = "b", .time_ns = 1});
+       }},
+  });
+  GraphBuilder b;
+  b.arriving(kLimit - 2);
+  b.op({.name = "a", .time_ns = kLimit - 1, .workspace_bytes = 1});
+  EXPECT_EQ(b.build().bytes(value_id(0)), kLimit - 2);
+}
+
+TEST(GraphTest, KeepsWhatItWasGiven) {
+  GraphBuilder b("name");
+  const ScopeId scope = b.scope("layer.0");
+  const ValueId w = b.resident(1), x = b.arriving(2), y = b.value(3), z = b.value(3), g = b.value(4);
+  b.overwrite(z, y);
+  b.hold(z);
+  b.output(g);
+  b.output(z);
+  const OpId conv = b.op({.name = "conv",
+                          .scope = scope,
+                          .time_ns = 5,
+                          .workspace_bytes = 6,
+                          .backward_reads = BackwardReads::kBoth,
+                          .inputs = {x, w},
+                          .outputs = {y}});
+  const OpId relu = b.op({.name = "relu_", .once = true, .inputs = {y}, .outputs = {z}});
+  const OpId caller = b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {z}, .outputs = {}});
+  const OpId back = b.op({.name = "back", .phase = Phase::kBackward, .inputs = {z, x}, .outputs = {g}});
+  const Graph graph = b.build();
+
+  EXPECT_EQ(graph.name(), "name");
+  EXPECT_EQ(graph.num_ops(), 4U);
+  EXPECT_EQ(graph.num_values(), 5U);
+  EXPECT_EQ(graph.caller_op(), caller);
+  EXPECT_FALSE(graph.forward_only());
+  EXPECT_EQ(graph.op_name(relu), "relu_");
+  EXPECT_EQ(graph.scope_name(conv), "layer.0");
+  EXPECT_EQ(graph.scope(relu), kNoScope);
+  EXPECT_EQ(graph.scope_name(relu), "");
+  EXPECT_EQ(graph.time_ns(conv), 5);
+  EXPECT_EQ(graph.workspace_bytes(conv), 6);
+  EXPECT_EQ(graph.backward_reads(conv), BackwardReads::kBoth);
+  EXPECT_EQ(graph.phase(back), Phase::kBackward);
+  EXPECT_FALSE(graph.once(conv));
+  EXPECT_TRUE(graph.once(relu));
+  EXPECT_TRUE(graph.once(caller)) << "the caller's op always is";
+  EXPECT_EQ(std::vector<ValueId>(graph.inputs(conv).begin(), graph.inputs(conv).end()), (std::vector{x, w}));
+  EXPECT_EQ(std::vector<OpId>(graph.readers(x).begin(), graph.readers(x).end()), (std::vector{conv, back}));
+  EXPECT_TRUE(graph.readers(g).empty());
+  EXPECT_EQ(graph.producer(w), kNoOp);
+  EXPECT_EQ(graph.producer(z), relu);
+  EXPECT_EQ(graph.overwrites(z), y);
+  EXPECT_EQ(graph.overwrites(y), kNoValue);
+  EXPECT_TRUE(graph.pinned(w));
+  EXPECT_TRUE(graph.pinned(z));
+  EXPECT_FALSE(graph.pinned(x));
+  const auto outputs = graph.step_outputs();
+  EXPECT_EQ(std::vector<ValueId>(outputs.begin(), outputs.end()), (std::vector{z, g})) << "in order of value";
+}
+
+TEST(GraphTest, AnEmptyGraphIsForwardOnly) {
+  const Graph graph = GraphBuilder("nothing").build();
+  EXPECT_TRUE(graph.forward_only());
+  EXPECT_EQ(graph.num_ops(), 0U);
+  EXPECT_TRUE(graph.step_outputs().empty());
+}
+
+TEST(GraphTest, ReadersAndInputsMirrorEachOther) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    const Graph graph = test::odd_step(seed);
+    std::vector<std::vector<OpId>> readers(graph.num_values());
+    for (std::size_t i = 0; i < graph.num_ops(); ++i) {
+      for (const ValueId v : graph.inputs(op_id(i))) readers[index(v)].push_back(op_id(i));
+      for (const ValueId v : graph.outputs(op_id(i))) EXPECT_EQ(graph.producer(v), op_id(i)) << "seed " << seed;
+    }
+    for (std::size_t i = 0; i < graph.num_values(); ++i) {
+      const auto row = graph.readers(value_id(i));
+      EXPECT_EQ(std::vector<OpId>(row.begin(), row.end()), readers[i]) << "seed " << seed << ", value " << i;
+    }
+  }
+}
+
+TEST(GraphTest, EqualCallsGiveEqualGraphs) {
+  EXPECT_EQ(test::odd_step(7), test::odd_step(7));
+  EXPECT_NE(test::odd_step(7), test::odd_step(8));
+}
+
+}  // namespace
+}  // namespace reprise
