@@ -84,6 +84,7 @@ class StepMaker {
     if (in_place && old_bytes >= 0) {  // never over memory that the step does not own
       op.outputs.push_back(new_value(old_bytes));
       builder_.overwrite(op.outputs.back(), old);
+      overwriting_.push_back(op.outputs.back());
     } else {
       op.outputs.push_back(new_value(size()));
     }
@@ -123,9 +124,10 @@ class StepMaker {
     builder_.op(std::move(op));
   }
 
-  // Held memory is not the step's to overwrite.
+  // Held memory is not the step's to overwrite; what was written over something else must be an output too.
   void hold(ValueId v) {
     builder_.hold(v);
+    if (std::ranges::find(overwriting_, v) != overwriting_.end()) output(v);
     std::erase_if(bytes_, [&](const auto& entry) { return entry.first == v; });
   }
 
@@ -134,6 +136,7 @@ class StepMaker {
   std::vector<ValueId> readable_;
   std::vector<std::pair<ValueId, std::int64_t>> bytes_;  // of values that may be overwritten
   std::vector<ValueId> outputs_;
+  std::vector<ValueId> overwriting_;
   ValueId last_ = kNoValue;
 };
 
