@@ -150,7 +150,23 @@ std::vector<OpId> expand(const PapersStep& step, const Blocks& blocks, bool keep
   return PapersExpansion(step, blocks, keep_last).run();
 }
 
+namespace {
+
+// Values that live on from their first run to the end: the caller's, unless something may be written over them.
+std::vector<std::uint8_t> lasting_values(const Graph& graph) {
+  std::vector<std::uint8_t> lasting(graph.num_values(), 0);
+  for (std::size_t i = 0; i < graph.num_values(); ++i) lasting[i] = graph.held(value_id(i)) ? 1 : 0;
+  for (std::size_t i = 0; i < graph.num_values(); ++i) {
+    const ValueId old = graph.overwrites(value_id(i));
+    if (old != kNoValue) lasting[index(old)] = 0;
+  }
+  return lasting;
+}
+
+}  // namespace
+
 std::vector<OpId> without_dead_reruns(const Graph& graph, std::span<const OpId> runs) {
+  const std::vector<std::uint8_t> lasting = lasting_values(graph);
   std::vector<std::uint32_t> runs_left(graph.num_ops(), 0);
   for (const OpId op : runs) ++runs_left[index(op)];
   std::vector<std::uint8_t> needed(graph.num_values(), 0);
@@ -159,7 +175,8 @@ std::vector<OpId> without_dead_reruns(const Graph& graph, std::span<const OpId> 
   for (std::size_t i = runs.size(); i-- > 0;) {
     const auto outputs = graph.outputs(runs[i]);
     const bool rerun = --runs_left[index(runs[i])] > 0;
-    if (rerun && std::ranges::none_of(outputs, [&](ValueId v) { return needed[index(v)] != 0; })) continue;
+    const auto wanted = [&](ValueId v) { return needed[index(v)] != 0 && lasting[index(v)] == 0; };
+    if (rerun && std::ranges::none_of(outputs, wanted)) continue;
     for (const ValueId v : outputs) needed[index(v)] = 0;
     for (const ValueId v : graph.inputs(runs[i])) needed[index(v)] = 1;
     kept.push_back(runs[i]);
