@@ -1,0 +1,45 @@
+// Describe a step, name a peak, run what comes back.
+#include <reprise/reprise.h>
+
+#include <cstdio>
+#include <vector>
+
+using namespace reprise;  // NOLINT(google-build-using-namespace): an example
+
+// Eight layers of 1 MB each; the gradient of a layer reads the layer's input.
+Graph eight_layers() {
+  GraphBuilder step("eight layers");
+  std::vector<ValueId> x = {step.arriving(1'000'000)};
+  for (int i = 0; i < 8; ++i) {
+    x.push_back(step.value(1'000'000));
+    step.op({.name = "layer", .time_ns = 500, .inputs = {x[i]}, .outputs = {x[i + 1]}});
+  }
+  ValueId gradient = step.value(1'000'000);
+  step.op({.name = "caller", .phase = Phase::kCaller, .inputs = {x[8]}, .outputs = {gradient}});
+  for (int i = 8; i-- > 0;) {
+    const ValueId next = step.value(1'000'000);
+    step.op(
+        {.name = "layer'", .phase = Phase::kBackward, .time_ns = 1000, .inputs = {gradient, x[i]}, .outputs = {next}});
+    gradient = next;
+  }
+  step.output(gradient);
+  return step.build();
+}
+
+int main() {
+  const Graph graph = eight_layers();
+  const Solution found = solve(graph, {.planner = "lower-sets", .budget_bytes = parse_bytes("6MB")});
+  if (!found.found()) {
+    std::printf("the smallest peak is %s\n", format_bytes(found.smallest_budget_bytes).c_str());
+    return 1;
+  }
+  for (const Step step : found.plan.steps) {
+    if (step.is_free()) {
+      std::printf("free value %zu\n", index(step.value()));
+    } else {
+      std::printf("run op %zu, %s\n", index(step.op()), graph.op_name(step.op()).c_str());
+    }
+  }
+  std::printf("peak %lld bytes, %lld of %lld ns recomputed\n", static_cast<long long>(found.simulation.peak_bytes),
+              static_cast<long long>(found.simulation.recompute_ns), static_cast<long long>(found.simulation.time_ns));
+}
