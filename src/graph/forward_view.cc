@@ -107,7 +107,7 @@ class ViewBuilder {
         }
       }
       std::ranges::sort(preds);
-      preds.erase(std::ranges::unique(preds).begin(), preds.end());
+      preds.erase(std::unique(preds.begin(), preds.end()), preds.end());
       view_.preds.push_row(preds);
       for (const NodeId from : preds) succs[from].push_back(node);
     }

@@ -150,7 +150,7 @@ void LowerSetFamily::describe(const ForwardView& view, SetId set) {
     std::ranges::copy_if(view.preds[v], std::back_inserter(beside), [&](NodeId p) { return !contains(set, p); });
   }
   std::ranges::sort(beside);
-  beside.erase(std::ranges::unique(beside).begin(), beside.end());
+  beside.erase(std::unique(beside.begin(), beside.end()), beside.end());
   for (const NodeId v : beside) back += view.bytes[v];
   count_.push_back(count);
   bytes_.push_back(bytes);

@@ -106,7 +106,7 @@ class Completion {
       if (which != BackwardReads::kInputs) append_surviving(w, op, reads);
     }
     std::ranges::sort(reads);
-    reads.erase(std::ranges::unique(reads).begin(), reads.end());
+    reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
     return reads;
   }
 
