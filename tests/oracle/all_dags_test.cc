@@ -128,7 +128,7 @@ std::vector<std::int64_t> all_budgets(const Outcomes& outcomes) {
     }
   }
   std::ranges::sort(budgets);
-  budgets.erase(std::ranges::unique(budgets).begin(), budgets.end());
+  budgets.erase(std::unique(budgets.begin(), budgets.end()), budgets.end());
   return budgets;
 }
 

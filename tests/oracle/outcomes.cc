@@ -38,7 +38,7 @@ std::vector<Mask> ancestor_masks(const Dag& dag) {
 template <typename T>
 void sort_once(std::vector<T>& items) {
   std::ranges::sort(items);
-  items.erase(std::ranges::unique(items).begin(), items.end());
+  items.erase(std::unique(items.begin(), items.end()), items.end());
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ Dag random_dag(const DagOptions& options, Random& random) {
   connect(dag.preds, options.shape, random);
   for (auto& preds : dag.preds) {
     std::ranges::sort(preds);
-    preds.erase(std::ranges::unique(preds).begin(), preds.end());
+    preds.erase(std::unique(preds.begin(), preds.end()), preds.end());
   }
   for (int v = 0; v < options.nodes; ++v) {
     const bool heavy = random.chance(30);

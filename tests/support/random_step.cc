@@ -66,7 +66,7 @@ class StepMaker {
       picked.push_back(readable_[static_cast<std::size_t>(count - 1 - back)]);
     }
     std::ranges::sort(picked);
-    picked.erase(std::ranges::unique(picked).begin(), picked.end());
+    picked.erase(std::unique(picked.begin(), picked.end()), picked.end());
     return picked;
   }
 
