@@ -28,33 +28,21 @@ enum class Outcome : std::uint8_t { kFound, kNone, kStopped, kTooMany };
 class LabelSearch {
  public:
   LabelSearch(const Transitions& transitions, const OverheadOptions& options)
-      : transitions_(transitions),
-        family_(transitions.family()),
-        options_(options),
-        bounds_(transitions, {.budget_bytes = options.budget_bytes,
-                              .most = options.most,
-                              .memory = options.prunings.memory_bound,
-                              .time = options.prunings.time_bound,
-                              .should_stop = options.should_stop}) {}
+      : context_(transitions, options), family_(context_.family), options_(options), bounds_(context_.bounds) {}
 
   OverheadResult run() {
     OverheadResult result;
-    if (!stop() && bounds_.feasible()) {
+    if (!context_.stop() && bounds_.feasible()) {
       const Outcome outcome = aim_until_found();
       result.too_many_labels = outcome == Outcome::kTooMany;
       if (outcome == Outcome::kFound) result.sequence = trace();
     }
-    result.stopped = stopped_;
+    result.stopped = context_.stopped;
     result.labels = labels_made_;
     return result;
   }
 
  private:
-  [[nodiscard]] bool stop() {
-    stopped_ = stopped_ || bounds_.stopped() || (options_.should_stop && options_.should_stop());
-    return stopped_;
-  }
-
   Outcome aim_until_found() {
     for (Aim aim(bounds_, options_);; aim.raise(smallest_dropped_)) {
       const Outcome outcome = search(aim.total());
@@ -72,7 +60,7 @@ class LabelSearch {
     alive_.assign((family_.size() + 63) / 64, 0);
     alive_[0] = 1;
     for (SetId to = 1; to < family_.size(); ++to) {
-      if (stop()) return Outcome::kStopped;
+      if (context_.stop()) return Outcome::kStopped;
       begin_[to] = labels_.size();
       if (bounds_.useful(to)) gather(to);
       keep_best();
@@ -85,7 +73,7 @@ class LabelSearch {
 
   void gather(SetId to) {
     const auto skip = [&](std::size_t word) { return bounds_.beyond_budget(word, to); };
-    transitions_.for_each_part(to, alive_, skip, [&](const Part& part) {
+    context_.transitions.for_each_part(to, alive_, skip, [&](const Part& part) {
       part.for_each([&](SetId from) {
         const std::int64_t most = bounds_.most_cached(from, to, part.cached_bytes);
         const std::int64_t overhead = bounds_.step_overhead(from, to, part.cached_time);
@@ -146,11 +134,10 @@ class LabelSearch {
 
   static constexpr std::size_t kFreshLimit = 4096;
 
-  const Transitions& transitions_;
+  SearchContext context_;
   const LowerSetFamily& family_;
   const OverheadOptions& options_;
-  SequenceBounds bounds_;
-  bool stopped_ = false;
+  const SequenceBounds& bounds_;
   std::int64_t aim_ = 0;
   std::int64_t smallest_dropped_ = 0;
   std::vector<Label> labels_;

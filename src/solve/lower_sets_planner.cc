@@ -159,6 +159,8 @@ class Searches {
 
   [[nodiscard]] FamilySearch& approximate() { return approximate_; }
   [[nodiscard]] FamilySearch* exact() { return exact_ ? &*exact_ : nullptr; }
+  // As on every network whose nodes all follow one another.
+  [[nodiscard]] bool same_families() const { return exact_family_->size() == approximate_family_.size(); }
 
  private:
   LowerSetFamily approximate_family_;
@@ -177,7 +179,8 @@ void propose_exact(const Problem& problem, const SolveOptions& options, const Pr
   Searches searches(problem, options, /*exact=*/true, /*keep_last=*/true, solution);
   if (searches.exact() == nullptr) return;
   sweep(searches.approximate(), problem, options, propose, solution);
-  if (solution.status != Status::kStopped) sweep(*searches.exact(), problem, options, propose, solution);
+  if (solution.status == Status::kStopped || searches.same_families()) return;
+  sweep(*searches.exact(), problem, options, propose, solution);
 }
 
 std::optional<Blocks> approximate_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {

@@ -44,6 +44,21 @@ OverheadResult search_in_units(const Transitions& transitions, OverheadOptions o
 
 }  // namespace
 
+SearchContext::SearchContext(const Transitions& transitions_, const OverheadOptions& options_)
+    : transitions(transitions_),
+      family(transitions_.family()),
+      options(options_),
+      bounds(transitions_, {.budget_bytes = options_.budget_bytes,
+                            .most = options_.most,
+                            .memory = options_.prunings.memory_bound,
+                            .time = options_.prunings.time_bound,
+                            .should_stop = options_.should_stop}) {}
+
+bool SearchContext::stop() {
+  stopped = stopped || bounds.stopped() || (options.should_stop && options.should_stop());
+  return stopped;
+}
+
 Aim::Aim(const SequenceBounds& bounds, const OverheadOptions& options)
     : least_(bounds.rest(0)), known_(kUnreachable), total_(kUnreachable) {
   if (!options.prunings.time_bound) return;

@@ -50,6 +50,18 @@ struct OverheadResult {
 
 [[nodiscard]] OverheadResult extreme_overhead_sequence(const Transitions& transitions, const OverheadOptions& options);
 
+// What both searches stand on.
+struct SearchContext {
+  SearchContext(const Transitions& transitions, const OverheadOptions& options);
+  [[nodiscard]] bool stop();
+
+  const Transitions& transitions;
+  const LowerSetFamily& family;
+  const OverheadOptions& options;
+  SequenceBounds bounds;
+  bool stopped = false;
+};
+
 // Totals to aim at: a little above the least at first, then each time twice as far from it, but past the smallest total
 // that was dropped, and never past one that is known to be reachable.
 class Aim {

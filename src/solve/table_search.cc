@@ -39,33 +39,21 @@ struct Source {
 class TableSearch {
  public:
   TableSearch(const Transitions& transitions, const OverheadOptions& options)
-      : transitions_(transitions),
-        family_(transitions.family()),
-        options_(options),
-        bounds_(transitions, {.budget_bytes = options.budget_bytes,
-                              .most = options.most,
-                              .memory = options.prunings.memory_bound,
-                              .time = options.prunings.time_bound,
-                              .should_stop = options.should_stop}) {}
+      : context_(transitions, options), family_(context_.family), options_(options), bounds_(context_.bounds) {}
 
   OverheadResult run() {
     OverheadResult result;
-    if (!stop() && bounds_.feasible() && aim_until_found()) result.sequence = trace();
-    result.stopped = stopped_;
+    if (!context_.stop() && bounds_.feasible() && aim_until_found()) result.sequence = trace();
+    result.stopped = context_.stopped;
     result.labels = entries_made_;
     return result;
   }
 
  private:
-  [[nodiscard]] bool stop() {
-    stopped_ = stopped_ || bounds_.stopped() || (options_.should_stop && options_.should_stop());
-    return stopped_;
-  }
-
   bool aim_until_found() {
     for (Aim aim(bounds_, options_);; aim.raise(smallest_dropped_)) {
       if (search(aim.total())) return true;
-      if (stopped_) return false;
+      if (context_.stopped) return false;
     }
   }
 
@@ -78,7 +66,7 @@ class TableSearch {
     alive_.assign((family_.size() + 63) / 64, 0);
     alive_[0] = 1;
     for (SetId to = 1; to < family_.size(); ++to) {
-      if (stop()) return false;
+      if (context_.stop()) return false;
       if (!bounds_.useful(to)) continue;
       find_sources(to);
       fill(to);
@@ -91,7 +79,7 @@ class TableSearch {
   void find_sources(SetId to) {
     sources_.clear();
     const auto skip = [&](std::size_t word) { return bounds_.beyond_budget(word, to); };
-    transitions_.for_each_part(
+    context_.transitions.for_each_part(
         to, alive_, skip, [&](const Part& part) { part.for_each([&](SetId from) { add_source(from, to, part); }); });
   }
 
@@ -188,11 +176,10 @@ class TableSearch {
     REPRISE_CHECK(false && "a table entry came from somewhere");
   }
 
-  const Transitions& transitions_;
+  SearchContext context_;
   const LowerSetFamily& family_;
   const OverheadOptions& options_;
-  SequenceBounds bounds_;
-  bool stopped_ = false;
+  const SequenceBounds& bounds_;
   std::int64_t aim_ = 0;
   std::int64_t smallest_dropped_ = 0;
   std::vector<Row> rows_;
