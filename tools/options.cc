@@ -40,6 +40,9 @@ void add_planner(CLI::App& app, Options& options) {
       app, "--objective",
       {{"time", Objective::kTime}, {"max-overhead", Objective::kMaxOverhead}, {"min-cache", Objective::kMinCache}},
       options.solve.objective, "what a lower-set planner asks of a sequence of blocks; if not given, all are tried");
+  app.add_option("--max-lower-sets", options.solve.max_lower_sets, "planner lower-sets: give up above this many")
+      ->type_name("N")
+      ->capture_default_str();
   app.add_option("--seconds", options.seconds, "stop after this long with the best so far")
       ->check(CLI::Range(0.001, 1e9).description(""))
       ->type_name("S");
