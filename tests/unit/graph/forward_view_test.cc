@@ -20,7 +20,7 @@ std::string groups(const Graph& graph, const ForwardView& view) {
   std::string text;
   for (NodeId v = 0; v < view.num_nodes(); ++v) {
     if (v > 0) text += " |";
-    for (const OpId op : view.ops[v]) text += (text.empty() ? "" : " ") + graph.op_name(op);
+    for (const OpId op : view.ops[v]) text.append(text.empty() ? "" : " ").append(graph.op_name(op));
   }
   return text;
 }
@@ -31,8 +31,9 @@ std::string groups(const Graph& graph) { return groups(graph, forward_view(graph
 std::string edges(const ForwardView& view) {
   std::string text;
   for (NodeId v = 0; v < view.num_nodes(); ++v) {
-    for (const NodeId w : view.succs[v])
-      text += (text.empty() ? "" : " ") + std::to_string(v) + ">" + std::to_string(w);
+    for (const NodeId w : view.succs[v]) {
+      text.append(text.empty() ? "" : " ").append(std::to_string(v)).append(">").append(std::to_string(w));
+    }
   }
   return text;
 }

@@ -20,10 +20,11 @@ std::vector<std::string> backward_ops(const Graph& graph) {
   std::vector<std::string> lines;
   for (std::size_t i = index(graph.caller_op()) + 1; i < graph.num_ops(); ++i) {
     std::string line = graph.op_name(op_id(i)) + ":";
-    for (const ValueId v : graph.inputs(op_id(i))) line += " " + std::to_string(index(v));
+    for (const ValueId v : graph.inputs(op_id(i))) line.append(" ").append(std::to_string(index(v)));
     for (const ValueId v : graph.outputs(op_id(i))) {
-      line += " makes " + std::to_string(index(v));
-      if (graph.overwrites(v) != kNoValue) line += " over " + std::to_string(index(graph.overwrites(v)));
+      line.append(" makes ").append(std::to_string(index(v)));
+      if (graph.overwrites(v) == kNoValue) continue;
+      line.append(" over ").append(std::to_string(index(graph.overwrites(v))));
     }
     lines.push_back(line);
   }

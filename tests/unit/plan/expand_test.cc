@@ -26,7 +26,7 @@ constexpr std::uint64_t kSeeds = 3000;
 
 std::string names(const Graph& graph, const std::vector<OpId>& runs) {
   std::string text;
-  for (const OpId op : runs) text += (text.empty() ? "" : " ") + graph.op_name(op);
+  for (const OpId op : runs) text.append(text.empty() ? "" : " ").append(graph.op_name(op));
   return text;
 }
 

@@ -1,0 +1,232 @@
+#include "reprise/solve.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "fixtures/odd_plans.h"
+#include "fixtures/odd_steps.h"
+#include "fixtures/steps.h"
+#include "reprise/error.h"
+#include "reprise/io.h"
+#include "reprise/validate.h"
+#include "unit/io/input_error.h"
+
+namespace reprise {
+namespace {
+
+std::string error(const SolveOptions& options) {
+  return input_error([&] { static_cast<void>(solve(test::dropout_step(), options)); });
+}
+
+Solution solve_with(const Graph& graph, std::string_view planner, SolveOptions options = {}) {
+  options.planner = planner;
+  return solve(graph, options);
+}
+
+TEST(SolveTest, RefusesOptionsThatMeanNothing) {
+  EXPECT_EQ(error({.planner = "best"}), "unknown planner 'best'; there are none, chen, lower-sets, lower-sets-approx");
+  EXPECT_EQ(error({.planner = ""}), "unknown planner ''; there are none, chen, lower-sets, lower-sets-approx");
+  EXPECT_EQ(error({.budget_bytes = -1}), "budget_bytes is negative: -1");
+  EXPECT_EQ(error({.candidates = 0}), "candidates must be at least 1");
+  EXPECT_EQ(input_error([] { static_cast<void>(curve(test::dropout_step(), {.planner = "best"})); }),
+            error({.planner = "best"}));
+}
+
+TEST(SolveTest, NamesItsPlanners) {
+  EXPECT_EQ(planner_names(), (std::vector<std::string_view>{"none", "chen", "lower-sets", "lower-sets-approx"}));
+  EXPECT_EQ(solve_with(test::dropout_step(), "chen").planner, "chen");
+}
+
+TEST(SolveTest, AnInfeasibleBudgetComesWithOneThatIsFeasible) {
+  const Graph graph = test::residual_block_step();
+  for (const std::string_view planner : planner_names()) {
+    for (const Judge judge : {Judge::kSimulated, Judge::kFormula}) {
+      SCOPED_TRACE(planner);
+      const Solution solution = solve_with(graph, planner, {.budget_bytes = 1000, .judge = judge});
+      EXPECT_EQ(solution.status, Status::kInfeasible);
+      EXPECT_FALSE(solution.found());
+      EXPECT_EQ(solution.budget_bytes, 1000);
+      EXPECT_TRUE(solution.plan.steps.empty());
+      EXPECT_EQ(solution.simulation, Simulation{});
+      ASSERT_GT(solution.smallest_budget_bytes, 1000);
+      const std::int64_t enough = solution.smallest_budget_bytes;
+      EXPECT_TRUE(solve_with(graph, planner, {.budget_bytes = enough, .judge = judge}).found());
+      EXPECT_EQ(solve_with(graph, planner, {.budget_bytes = enough - 1, .judge = judge}).status, Status::kInfeasible);
+    }
+  }
+}
+
+TEST(SolveTest, NoBudgetAsksForTheSmallest) {
+  const Graph graph = test::in_place_residual_step();
+  for (const std::string_view planner : planner_names()) {
+    const Solution solution = solve_with(graph, planner);
+    ASSERT_TRUE(solution.found()) << planner;
+    EXPECT_EQ(solution.budget_bytes, solution.smallest_budget_bytes) << planner;
+    EXPECT_EQ(solution.simulation.peak_bytes, solution.budget_bytes) << planner;
+  }
+}
+
+TEST(SolveTest, AFittingStepIsLeftAsItIs) {
+  const Graph graph = test::residual_block_step();
+  for (const std::string_view planner : planner_names()) {
+    const Solution solution = solve_with(graph, planner, {.budget_bytes = 72007});
+    EXPECT_EQ(solution.status, Status::kOptimal) << planner;
+    EXPECT_EQ(solution.simulation.recompute_ns, 0) << planner;
+  }
+  EXPECT_EQ(solve_with(graph, "none", {.budget_bytes = 72006}).status, Status::kInfeasible);
+}
+
+TEST(SolveTest, EqualInputGivesEqualAnswers) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const Graph graph = test::odd_step(seed, {.forward_ops = 8, .backward_ops = 6});
+    for (const std::string_view planner : planner_names()) {
+      const Solution one = solve_with(graph, planner, {.candidates = 8});
+      const Solution two = solve_with(graph, planner, {.candidates = 8});
+      EXPECT_EQ(one.plan, two.plan) << planner << ", seed " << seed;
+      EXPECT_EQ(one.stats.labels, two.stats.labels) << planner << ", seed " << seed;
+    }
+  }
+}
+
+TEST(SolveTest, StopsAtOnceWhenAskedTo) {
+  const Graph graph = test::residual_block_step();
+  for (const char* planner : {"chen", "lower-sets", "lower-sets-approx"}) {
+    SCOPED_TRACE(planner);
+    int asked = 0;
+    const auto stop = [&] { return ++asked > 0; };
+    const Solution solution = solve_with(graph, planner, {.budget_bytes = 70000, .should_stop = stop});
+    EXPECT_EQ(solution.status, Status::kStopped);
+    EXPECT_FALSE(solution.message.empty());
+    EXPECT_LE(asked, 3);
+    const Curve front = curve(graph, {.planner = planner, .should_stop = stop});
+    EXPECT_TRUE(front.stopped);
+    EXPECT_FALSE(front.message.empty());
+    EXPECT_FALSE(front.points.empty()) << "the step as it is was found before";
+  }
+}
+
+TEST(SolveTest, StopsInTheMiddle) {
+  const Graph graph = test::residual_block_step();
+  for (const char* planner : {"chen", "lower-sets", "lower-sets-approx"}) {
+    for (const Judge judge : {Judge::kSimulated, Judge::kFormula}) {
+      for (const int after : {1, 2, 3, 5, 8, 13, 50, 200}) {
+        SCOPED_TRACE(std::string(planner) + " after " + std::to_string(after));
+        int asked = 0;
+        const Solution solution =
+            solve_with(graph, planner, {.judge = judge, .should_stop = [&] { return ++asked > after; }});
+        EXPECT_TRUE(solution.status == Status::kStopped ? !solution.message.empty() : solution.found());
+        EXPECT_TRUE(solution.plan.steps.empty() || !validate(graph, solution.plan));
+      }
+    }
+  }
+}
+
+TEST(SolveTest, TooManyLowerSetsIsNoAnswer) {
+  for (const Judge judge : {Judge::kSimulated, Judge::kFormula}) {
+    const Solution solution =
+        solve_with(test::residual_block_step(), "lower-sets", {.judge = judge, .max_lower_sets = 3});
+    EXPECT_EQ(solution.status, Status::kStopped);
+    EXPECT_EQ(solution.message, "more than 3 lower sets; use planner lower-sets-approx, or raise the limit");
+  }
+}
+
+TEST(SolveTest, ReportsProgressToTheEnd) {
+  for (const char* planner : {"chen", "lower-sets-approx"}) {
+    std::size_t last = 0;
+    std::size_t total = 0;
+    const auto progress = [&](std::size_t done, std::size_t of) {
+      EXPECT_EQ(done, last + 1);
+      last = done;
+      total = of;
+    };
+    static_cast<void>(solve_with(test::residual_block_step(), planner, {.progress = progress}));
+    EXPECT_GT(total, 0U) << planner;
+    EXPECT_EQ(last, total) << planner;
+  }
+}
+
+// Graphs at the edge: every planner and judge gives a legal plan.
+std::vector<Graph> edge_cases() {
+  std::vector<Graph> graphs;
+  graphs.push_back(GraphBuilder("empty").build());
+  GraphBuilder values("values and no ops");
+  values.output(values.arriving(5));
+  values.resident(7);
+  graphs.push_back(values.build());
+  GraphBuilder caller("caller alone");
+  caller.op({.name = "caller", .phase = Phase::kCaller, .workspace_bytes = 9, .inputs = {}, .outputs = {}});
+  graphs.push_back(caller.build());
+  GraphBuilder once("once ops alone");
+  const ValueId state = once.value(3);
+  once.op({.name = "once", .once = true, .inputs = {}, .outputs = {state}});
+  graphs.push_back(once.build());
+  GraphBuilder unread("backward reads nothing of forward");
+  const ValueId y = unread.value(10), g = unread.value(4);
+  unread.output(g);
+  unread.op({.name = "f", .time_ns = 1, .inputs = {}, .outputs = {y}});
+  unread.op({.name = "caller", .phase = Phase::kCaller, .inputs = {y}, .outputs = {}});
+  unread.op({.name = "b", .phase = Phase::kBackward, .inputs = {}, .outputs = {g}});
+  graphs.push_back(unread.build());
+  GraphBuilder zero("no bytes, no time");
+  const ValueId p = zero.value(0), q = zero.value(0);
+  zero.op({.name = "p", .inputs = {}, .outputs = {p}});
+  zero.op({.name = "q", .inputs = {p}, .outputs = {q}});
+  graphs.push_back(zero.build());
+  return graphs;
+}
+
+TEST(SolveTest, EdgeCasesHavePlans) {
+  for (const Graph& graph : edge_cases()) {
+    const Graph step = graph.forward_only() ? complete_backward(graph) : graph;
+    for (const std::string_view planner : planner_names()) {
+      for (const Judge judge : {Judge::kSimulated, Judge::kFormula}) {
+        SCOPED_TRACE(graph.name() + ", " + std::string(planner));
+        const Solution solution = solve_with(graph, planner, {.judge = judge});
+        ASSERT_TRUE(solution.found()) << solution.message;
+        const auto violation = validate(step, solution.plan);
+        EXPECT_FALSE(violation) << violation->message;
+        EXPECT_EQ(simulate(step, solution.plan), solution.simulation);
+        EXPECT_EQ(solution.simulation.recompute_ns, 0) << "nothing here is worth computing again";
+      }
+      EXPECT_FALSE(curve(graph, {.planner = std::string(planner)}).points.empty()) << graph.name();
+    }
+  }
+}
+
+TEST(SolveTest, OddStepsHavePlansAtEveryBudgetTheyNeed) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const Graph graph = test::odd_step(seed, {.forward_ops = 8, .backward_ops = 6, .forward_only = seed % 3 == 0});
+    const Graph step = graph.forward_only() ? complete_backward(graph) : graph;
+    for (const std::string_view planner : planner_names()) {
+      SCOPED_TRACE(std::string(planner) + ", seed " + std::to_string(seed) + "\n" + format_graph(graph));
+      const Curve front = curve(graph, {.planner = std::string(planner), .candidates = 6});
+      ASSERT_FALSE(front.points.empty());
+      for (const Solution& point : front.points) {
+        EXPECT_FALSE(validate(step, point.plan));
+        const Solution again =
+            solve_with(graph, planner, {.budget_bytes = point.simulation.peak_bytes, .candidates = 6});
+        EXPECT_EQ(again.simulation.time_ns, point.simulation.time_ns);
+        EXPECT_LE(again.simulation.peak_bytes, point.simulation.peak_bytes);
+      }
+    }
+  }
+}
+
+TEST(CurveTest, RisesInMemoryAndFallsInTime) {
+  for (const std::string_view planner : planner_names()) {
+    const Curve front = curve(test::residual_block_step(), {.planner = std::string(planner)});
+    EXPECT_FALSE(front.stopped);
+    ASSERT_FALSE(front.points.empty());
+    EXPECT_EQ(front.points.back().simulation.recompute_ns, 0) << planner;
+    for (std::size_t i = 1; i < front.points.size(); ++i) {
+      EXPECT_GT(front.points[i].simulation.peak_bytes, front.points[i - 1].simulation.peak_bytes);
+      EXPECT_LT(front.points[i].simulation.time_ns, front.points[i - 1].simulation.time_ns);
+      EXPECT_EQ(front.points[i].budget_bytes, front.points[i].simulation.peak_bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise
