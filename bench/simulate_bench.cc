@@ -1,21 +1,23 @@
+// The simulator: nanoseconds per step of a plan that recomputes.
 #include <benchmark/benchmark.h>
 
-#include "papers_graph.h"
 #include "reprise/reprise.h"
+#include "synthetic.h"
 
 namespace reprise {
 namespace {
 
-void BM_Simulate(benchmark::State& state, const char* network) {
-  const Graph graph = papers_graph(network);
-  const Graph step = complete_backward(graph);
-  const Plan plan = solve(graph, {.planner = "none"}).plan;
-  Simulator simulator(step);
-  for (auto _ : state) benchmark::DoNotOptimize(simulator.run(plan));
-  state.counters["steps"] = static_cast<double>(plan.steps.size());
+void BM_Simulate(benchmark::State& state) {
+  const Graph graph = residual_step(state.range(0));
+  const Solution solution = solve(graph, {.planner = "chen", .candidates = 1});
+  Simulator simulator(graph);
+  for (auto _ : state) benchmark::DoNotOptimize(simulator.run(solution.plan));
+  const auto steps = static_cast<double>(solution.plan.steps.size());
+  state.counters["plan_steps"] = steps;
+  state.counters["seconds_per_step"] =
+      benchmark::Counter(steps, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
-BENCHMARK_CAPTURE(BM_Simulate, vgg19, "vgg19");
-BENCHMARK_CAPTURE(BM_Simulate, densenet161, "densenet161");
+BENCHMARK(BM_Simulate)->Arg(1000)->Arg(3000)->Arg(10000)->Arg(30000);
 
 }  // namespace
 }  // namespace reprise

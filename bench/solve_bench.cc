@@ -1,28 +1,95 @@
-// Whole planners on the papers' networks: the smallest feasible budget, by the simulator.
+// The lower-set planners, the budget held against the formula: one search per call.
+//
+//   approximate  least overhead at a multiple (in percent) of the smallest budget, on the seven networks
+//   smallest     the smallest feasible budget to the byte, with the least-cache sequence there, over all lower sets
+//   exact        least overhead at a multiple of the smallest budget, over all lower sets
+//   growth       the approximate planner against nodes, the exact one against lower sets
+//   curve        judged by the simulator: all budgets at once
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
+
+#include <map>
+#include <string>
 
 #include "papers_graph.h"
 #include "reprise/reprise.h"
+#include "synthetic.h"
 
 namespace reprise {
 namespace {
 
-void BM_Solve(benchmark::State& state, const char* network, const char* planner) {
-  const Graph graph = papers_graph(network);
-  Solution solution;
-  for (auto _ : state) benchmark::DoNotOptimize(solution = solve(graph, {.planner = planner}));
-  if (!solution.found()) state.SkipWithError(solution.message.c_str());
-  state.counters["peak_bytes"] = static_cast<double>(solution.simulation.peak_bytes);
-  state.counters["lower_sets"] = static_cast<double>(solution.stats.lower_sets);
+const std::vector<std::string> kNetworks = {"vgg19",       "unet",   "resnet50", "resnet152",
+                                            "densenet161", "pspnet", "googlenet"};
+
+double max_resident_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
 
-#define REPRISE_BENCH_SOLVE(network)                                                            \
-  BENCHMARK_CAPTURE(BM_Solve, network##_chen, #network, "chen")->Unit(benchmark::kMillisecond); \
-  BENCHMARK_CAPTURE(BM_Solve, network##_lower_sets_approx, #network, "lower-sets-approx")->Unit(benchmark::kMillisecond)
-REPRISE_BENCH_SOLVE(vgg19);
-REPRISE_BENCH_SOLVE(unet);
-REPRISE_BENCH_SOLVE(resnet50);
-REPRISE_BENCH_SOLVE(resnet152);
+Solution smallest(const Graph& graph, const char* planner) {
+  return solve(graph, {.planner = planner, .judge = Judge::kFormula, .objective = Objective::kMinCache});
+}
+
+void report(benchmark::State& state, const Solution& solution) {
+  if (!solution.found()) state.SkipWithError(solution.message.c_str());
+  state.counters["nodes"] = static_cast<double>(solution.stats.nodes);
+  state.counters["lower_sets"] = static_cast<double>(solution.stats.lower_sets);
+  state.counters["overhead"] = static_cast<double>(solution.formula->overhead);
+  state.counters["max_resident_mib"] = max_resident_mib();
+}
+
+void least_overhead(benchmark::State& state, const Graph& graph, const char* planner, std::int64_t percent) {
+  const std::int64_t budget = smallest(graph, planner).budget_bytes * percent / 100;
+  Solution solution;
+  for (auto _ : state) {
+    solution = solve(graph, {.planner = planner, .budget_bytes = budget, .judge = Judge::kFormula});
+  }
+  report(state, solution);
+}
+
+void register_networks() {
+  for (const std::string& network : kNetworks) {
+    for (const std::int64_t percent : {100, 125, 150, 200, 250, 300, 400, 600}) {
+      const std::string at = "/" + network + "/" + std::to_string(percent);
+      benchmark::RegisterBenchmark(("approximate" + at).c_str(), [=](benchmark::State& state) {
+        least_overhead(state, papers_graph(network), "lower-sets-approx", percent);
+      })->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(("exact" + at).c_str(), [=](benchmark::State& state) {
+        least_overhead(state, papers_graph(network), "lower-sets", percent);
+      })->Unit(benchmark::kMillisecond);
+    }
+    benchmark::RegisterBenchmark(("smallest/" + network).c_str(), [=](benchmark::State& state) {
+      const Graph graph = papers_graph(network);
+      Solution solution;
+      for (auto _ : state) solution = smallest(graph, "lower-sets");
+      report(state, solution);
+    })->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark(("curve/" + network).c_str(), [=](benchmark::State& state) {
+      const Graph graph = papers_graph(network);
+      for (auto _ : state) benchmark::DoNotOptimize(curve(graph, {.planner = "lower-sets-approx"}));
+    })->Unit(benchmark::kMillisecond);
+  }
+}
+
+void register_growth() {
+  for (const std::int64_t nodes : {250, 500, 1000, 2000, 4000}) {
+    benchmark::RegisterBenchmark(("growth/nodes/" + std::to_string(nodes)).c_str(), [=](benchmark::State& state) {
+      least_overhead(state, parallel_chains(1, nodes), "lower-sets-approx", 200);
+    })->Unit(benchmark::kMillisecond);
+  }
+  for (const std::int64_t length : {4, 6, 8, 10, 12}) {
+    benchmark::RegisterBenchmark(("growth/lower_sets/" + std::to_string(length)).c_str(), [=](benchmark::State& state) {
+      least_overhead(state, parallel_chains(4, length), "lower-sets", 200);
+    })->Unit(benchmark::kMillisecond);
+  }
+}
+
+const bool kRegistered = [] {
+  register_networks();
+  register_growth();
+  return true;
+}();
 
 }  // namespace
 }  // namespace reprise

@@ -9,7 +9,8 @@
 namespace reprise::detail {
 namespace {
 
-constexpr std::int64_t kTableUnits = 8192;  // the longest rows of a table
+constexpr std::int64_t kTableUnits = 65536;   // the longest rows of a table
+constexpr std::int64_t kRoundedUnits = 8192;  // the same after rounding
 constexpr std::int64_t kExactDoubles = std::int64_t{1} << 51;
 
 std::int64_t common_unit(const ForwardView& view) {
@@ -72,16 +73,20 @@ void Aim::raise(std::int64_t smallest_dropped) {
 }
 
 OverheadResult extreme_overhead_sequence(const Transitions& transitions, const OverheadOptions& options) {
+  if (transitions.view().total_bytes() >= kExactDoubles) return label_search(transitions, options);
   const std::int64_t total_time = transitions.view().total_time();
   const std::int64_t unit = common_unit(transitions.view());
-  if (transitions.view().total_bytes() >= kExactDoubles) return label_search(transitions, options);
-  if (options.prunings.table && unit == 1 && total_time <= kTableUnits) return table_search(transitions, options);
-  if (options.prunings.table && total_time / unit <= kTableUnits) return search_in_units(transitions, options, unit);
-  if (options.max_units > 0) return search_in_units(transitions, options, total_time / options.max_units + 1);
+  const std::int64_t units = total_time / unit;
+  if (options.max_units > 0 && units > kRoundedUnits) {
+    return search_in_units(transitions, options, total_time / options.max_units + 1);
+  }
+  if (options.prunings.table && units <= kTableUnits) {
+    return unit == 1 ? table_search(transitions, options) : search_in_units(transitions, options, unit);
+  }
   OverheadResult result = label_search(transitions, options);
   if (!result.too_many_labels) return result;
   const std::size_t labels = result.labels;
-  result = search_in_units(transitions, options, total_time / kTableUnits + 1);
+  result = search_in_units(transitions, options, total_time / kRoundedUnits + 1);
   result.labels += labels;
   return result;
 }
