@@ -111,9 +111,4 @@ struct Curve {
 
 [[nodiscard]] std::vector<std::string_view> planner_names();
 
-// A forward-only graph with the papers' model of the backward pass added: the ops and values of `forward` keep their
-// ids, then come the caller's op and the backward ops. Backward ops take no time: the papers count forward work only.
-// Throws InputError where `forward` already has a backward pass.
-[[nodiscard]] Graph complete_backward(const Graph& forward);
-
 }  // namespace reprise

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "reprise/error.h"
-#include "reprise/solve.h"
+#include "reprise/graph.h"
 
 namespace reprise::detail {
 namespace {
