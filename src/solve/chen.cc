@@ -6,50 +6,37 @@
 // three): 1 2 3 4 | 5 6.
 //
 // In a graph with one sink such a set is a node with its ancestors, none of which feeds anything else; only these are
-// looked at. No budget enters; judged by the simulator, many s are tried. O(V * (V + E)).
+// looked at (cut_chain.h). No budget enters; judged by the simulator, many s are tried. O(V^2).
 //
 // Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016; DAG form: Kusumoto et al., NeurIPS
 // 2019, as in their program. Tested by tests/golden (their table to the byte).
 #include <algorithm>
 #include <cmath>
 
-#include "graph/lower_sets.h"
+#include "graph/cut_chain.h"
+#include "solve/formula.h"
 #include "solve/planner.h"
 
 namespace reprise::detail {
 namespace {
 
-class ChenCuts {
- public:
-  explicit ChenCuts(const ForwardView& view) : family_(ancestor_sets(view)) {
-    for (SetId set = 0; set < family_.size(); ++set) {
-      if (set == 0 || set == family_.whole() || family_.boundary(set).size() == 1) candidates_.push_back(set);
-    }
-    std::ranges::stable_sort(candidates_, {}, [&](SetId set) { return family_.bytes(set); });
+// Cuts after each 1/segments of all bytes.
+Blocks equal_segments(const CutChain& chain, std::int64_t total_bytes, std::int64_t segments) {
+  const std::int64_t step = total_bytes / segments;
+  std::int64_t threshold = step;
+  std::int64_t bytes = 0;
+  std::vector<std::uint32_t> ends;
+  for (std::uint32_t s = 0; s + 1 < chain.num_segments(); ++s) {
+    bytes += chain.bytes[s];
+    if (bytes <= threshold) continue;
+    ends.push_back(s);
+    if (step > 0) threshold += (bytes - threshold + step - 1) / step * step;
   }
+  return chain.blocks(ends);
+}
 
-  [[nodiscard]] std::size_t num_candidates() const { return candidates_.size(); }
-
-  // Cuts after each 1/segments of all bytes.
-  [[nodiscard]] Blocks blocks(std::int64_t segments) const {
-    const std::int64_t step = family_.bytes(family_.whole()) / segments;
-    std::int64_t threshold = step;
-    std::vector<SetId> cuts;
-    for (const SetId set : candidates_) {
-      const std::int64_t bytes = family_.bytes(set);
-      if (set == 0 || set == family_.whole() || bytes <= threshold) continue;
-      if (!cuts.empty() && !family_.subset(cuts.back(), set)) continue;  // only where there are several sinks
-      cuts.push_back(set);
-      if (step > 0) threshold += (bytes - threshold + step - 1) / step * step;
-    }
-    if (family_.whole() != 0) cuts.push_back(family_.whole());
-    return family_.blocks(cuts);
-  }
-
- private:
-  LowerSetFamily family_;
-  std::vector<SetId> candidates_;
-};
+// The empty set, the cuts, and V.
+std::size_t num_candidates(const CutChain& chain) { return chain.num_segments() + 1; }
 
 // Numbers of segments to try: all, or where that is too many, about `count` with the same ratio between neighbours.
 std::vector<std::int64_t> segment_numbers(std::size_t candidates, std::size_t count) {
@@ -61,27 +48,27 @@ std::vector<std::int64_t> segment_numbers(std::size_t candidates, std::size_t co
   return numbers;
 }
 
-void propose(const Problem& problem, const SolveOptions& options, const Propose& propose, Solution& solution) {
-  const ChenCuts cuts(problem.view());
-  solution.stats.lower_sets = cuts.num_candidates();
-  const std::vector<std::int64_t> numbers = segment_numbers(cuts.num_candidates(), options.candidates);
+void propose(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution) {
+  const CutChain chain = cut_chain(problem.view());
+  solution.stats.lower_sets = num_candidates(chain);
+  const std::vector<std::int64_t> numbers = segment_numbers(num_candidates(chain), options.candidates);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (options.should_stop && options.should_stop()) {
-      solution.status = Status::kStopped;
-      solution.message =
-          "stopped after " + std::to_string(i) + " of " + std::to_string(numbers.size()) + " numbers of segments";
-      return;
+    if (asked_to_stop(options)) {
+      return stop(solution, "stopped after " + std::to_string(i) + " of " + std::to_string(numbers.size()) +
+                                " numbers of segments");
     }
-    propose(cuts.blocks(numbers[i]));
+    front.add(equal_segments(chain, problem.view().total_bytes(), numbers[i]));
     if (options.progress) options.progress(i + 1, numbers.size());
   }
 }
 
-std::optional<Blocks> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
-  const ChenCuts cuts(problem.view());
-  solution.stats.lower_sets = cuts.num_candidates();
-  const auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(cuts.num_candidates())));
-  return accept_by_formula(cuts.blocks(std::max<std::int64_t>(1, root)), problem, options, options.keep_last, solution);
+std::optional<Plan> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
+  const CutChain chain = cut_chain(problem.view());
+  solution.stats.lower_sets = num_candidates(chain);
+  const auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(num_candidates(chain))));
+  const Blocks blocks = equal_segments(chain, problem.view().total_bytes(), std::max<std::int64_t>(1, root));
+  if (!accept_by_formula(formula(problem.view(), blocks, options.keep_last), options, solution)) return std::nullopt;
+  return problem.plan(blocks, options.keep_last, Expansion::kAsPrinted);
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <bit>
 #include <iterator>
+#include <utility>
+
+#include "solve/formula.h"
 
 namespace reprise::detail {
 namespace {
@@ -16,16 +19,24 @@ std::uint64_t fingerprint(const Blocks& blocks) {
 
 void Front::add(const Blocks& blocks) {
   if (!seen_.insert(fingerprint(blocks)).second) return;
-  add_point(blocks, /*keep_last=*/true);
-  add_point(blocks, /*keep_last=*/false);
+  add_blocks(blocks, /*keep_last=*/true);
+  add_blocks(blocks, /*keep_last=*/false);
 }
 
-void Front::add_point(const Blocks& blocks, bool keep_last) {
-  const Simulation result = simulator_.run(problem_.plan(blocks, keep_last, Expansion::kLean));
+void Front::add(std::span<const OpId> runs, const std::optional<Formula>& formula) {
+  add_plan(problem_.plan(runs), formula);
+}
+
+void Front::add_blocks(const Blocks& blocks, bool keep_last) {
+  add_plan(problem_.plan(blocks, keep_last, Expansion::kLean), formula(problem_.view(), blocks, keep_last));
+}
+
+void Front::add_plan(Plan plan, const std::optional<Formula>& formula) {
+  const Simulation result = simulator_.run(plan);
   ++simulated_;
   const Point* rival = fastest(result.peak_bytes);
   if (rival != nullptr && rival->simulation.time_ns <= result.time_ns) return;
-  auto it = points_.insert_or_assign(result.peak_bytes, Point{result, blocks, keep_last}).first;
+  auto it = points_.insert_or_assign(result.peak_bytes, Point{result, std::move(plan), formula}).first;
   for (++it; it != points_.end() && it->second.simulation.time_ns >= result.time_ns;) it = points_.erase(it);
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <span>
 #include <unordered_set>
 
 #include "reprise/simulate.h"
@@ -14,16 +16,18 @@ class Front {
  public:
   struct Point {
     Simulation simulation;
-    Blocks blocks;
-    bool keep_last;
+    Plan plan;
+    std::optional<Formula> formula;
   };
 
   explicit Front(const Problem& problem) : problem_(problem), simulator_(problem.step()) {}
 
   // The step as it is, without recomputation.
-  void add_plain() { add_point(problem_.one_block(), /*keep_last=*/true); }
+  void add_plain() { add_blocks(problem_.one_block(), /*keep_last=*/true); }
   // Expands the blocks with the last one kept and recomputed, and keeps what is not beaten.
   void add(const Blocks& blocks);
+  // Runs of ops in any number and order; reruns that nobody reads are left out.
+  void add(std::span<const OpId> runs, const std::optional<Formula>& formula);
 
   [[nodiscard]] const std::map<std::int64_t, Point>& points() const { return points_; }  // by peak bytes
   // The fastest within the budget, or nothing.
@@ -31,7 +35,8 @@ class Front {
   [[nodiscard]] std::size_t simulated() const { return simulated_; }
 
  private:
-  void add_point(const Blocks& blocks, bool keep_last);
+  void add_blocks(const Blocks& blocks, bool keep_last);
+  void add_plan(Plan plan, const std::optional<Formula>& formula);
 
   const Problem& problem_;
   Simulator simulator_;

@@ -22,13 +22,6 @@
 namespace reprise::detail {
 namespace {
 
-bool asked_to_stop(const SolveOptions& options) { return options.should_stop && options.should_stop(); }
-
-void stop(Solution& solution, std::string why) {
-  solution.status = Status::kStopped;
-  solution.message = std::move(why);
-}
-
 // Fills in the smallest feasible budget; false where asked to stop.
 bool find_smallest(FamilySearch& search, Solution& solution) {
   const std::optional<std::int64_t> smallest = search.smallest_budget();
@@ -96,7 +89,7 @@ std::vector<Target> targets(std::int64_t low, const Problem& problem, const Solv
   return result;
 }
 
-void sweep(FamilySearch& search, const Problem& problem, const SolveOptions& options, const Propose& propose,
+void sweep(FamilySearch& search, const Problem& problem, const SolveOptions& options, Front& front,
            Solution& solution) {
   if (!find_smallest(search, solution)) return;
   const std::int64_t low = std::exchange(solution.smallest_budget_bytes, 0);  // under the formula, not the judge
@@ -108,14 +101,14 @@ void sweep(FamilySearch& search, const Problem& problem, const SolveOptions& opt
     if (asked_to_stop(options)) {
       return stop(solution, "stopped after " + std::to_string(i) + " of " + std::to_string(all.size()) + " candidates");
     }
-    if (blocks) propose(*blocks);
+    if (blocks) front.add(*blocks);
     if (options.progress) options.progress(i + 1, all.size());
   }
   solution.overhead_error = 0;  // bounds the formula at one internal budget, not the plan chosen here
 }
 
-std::optional<Blocks> find_as_printed(FamilySearch& search, const Problem& problem, const SolveOptions& options,
-                                      Solution& solution) {
+std::optional<Plan> find_as_printed(FamilySearch& search, const Problem& problem, const SolveOptions& options,
+                                    Solution& solution) {
   if (!options.budget_bytes && !find_smallest(search, solution)) return std::nullopt;
   solution.budget_bytes = options.budget_bytes.value_or(solution.smallest_budget_bytes);
   const Objective objective = options.objective == Objective::kAny ? Objective::kTime : options.objective;
@@ -135,7 +128,7 @@ std::optional<Blocks> find_as_printed(FamilySearch& search, const Problem& probl
   solution.formula = formula(problem.view(), *blocks, options.keep_last);
   REPRISE_CHECK(solution.formula->peak_bytes <= solution.budget_bytes);
   solution.status = solution.overhead_error == 0 ? Status::kOptimal : Status::kFeasible;
-  return blocks;
+  return problem.plan(*blocks, options.keep_last, Expansion::kAsPrinted);
 }
 
 // Families and searches of both planners: the exact one stands on the approximate one.
@@ -169,26 +162,25 @@ class Searches {
   std::optional<FamilySearch> exact_;
 };
 
-void propose_approximate(const Problem& problem, const SolveOptions& options, const Propose& propose,
-                         Solution& solution) {
+void propose_approximate(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution) {
   Searches searches(problem, options, /*exact=*/false, /*keep_last=*/true, solution);
-  sweep(searches.approximate(), problem, options, propose, solution);
+  sweep(searches.approximate(), problem, options, front, solution);
 }
 
-void propose_exact(const Problem& problem, const SolveOptions& options, const Propose& propose, Solution& solution) {
+void propose_exact(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution) {
   Searches searches(problem, options, /*exact=*/true, /*keep_last=*/true, solution);
   if (searches.exact() == nullptr) return;
-  sweep(searches.approximate(), problem, options, propose, solution);
+  sweep(searches.approximate(), problem, options, front, solution);
   if (solution.status == Status::kStopped || searches.same_families()) return;
-  sweep(*searches.exact(), problem, options, propose, solution);
+  sweep(*searches.exact(), problem, options, front, solution);
 }
 
-std::optional<Blocks> approximate_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
+std::optional<Plan> approximate_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   Searches searches(problem, options, /*exact=*/false, options.keep_last, solution);
   return find_as_printed(searches.approximate(), problem, options, solution);
 }
 
-std::optional<Blocks> exact_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
+std::optional<Plan> exact_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   Searches searches(problem, options, /*exact=*/true, options.keep_last, solution);
   if (searches.exact() == nullptr) return std::nullopt;
   return find_as_printed(*searches.exact(), problem, options, solution);

@@ -1,15 +1,17 @@
 // No recomputation, frees by liveness: what every other planner is compared with.
+#include "solve/formula.h"
 #include "solve/planner.h"
 
 namespace reprise::detail {
 namespace {
 
 // Nothing beyond the step as it is, which solve() always considers.
-void propose(const Problem& /*problem*/, const SolveOptions& /*options*/, const Propose& /*propose*/,
-             Solution& /*solution*/) {}
+void propose(const Problem& /*problem*/, const SolveOptions& /*options*/, Front& /*front*/, Solution& /*solution*/) {}
 
-std::optional<Blocks> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
-  return accept_by_formula(problem.one_block(), problem, options, /*keep_last=*/true, solution);
+std::optional<Plan> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
+  const Blocks blocks = problem.one_block();
+  if (!accept_by_formula(formula(problem.view(), blocks, /*keep_last=*/true), options, solution)) return std::nullopt;
+  return problem.plan(blocks, /*keep_last=*/true, Expansion::kAsPrinted);
 }
 
 }  // namespace

@@ -1,26 +1,23 @@
 // What every planner offers to solve(): candidates for the simulator to judge, and its own answer as printed.
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <string_view>
 
 #include "graph/forward_view.h"
 #include "reprise/solve.h"
+#include "solve/front.h"
 #include "solve/problem.h"
 
 namespace reprise::detail {
 
-// Takes a planner's proposal. Each is tried with the last block kept and recomputed.
-using Propose = std::function<void(const Blocks&)>;
-
 struct Planner {
   std::string_view name;
-  // Proposes without regard to the budget, so that more budget never gives a slower plan. The step as it is was
-  // considered already. Fills stats; sets status to kStopped with a message where a limit ended the work.
-  void (*propose)(const Problem&, const SolveOptions&, const Propose&, Solution&);
-  // One sequence, the budget held against the formula. Fills everything but plan and simulation. Returns no blocks
-  // where the solution has none.
-  std::optional<Blocks> (*as_printed)(const Problem&, const SolveOptions&, Solution&);
+  // Adds candidates without regard to the budget, so that more budget never gives a slower plan. The step as it is was
+  // added already. Fills stats; sets status to kStopped with a message where a limit ended the work.
+  void (*propose)(const Problem&, const SolveOptions&, Front&, Solution&);
+  // One plan, the budget held against the formula. Fills everything of the solution but plan and simulation.
+  std::optional<Plan> (*as_printed)(const Problem&, const SolveOptions&, Solution&);
 };
 
 extern const Planner kNonePlanner;
@@ -28,8 +25,16 @@ extern const Planner kChenPlanner;
 extern const Planner kLowerSetsPlanner;
 extern const Planner kLowerSetsApproxPlanner;
 
-// Accepts the blocks when their formula fits the budget; otherwise says infeasible and what would do.
-[[nodiscard]] std::optional<Blocks> accept_by_formula(Blocks blocks, const Problem& problem,
-                                                      const SolveOptions& options, bool keep_last, Solution& solution);
+// The planner's only answer: accepted when its formula fits the budget; otherwise infeasible, and what would do.
+[[nodiscard]] bool accept_by_formula(const Formula& formula, const SolveOptions& options, Solution& solution);
+
+[[nodiscard]] inline bool asked_to_stop(const SolveOptions& options) {
+  return options.should_stop && options.should_stop();
+}
+
+inline void stop(Solution& solution, std::string why) {
+  solution.status = Status::kStopped;
+  solution.message = std::move(why);
+}
 
 }  // namespace reprise::detail

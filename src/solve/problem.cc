@@ -14,10 +14,12 @@ Problem::Problem(const Graph& graph) : graph_(graph) {
 }
 
 Plan Problem::plan(const Blocks& blocks, bool keep_last, Expansion expansion) const {
-  std::vector<OpId> runs = papers_ ? expand(*papers_, blocks, keep_last) : expand(graph_, view_, blocks, keep_last);
-  if (expansion == Expansion::kLean) runs = without_dead_reruns(step(), runs);
-  return place_frees(step(), runs);
+  const std::vector<OpId> runs =
+      papers_ ? expand(*papers_, blocks, keep_last) : expand(graph_, view_, blocks, keep_last);
+  return expansion == Expansion::kLean ? plan(runs) : place_frees(step(), runs);
 }
+
+Plan Problem::plan(std::span<const OpId> runs) const { return place_frees(step(), without_dead_reruns(step(), runs)); }
 
 Blocks Problem::one_block() const {
   return {.block = std::vector<std::uint32_t>(view().num_nodes(), 0), .count = view().num_nodes() == 0 ? 0U : 1U};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "graph/forward_view.h"
 #include "graph/papers_backward.h"
@@ -23,6 +24,7 @@ class Problem {
   [[nodiscard]] const ForwardView& view() const { return papers_ ? papers_->view : view_; }
 
   [[nodiscard]] Plan plan(const Blocks& blocks, bool keep_last, Expansion expansion) const;
+  [[nodiscard]] Plan plan(std::span<const OpId> runs) const;
   // The whole of forward in one block: with keep_last, a step without recomputation.
   [[nodiscard]] Blocks one_block() const;
 

@@ -5,32 +5,25 @@
 
 #include "check.h"
 #include "reprise/validate.h"
-#include "solve/formula.h"
 #include "solve/front.h"
 #include "solve/planner.h"
 
 namespace reprise {
 namespace detail {
 
-std::optional<Blocks> accept_by_formula(Blocks blocks, const Problem& problem, const SolveOptions& options,
-                                        bool keep_last, Solution& solution) {
-  const Formula found = formula(problem.view(), blocks, keep_last);
-  solution.smallest_budget_bytes = found.peak_bytes;
-  solution.budget_bytes = options.budget_bytes.value_or(found.peak_bytes);
-  if (solution.budget_bytes < found.peak_bytes) {
-    solution.status = Status::kInfeasible;
-    return std::nullopt;
-  }
-  solution.formula = found;
-  solution.status = Status::kFeasible;
-  return blocks;
+bool accept_by_formula(const Formula& formula, const SolveOptions& options, Solution& solution) {
+  solution.smallest_budget_bytes = formula.peak_bytes;
+  solution.budget_bytes = options.budget_bytes.value_or(formula.peak_bytes);
+  const bool fits = formula.peak_bytes <= solution.budget_bytes;
+  solution.status = fits ? Status::kFeasible : Status::kInfeasible;
+  if (fits) solution.formula = formula;
+  return fits;
 }
 
 }  // namespace detail
 
 namespace {
 
-using detail::Expansion;
 using detail::Front;
 using detail::Planner;
 using detail::Problem;
@@ -56,8 +49,8 @@ void attach(Plan plan, const Problem& problem, Solution& solution) {
 }
 
 void attach(const Front::Point& point, const Problem& problem, Solution& solution) {
-  attach(problem.plan(point.blocks, point.keep_last, Expansion::kLean), problem, solution);
-  solution.formula = detail::formula(problem.view(), point.blocks, point.keep_last);
+  attach(point.plan, problem, solution);
+  solution.formula = point.formula;
 }
 
 Solution blank_solution(const Planner& planner, const Problem& problem) {
@@ -68,9 +61,8 @@ Solution blank_solution(const Planner& planner, const Problem& problem) {
 
 Solution solve_as_printed(const Planner& planner, const Problem& problem, const SolveOptions& options) {
   Solution solution = blank_solution(planner, problem);
-  const std::optional<detail::Blocks> blocks = planner.as_printed(problem, options, solution);
-  const bool none = planner.name == detail::kNonePlanner.name;
-  if (blocks) attach(problem.plan(*blocks, options.keep_last || none, Expansion::kAsPrinted), problem, solution);
+  std::optional<Plan> plan = planner.as_printed(problem, options, solution);
+  if (plan) attach(std::move(*plan), problem, solution);
   return solution;
 }
 
@@ -78,8 +70,7 @@ Solution solve_as_printed(const Planner& planner, const Problem& problem, const 
 Solution fill(Front& front, const Planner& planner, const Problem& problem, const SolveOptions& options) {
   Solution solution = blank_solution(planner, problem);
   solution.status = Status::kFeasible;
-  planner.propose(
-      problem, options, [&](const detail::Blocks& blocks) { front.add(blocks); }, solution);
+  planner.propose(problem, options, front, solution);
   return solution;
 }
 
@@ -123,8 +114,13 @@ Solution solve(const Graph& graph, const SolveOptions& options) {
   const Planner& planner = planner_named(options.planner);
   check_options(options);
   const Problem problem(graph);
-  return options.judge == Judge::kFormula ? solve_as_printed(planner, problem, options)
-                                          : solve_simulated(planner, problem, options);
+  Solution solution = options.judge == Judge::kFormula ? solve_as_printed(planner, problem, options)
+                                                       : solve_simulated(planner, problem, options);
+  if (solution.status == Status::kInfeasible) {
+    solution.message = "no plan of planner " + solution.planner + " fits " + std::to_string(solution.budget_bytes) +
+                       " bytes; the smallest budget known is " + std::to_string(solution.smallest_budget_bytes);
+  }
+  return solution;
 }
 
 Curve curve(const Graph& graph, const SolveOptions& options) {
