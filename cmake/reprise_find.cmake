@@ -10,3 +10,20 @@ macro(reprise_find package version)
     message(WARNING "left out: ${package}, and what needs it")
   endif()
 endmacro()
+
+# reprise_find_json(<version>): nlohmann_json::nlohmann_json, from the project around us, from its package,
+# or, where only the header is there, from REPRISE_JSON_INCLUDE_DIR, the folder that holds nlohmann/json.hpp.
+macro(reprise_find_json version)
+  if(NOT TARGET nlohmann_json::nlohmann_json)
+    find_package(nlohmann_json ${version} QUIET)
+  endif()
+  if(NOT TARGET nlohmann_json::nlohmann_json)
+    find_path(REPRISE_JSON_INCLUDE_DIR nlohmann/json.hpp DOC "The folder that holds nlohmann/json.hpp")
+    if(NOT REPRISE_JSON_INCLUDE_DIR)
+      message(FATAL_ERROR "nlohmann/json ${version} not found. Install it (Debian: nlohmann-json3-dev), "
+        "or name the folder that holds nlohmann/json.hpp: -DREPRISE_JSON_INCLUDE_DIR=...")
+    endif()
+    add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)
+    target_include_directories(nlohmann_json::nlohmann_json INTERFACE ${REPRISE_JSON_INCLUDE_DIR})
+  endif()
+endmacro()

@@ -21,6 +21,7 @@ g++:compiler:have g++:
 python3:python3:have python3:
 cmake:cmake:have cmake:
 ninja-build:ninja:have ninja:
+nlohmann-json3-dev:nlohmann-json:cmake_has nlohmann_json:
 ccache:ccache:have ccache:compiled files are not cached
 libcli11-dev:cli11:cmake_has CLI11:no reprise command, no cli tests
 libgtest-dev:gtest:cmake_has GTest:no C++ tests

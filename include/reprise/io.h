@@ -1,5 +1,6 @@
 // Text to graphs and plans, and back (docs/formats.md). Readers take anything and throw InputError with the place and
-// the reason; they never allocate more than a small multiple of the text's size.
+// the reason; they never allocate more than a small multiple of the text's size. Writers throw it where a name is not
+// UTF-8.
 #pragma once
 
 #include <cstddef>

@@ -228,7 +228,6 @@ Graph parse_graph(std::string_view text, std::string_view source) {
   GraphFile file;
   JsonReader in(text, source);
   in.object(kGraphFields, file);
-  in.finish();
   try {
     return build(std::move(file));
   } catch (const InputError& error) {

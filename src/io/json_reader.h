@@ -1,4 +1,4 @@
-// Reads JSON text (RFC 8259) straight into the caller's structures, led by tables of the keys an object may have:
+// Reads JSON text into the caller's structures, led by tables of the keys an object may have:
 //
 //   constexpr JsonField<Point> kPointFields[] = {
 //       {"x", [](JsonReader& in, Point& p) { p.x = in.integer(); }, kRequired},
@@ -6,11 +6,9 @@
 //   };
 //   JsonReader in(text, "point.json");
 //   in.object(kPointFields, point);
-//   in.finish();
 //
-// No document tree comes between, so that hostile text can do little: nesting goes as deep as the tables and no deeper,
-// memory is what the caller keeps, a key that is unknown or repeated ends the reading. Numbers are 64-bit integers:
-// nothing is ever rounded. Every error is an InputError "point.json:1:7: label: expected a string, found a number".
+// A key that is unknown or repeated ends the reading. Numbers are 64-bit integers: nothing is ever rounded. Every error
+// is an InputError "point.json:1:7: label: expected a string, found a number".
 #pragma once
 
 #include <cstddef>
@@ -20,6 +18,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "io/json_tape.h"
 
 namespace reprise::detail {
 
@@ -36,8 +36,8 @@ struct JsonField {
 
 class JsonReader {
  public:
-  // Both must outlive the reader. `source` names the text in errors.
-  JsonReader(std::string_view text, std::string_view source) : text_(text), source_(source) {}
+  // Both must outlive the reader. `source` names the text in errors. Text that is no JSON is refused at once.
+  JsonReader(std::string_view text, std::string_view source);
 
   template <typename T, std::size_t N>
   void object(const JsonField<T> (&fields)[N], T& into);
@@ -45,9 +45,9 @@ class JsonReader {
   template <typename Element>
   void array(Element element);
 
-  [[nodiscard]] std::string string();
-  [[nodiscard]] bool boolean();
-  [[nodiscard]] std::int64_t integer();
+  [[nodiscard]] std::string string() { return std::string(text_of(JsonKind::kString)); }
+  [[nodiscard]] bool boolean() { return take(JsonKind::kBoolean).value() != 0; }
+  [[nodiscard]] std::int64_t integer() { return take(JsonKind::kInteger).value(); }
   [[nodiscard]] std::int64_t size();  // an integer, not negative
   [[nodiscard]] std::uint32_t id();   // below 2^32 - 1, which our ids use for "none"
   // One of a closed set of strings.
@@ -58,11 +58,8 @@ class JsonReader {
   void format(std::string_view expected);
   void version(std::int64_t expected);
 
-  // Only white space may follow.
-  void finish();
-
   // Blames the string or number read last.
-  [[noreturn]] void fail(const std::string& what) const { fail_at(token_, what); }
+  [[noreturn]] void fail(const std::string& what) const;
 
  private:
   struct PathPart {
@@ -72,19 +69,11 @@ class JsonReader {
 
   [[noreturn]] void fail_at(std::size_t offset, const std::string& what) const;
   [[nodiscard]] std::string path() const;
-  [[nodiscard]] std::string found() const;  // what stands at the cursor, for errors
 
-  void skip_space();
-  [[nodiscard]] bool skip(char c);  // after white space
-  void open(char bracket, const char* expected);
-  void close(char bracket);
-  [[nodiscard]] bool at_digit() const;
-  void skip_digits();
-  [[nodiscard]] std::string_view number();
-  void append_plain(std::string& out);
-  void append_character(std::string& out);
-  void append_escape(std::string& out);
-  [[nodiscard]] std::uint32_t code_unit();
+  // Takes the next token, which must be of this kind.
+  const JsonToken& take(JsonKind kind);
+  [[nodiscard]] bool take_end();                          // takes the next token where it ends an object or an array
+  [[nodiscard]] std::string_view text_of(JsonKind kind);  // takes a key or a string
 
   // The part of object() that does not depend on T.
   [[nodiscard]] std::size_t key(std::span<const std::string_view> known, std::uint64_t& seen);
@@ -93,8 +82,10 @@ class JsonReader {
 
   std::string_view text_;
   std::string_view source_;
-  std::size_t cursor_ = 0;
-  std::size_t token_ = 0;  // where the last string or number began
+  JsonTape tape_;
+  std::size_t next_ = 0;           // token
+  std::size_t strings_taken_ = 0;  // how much of tape_.strings
+  std::size_t blamed_ = 0;         // token
   std::vector<PathPart> path_;
 };
 
@@ -105,37 +96,29 @@ void JsonReader::object(const JsonField<T> (&fields)[N], T& into) {
   for (std::size_t i = 0; i < N; ++i) known[i] = fields[i].key;
   std::uint64_t seen = 0;
 
-  open('{', "an object");
-  const std::size_t begin = cursor_ - 1;
-  if (!skip('}')) {
-    do {
-      const std::size_t i = key(known, seen);
-      path_.push_back({.key = known[i]});
-      fields[i].read(*this, into);
-      path_.pop_back();
-    } while (skip(','));
-    close('}');
+  const std::size_t begin = next_;
+  take(JsonKind::kObject);
+  while (!take_end()) {
+    const std::size_t i = key(known, seen);
+    path_.push_back({.key = known[i]});
+    fields[i].read(*this, into);
+    path_.pop_back();
   }
-  token_ = begin;
+  blamed_ = begin;
   for (std::size_t i = 0; i < N; ++i) check_required(known[i], fields[i].required, ((seen >> i) & 1) != 0);
 }
 
 template <typename Element>
 void JsonReader::array(Element element) {
-  open('[', "an array");
-  if (skip(']')) return;
+  take(JsonKind::kArray);
   path_.push_back({.index = 0});
-  do {
-    element();
-    ++path_.back().index;
-  } while (skip(','));
+  for (; !take_end(); ++path_.back().index) element();
   path_.pop_back();
-  close(']');
 }
 
 template <typename Enum, std::size_t N>
 Enum JsonReader::choice(const std::pair<std::string_view, Enum> (&choices)[N]) {
-  const std::string text = string();
+  const std::string_view text = text_of(JsonKind::kString);
   std::string_view names[N];
   for (std::size_t i = 0; i < N; ++i) {
     if (text == choices[i].first) return choices[i].second;

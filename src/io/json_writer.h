@@ -8,8 +8,10 @@
 
 namespace reprise::detail {
 
-// Bytes that are not UTF-8 become U+FFFD, so that the result is always JSON.
+// Throws InputError where the text is not UTF-8.
 void append_json_string(std::string& out, std::string_view text);
+
+[[nodiscard]] bool is_utf8(std::string_view text);
 
 void append_number(std::string& out, std::integral auto number) {
   char digits[24];

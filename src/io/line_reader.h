@@ -10,19 +10,14 @@
 #include <string_view>
 #include <system_error>
 
-#include "io/utf8.h"
+#include "io/json_writer.h"
 #include "reprise/error.h"
 
 namespace reprise::detail {
 
 class LineReader {
  public:
-  LineReader(std::string_view text, std::string_view source) : rest_(text), source_(source) {
-    if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
-      line_ = static_cast<std::size_t>(std::ranges::count(text.substr(0, bad), '\n')) + 1;
-      fail("not UTF-8");
-    }
-  }
+  LineReader(std::string_view text, std::string_view source) : rest_(text), source_(source) {}
 
   [[nodiscard]] std::string_view source() const { return source_; }
   [[nodiscard]] std::size_t line() const { return line_; }  // of what was read last, from 1
@@ -32,6 +27,7 @@ class LineReader {
     if (rest_.empty()) fail(std::string("the text ends, but ") + expected + " should follow");
     const std::size_t end = std::min(rest_.find('\n'), rest_.size());
     const std::string_view line = rest_.substr(0, end);
+    if (!is_utf8(line)) fail("not UTF-8");
     rest_.remove_prefix(std::min(end + 1, rest_.size()));
     return line.substr(0, line.find_last_not_of(" \t\r") + 1);  // npos + 1 is 0: a blank line
   }

@@ -83,7 +83,6 @@ PlanFile parse_plan(std::string_view text, std::string_view source) {
   PlanFile file;
   JsonReader in(text, source);
   in.object(kPlanFields, file);
-  in.finish();
   check_ids(file, source);
   return file;
 }

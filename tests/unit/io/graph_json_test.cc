@@ -137,7 +137,7 @@ TEST(GraphJsonTest, ErrorsNameThePlaceInTheFile) {
             "g.json:6:28: ops[0].phase: must be one of 'forward', 'caller', 'backward'");
   EXPECT_EQ(error(Parts{.ops = R"([{"name":"a","time_ns":-3}])"}.text()), "g.json:6:30: ops[0].time_ns: negative: -3");
   EXPECT_EQ(error(Parts{.ops = R"([{"name":"a","workspace_bytes":1e30}])"}.text()),
-            "g.json:6:38: ops[0].workspace_bytes: expected an integer, without point or exponent");
+            "g.json:6:38: ops[0].workspace_bytes: expected an integer, found a number with a point or an exponent");
   EXPECT_EQ(error(Parts{.ops = R"([{"name":"a","scope":4294967295}])"}.text()),
             "g.json:6:28: ops[0].scope: too large for an index: 4294967295");
 }
@@ -164,6 +164,11 @@ TEST(GraphJsonTest, ErrorsAboutTheGraphCarryTheSource) {
   EXPECT_THAT(error(Parts{.values = R"({"bytes":[8,8]})"}.text()), testing::StartsWith(prefix + "op 1 'b'"));
   EXPECT_THAT(error(Parts{.ops = R"([{"name":"a","scope":1}])"}.text()), testing::StartsWith(prefix));
   EXPECT_THAT(error(Parts{.values = R"({"bytes":[8,8,9223372036854775807]})"}.text()), testing::StartsWith(prefix));
+}
+
+TEST(GraphJsonTest, RefusesToWriteNamesThatAreNotUtf8) {
+  const Graph graph = GraphBuilder("caf\xE9").build();
+  EXPECT_EQ(input_error([&] { static_cast<void>(format_graph(graph)); }), "a name is not UTF-8: \"caf\xEF\xBF\xBD\"");
 }
 
 TEST(GraphJsonTest, RefusesEveryPrefixOfAFile) {

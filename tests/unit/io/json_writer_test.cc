@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "unit/io/input_error.h"
+
 namespace reprise::detail {
 namespace {
 
@@ -23,7 +25,23 @@ TEST(JsonWriterTest, EscapesOnlyWhatMustBeEscaped) {
   EXPECT_EQ(json("caf\xC3\xA9"), "\"caf\xC3\xA9\"");
 }
 
-TEST(JsonWriterTest, ReplacesWhatIsNotUtf8) { EXPECT_EQ(json("a\xC3z\x80"), "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\""); }
+TEST(JsonWriterTest, RefusesWhatIsNotUtf8) {
+  EXPECT_EQ(input_error([] { json("a\xC3z\x80"); }), "a name is not UTF-8: \"a\xEF\xBF\xBDz\xEF\xBF\xBD\"");
+}
+
+// Of all texts of two bytes, those that are UTF-8: two ASCII characters, or one character of two bytes.
+TEST(JsonWriterTest, KnowsUtf8) {
+  int valid = 0;
+  for (int first = 0; first < 256; ++first) {
+    for (int second = 0; second < 256; ++second) {
+      const std::string text{static_cast<char>(first), static_cast<char>(second)};
+      if (is_utf8(text)) ++valid;
+    }
+  }
+  EXPECT_EQ(valid, 128 * 128 + (0x800 - 0x80));
+  EXPECT_FALSE(is_utf8("\xED\xA0\x80"));       // a surrogate
+  EXPECT_FALSE(is_utf8("a\xF0\x8F\xBF\xBF"));  // overlong
+}
 
 TEST(JsonWriterTest, WritesNumbersAndLists) {
   std::string out;

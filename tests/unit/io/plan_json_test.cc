@@ -67,7 +67,7 @@ TEST(PlanJsonTest, RefusesEverySpellingOfAStepButOne) {
     EXPECT_EQ(error(with_steps("[\"c0\",\"" + std::string(step) + "\"]")),
               "p.json:7:15: steps[1]: '" + std::string(step) + "' is no step; steps are 'c12', 'c12!' and 'f7'");
   }
-  EXPECT_EQ(error(with_steps("[3]")), "p.json:7:10: steps[0]: expected a string, found a number");
+  EXPECT_EQ(error(with_steps("[3]")), "p.json:7:10: steps[0]: expected a string, found an integer");
 }
 
 TEST(PlanJsonTest, RefusesIdsThatTheGraphDoesNotHave) {
