@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "reprise/io.h"
 
 namespace reprise::tools {
 namespace {
+
+using nlohmann::ordered_json;
 
 std::string decimal(double number, int digits) {
   std::array<char, 400> text;
@@ -17,17 +21,6 @@ std::string decimal(double number, int digits) {
 }
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
-
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    std::array<char, 8> escape{c};
-    if (c == '"' || c == '\\') escape = {'\\', c};
-    if (is_control(c)) std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned>(c));
-    out += escape.data();
-  }
-  return out + "\"";
-}
 
 // Characters, not bytes: UTF-8 continuation bytes take no room.
 std::size_t width(std::string_view text) {
@@ -63,55 +56,62 @@ std::string shown_time(std::int64_t time_ns, bool in_units) {
   return decimal(time, unit == 0 ? 0 : 3) + kUnits[unit];
 }
 
-std::string json_number(Report::Number number) { return number ? std::to_string(*number) : "null"; }
+ordered_json json_number(Report::Number number) { return number ? ordered_json(*number) : ordered_json(); }
 
 }  // namespace
 
-Report& Report::add(std::string_view key, std::string_view label, std::string json, std::string_view shown) {
-  facts_.push_back({std::string(key), std::string(label), std::move(json), printable(shown)});
+struct Report::Json {
+  ordered_json value;
+};
+
+Report& Report::add(std::string_view key, std::string_view label, Json json, std::string_view shown) {
+  auto shared = std::make_shared<const Json>(std::move(json));
+  facts_.push_back({std::string(key), std::string(label), std::move(shared), printable(shown)});
   return *this;
 }
 
 Report& Report::text(std::string_view key, std::string_view label, std::string_view text) {
-  return add(key, label, json_string(text), text);
+  return add(key, label, {text}, text);
 }
 
 Report& Report::number(std::string_view key, std::string_view label, Number number) {
-  return add(key, label, json_number(number), number ? std::to_string(*number) : "");
+  return add(key, label, {json_number(number)}, number ? std::to_string(*number) : "");
 }
 
 Report& Report::bytes(std::string_view key, std::string_view label, Number bytes) {
   std::string shown = bytes ? format_bytes(*bytes) : "";
   if (bytes && *bytes >= 1024) shown += "  (" + std::to_string(*bytes) + " bytes)";
-  return add(key, label, json_number(bytes), shown);
+  return add(key, label, {json_number(bytes)}, shown);
 }
 
 Report& Report::time(std::string_view key, std::string_view label, Number time_ns, bool in_units) {
-  return add(key, label, json_number(time_ns), time_ns ? shown_time(*time_ns, in_units) : "");
+  return add(key, label, {json_number(time_ns)}, time_ns ? shown_time(*time_ns, in_units) : "");
 }
 
 Report& Report::seconds(std::string_view key, std::string_view label, double seconds) {
-  return add(key, label, decimal(seconds, 6), decimal(seconds, 3) + " s");
+  return add(key, label, {std::round(seconds * 1e6) / 1e6}, decimal(seconds, 3) + " s");
 }
 
 Report& Report::part(std::string_view key, const std::optional<Report>& part) {
-  return add(key, "", part ? part->json() : "null", "");
+  return add(key, "", part ? part->object() : Json{}, "");
 }
 
 Report& Report::rows(std::string_view key, std::vector<Report> rows) {
-  std::string list;
-  for (const Report& row : rows) list += (list.empty() ? "\n" : ",\n") + row.json();
+  ordered_json list = ordered_json::array();
+  for (const Report& row : rows) list.push_back(row.object().value);
   rows_ = std::move(rows);
-  return add(key, "", "[" + list + "]", "");
+  return add(key, "", {std::move(list)}, "");
 }
 
-std::string Report::json() const {
-  std::string members;
+Report::Json Report::object() const {
+  ordered_json object = ordered_json::object();
   for (const Fact& fact : facts_) {
-    if (!fact.key.empty()) members += (members.empty() ? "" : ",") + json_string(fact.key) + ":" + fact.json;
+    if (!fact.key.empty()) object[fact.key] = fact.json->value;
   }
-  return "{" + members + "}";
+  return {std::move(object)};
 }
+
+std::string Report::json() const { return object().value.dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
 
 std::string Report::tables() const {
   std::vector<std::vector<std::string>> lines;

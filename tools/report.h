@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,13 +27,15 @@ class Report {
   [[nodiscard]] std::string tables() const;
 
  private:
+  struct Json;  // of the JSON library, whose header only report.cc reads
   struct Fact {
     std::string key;
     std::string label;
-    std::string json;
+    std::shared_ptr<const Json> json;
     std::string shown;
   };
-  Report& add(std::string_view key, std::string_view label, std::string json, std::string_view shown);
+  Report& add(std::string_view key, std::string_view label, Json json, std::string_view shown);
+  [[nodiscard]] Json object() const;
 
   std::vector<Fact> facts_;
   std::vector<Report> rows_;
