@@ -40,7 +40,8 @@ std::size_t num_candidates(const CutChain& chain) { return chain.num_segments() 
 
 // Numbers of segments to try: all, or where that is too many, about `count` with the same ratio between neighbours.
 std::vector<std::int64_t> segment_numbers(std::size_t candidates, std::size_t count) {
-  const double ratio = std::pow(static_cast<double>(candidates), 1.0 / static_cast<double>(count));
+  const double ratio =
+      candidates <= count ? 1.0 : std::pow(static_cast<double>(candidates), 1.0 / static_cast<double>(count));
   std::vector<std::int64_t> numbers;
   for (double s = 1; s <= static_cast<double>(candidates); s = std::max(s + 1, std::ceil(s * ratio))) {
     numbers.push_back(static_cast<std::int64_t>(s));
