@@ -1,6 +1,7 @@
 // Describe a step, name a peak, run what comes back.
 #include <reprise/reprise.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <vector>
 
@@ -10,13 +11,13 @@ using namespace reprise;  // NOLINT(google-build-using-namespace): an example
 Graph eight_layers() {
   GraphBuilder step("eight layers");
   std::vector<ValueId> x = {step.arriving(1'000'000)};
-  for (int i = 0; i < 8; ++i) {
+  for (std::size_t i = 0; i < 8; ++i) {
     x.push_back(step.value(1'000'000));
     step.op({.name = "layer", .time_ns = 500, .inputs = {x[i]}, .outputs = {x[i + 1]}});
   }
   ValueId gradient = step.value(1'000'000);
   step.op({.name = "caller", .phase = Phase::kCaller, .inputs = {x[8]}, .outputs = {gradient}});
-  for (int i = 8; i-- > 0;) {
+  for (std::size_t i = 8; i-- > 0;) {
     const ValueId next = step.value(1'000'000);
     step.op(
         {.name = "layer'", .phase = Phase::kBackward, .time_ns = 1000, .inputs = {gradient, x[i]}, .outputs = {next}});
