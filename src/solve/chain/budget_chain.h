@@ -1,0 +1,45 @@
+// Least recomputation on a chain within a memory budget, every dropped tensor computed again once.
+//
+// Memory is that of dynamic_chain.h. The plan of least peak drops more than it must; here the budget B is given and the
+// recomputed time is to be least.
+//
+// A label (a, w) at checkpoint i: the checkpoints up to i hold a bytes, and what lies between them takes time w to run
+// again. From i to j, with f_k the forward time of layer k:
+//
+//   allowed if a + U(i, j) <= B;   new label (a + d_j, w + f_(i+1) + .. + f_(j-1));   at the end a + base <= B
+//
+// A label is dropped if another at the same place has neither more bytes nor more time. Example, sizes 1 1 1 1, unit
+// times, base 1: B = 4 must drop one of the two inner tensors (keeping both takes 1 + 1 + 1 + 2 = 5).
+//
+// Exact as long as the labels stay below a limit. Beyond it the search starts over with a rounded up to slots: the plan
+// still keeps the budget, but a better one may exist, and the answer says so. O(n^2 * labels per place); with slots
+// O(n^2 * slots).
+//
+// The problem and method are ours, on the objective of Hong et al. 2025. Tested by
+// tests/unit/solve/chain/budget_chain_test.cc and tests/oracle/chain_budget_test.cc (all subsets).
+#pragma once
+
+#include <optional>
+
+#include "solve/chain/chain.h"
+
+namespace reprise::detail {
+
+struct BudgetAnswer {
+  std::int64_t recompute_time = 0;
+  std::int64_t peak_bytes = 0;
+  Checkpoints checkpoints{};
+  bool rounded = false;  // the label limit was reached: perhaps not the least
+};
+
+struct BudgetLimits {
+  std::size_t most_labels = std::size_t{1} << 20;
+  std::int64_t slots = 500;
+};
+
+// `times`: f_1 .. f_n. Nothing where even the least peak exceeds the budget.
+[[nodiscard]] std::optional<BudgetAnswer> least_recomputation(ByteSpan sizes, std::span<const std::int64_t> times,
+                                                              std::int64_t base_bytes, std::int64_t budget_bytes,
+                                                              const BudgetLimits& limits = {});
+
+}  // namespace reprise::detail

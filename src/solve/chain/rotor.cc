@@ -1,0 +1,163 @@
+#include "solve/chain/rotor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "check.h"
+
+namespace reprise::detail {
+namespace {
+
+constexpr double kNever = HUGE_VAL;
+
+}  // namespace
+
+// Rows of one t lie together, s rising: the right parts of all cuts of (s, t) are neighbours.
+std::size_t RotorTable::part(Index s, Index t) const { return std::size_t{t} * (t + 1) / 2 + s; }
+
+std::int64_t RotorTable::in_slots(std::int64_t bytes) const { return (bytes + slot_bytes_ - 1) / slot_bytes_; }
+
+// Inside, stages are numbered from 0.
+RotorTable::RotorTable(std::span<const RotorStage> stages, std::int64_t input_bytes, std::int64_t memory_bytes,
+                       std::int32_t slots)
+    : slot_bytes_(std::max<std::int64_t>(1, (memory_bytes + slots - 1) / slots)), input_slots_(in_slots(input_bytes)) {
+  width_ = static_cast<std::size_t>(std::max<std::int64_t>(0, memory_bytes / slot_bytes_ - input_slots_ + 1));
+  forward_until_ = once_until_ = {0.0};
+  for (const RotorStage& stage : stages) {
+    stages_.push_back({.forward = static_cast<double>(stage.forward_ns),
+                       .backward = static_cast<double>(stage.backward_ns),
+                       .output = in_slots(stage.output_bytes),
+                       .saved = in_slots(stage.saved_bytes),
+                       .gradient = in_slots(stage.gradient_bytes),
+                       .forward_overhead = in_slots(stage.forward_overhead_bytes),
+                       .backward_overhead = in_slots(stage.backward_overhead_bytes)});
+    forward_until_.push_back(forward_until_.back() + stages_.back().forward);
+    once_until_.push_back(once_until_.back() + stages_.back().forward + stages_.back().backward);
+  }
+  const auto count = static_cast<Index>(stages.size());
+  const std::size_t parts = std::size_t{count} * (count + 1) / 2;
+  times_.assign(parts * width_, kNever);
+  first_.assign(parts, static_cast<std::int64_t>(width_));
+  for (Index t = 0; t < count; ++t) {
+    fill_single(t);
+    std::int64_t passing = 0;  // max of a_(j-1) + a_j + of_j over s < j < t
+    for (Index s = t; s-- > 0;) {
+      const Stage& next = stages_[s + 1];
+      if (s + 1 < t) passing = std::max(passing, stages_[s].output + next.output + next.forward_overhead);
+      fill(s, t, passing);
+    }
+  }
+}
+
+void RotorTable::note_first(Index s, Index t) {
+  const double* out = row(s, t);
+  first_[part(s, t)] = std::find_if(out, out + width_, [](double time) { return time != kNever; }) - out;
+}
+
+void RotorTable::fill_single(Index s) {
+  const Stage& stage = stages_[s];
+  const std::int64_t least = stage.gradient + stage.saved + std::max(stage.forward_overhead, stage.backward_overhead);
+  double* out = row(s, s);
+  for (auto m = static_cast<std::size_t>(least); m < width_; ++m) out[m] = stage.forward + stage.backward;
+  note_first(s, s);
+}
+
+void RotorTable::fill(Index s, Index t, std::int64_t passing) {
+  const Stage& stage = stages_[s];
+  const std::int64_t gradient = stages_[t].gradient;
+  const auto width = static_cast<std::int64_t>(width_);
+  double* out = row(s, t);
+  const double* rest = row(s + 1, t);
+  const std::int64_t least_saving =
+      stage.saved + std::max(gradient + stage.forward_overhead, stage.gradient + stage.backward_overhead);
+  const double own = stage.forward + stage.backward;
+  for (std::int64_t m = std::max(least_saving, stage.saved); m < width; ++m) out[m] = own + rest[m - stage.saved];
+  const double once = once_until_[t + 1] - once_until_[s];
+  const std::int64_t end = std::find(out, out + width_, once) - out;
+  try_cuts(s, t, gradient + std::max(stage.output + stage.forward_overhead, passing), end);
+  note_first(s, t);
+}
+
+// Entries from `end` on are already as good as can be.
+void RotorTable::try_cuts(Index s, Index t, std::int64_t least, std::int64_t end) {
+  double* out = row(s, t);
+  for (Index c = s + 1; c <= t; ++c) {
+    const std::int64_t stored = stages_[c - 1].output;
+    const std::int64_t begin = std::max({least, first_[part(s, c - 1)], first_[part(c, t)] + stored});
+    const double advance = forward_until_[c] - forward_until_[s];
+    const double* left = row(s, c - 1);
+    const double* right = row(c, t);
+    for (std::int64_t m = begin; m < end; ++m) out[m] = std::min(out[m], advance + right[m - stored] + left[m]);
+  }
+}
+
+// The cut that made entry m of a part's row; s where it was made by saving all.
+RotorTable::Index RotorTable::find_cut(Index s, Index t, std::int64_t m) const {
+  const double time = row(s, t)[m];
+  const Stage& stage = stages_[s];
+  const std::int64_t rest = m - stage.saved;
+  const std::int64_t least =
+      std::max(stages_[t].gradient + stage.forward_overhead, stage.gradient + stage.backward_overhead);
+  if (rest >= least && stage.forward + stage.backward + row(s + 1, t)[rest] == time) return s;
+  for (Index c = s + 1; c <= t; ++c) {
+    const std::int64_t right = m - stages_[c - 1].output;
+    if (right < 0) continue;
+    if (forward_until_[c] - forward_until_[s] + row(c, t)[right] + row(s, c - 1)[m] == time) return c;
+  }
+  REPRISE_CHECK(false && "a table entry came from somewhere");
+  return s;
+}
+
+std::vector<ChainAction> RotorTable::trace(std::int64_t m) const {
+  using Kind = ChainAction::Kind;
+  struct Todo {
+    Index s, t;
+    std::int64_t slots;
+    bool backward_only;
+  };
+  std::vector<ChainAction> actions;
+  std::vector<Todo> todo = {{0, static_cast<Index>(stages_.size()) - 1, m, false}};
+  while (!todo.empty()) {
+    const auto [s, t, slots, backward_only] = todo.back();
+    todo.pop_back();
+    if (backward_only) {
+      actions.push_back({Kind::kBackward, s + 1});
+      continue;
+    }
+    const Index cut = s == t ? s : find_cut(s, t, slots);
+    if (cut == s) {
+      actions.push_back({Kind::kForwardSaveAll, s + 1});
+      todo.push_back({s, s, 0, true});
+      if (s < t) todo.push_back({s + 1, t, slots - stages_[s].saved, false});
+      continue;
+    }
+    actions.push_back({Kind::kForwardKeepInput, s + 1});
+    for (Index k = s + 1; k < cut; ++k) actions.push_back({Kind::kForwardDrop, k + 1});
+    todo.push_back({s, cut - 1, slots, false});
+    todo.push_back({cut, t, slots - stages_[cut - 1].output, false});
+  }
+  return actions;
+}
+
+std::optional<RotorAnswer> RotorTable::solve(std::int64_t memory_bytes) const {
+  const std::int64_t m = std::min(memory_bytes / slot_bytes_ - input_slots_, static_cast<std::int64_t>(width_) - 1);
+  if (m < 0) return std::nullopt;
+  if (stages_.empty()) return RotorAnswer{};
+  const double time = row(0, static_cast<Index>(stages_.size()) - 1)[m];
+  if (time == kNever) return std::nullopt;
+  return RotorAnswer{.time_ns = static_cast<std::int64_t>(time), .actions = trace(m)};
+}
+
+std::optional<std::int64_t> RotorTable::least_memory_bytes() const {
+  if (width_ == 0) return std::nullopt;
+  const std::int64_t m = stages_.empty() ? 0 : first_[part(0, static_cast<Index>(stages_.size()) - 1)];
+  if (m == static_cast<std::int64_t>(width_)) return std::nullopt;
+  return (m + input_slots_) * slot_bytes_;
+}
+
+std::optional<RotorAnswer> rotor(std::span<const RotorStage> stages, std::int64_t input_bytes,
+                                 std::int64_t memory_bytes, std::int32_t slots) {
+  return RotorTable(stages, input_bytes, memory_bytes, slots).solve(memory_bytes);
+}
+
+}  // namespace reprise::detail
