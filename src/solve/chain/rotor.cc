@@ -9,6 +9,7 @@ namespace reprise::detail {
 namespace {
 
 constexpr double kNever = HUGE_VAL;
+constexpr std::uint32_t kBlock = 8;
 
 }  // namespace
 
@@ -34,61 +35,88 @@ RotorTable::RotorTable(std::span<const RotorStage> stages, std::int64_t input_by
     forward_until_.push_back(forward_until_.back() + stages_.back().forward);
     once_until_.push_back(once_until_.back() + stages_.back().forward + stages_.back().backward);
   }
-  const auto count = static_cast<Index>(stages.size());
-  const std::size_t parts = std::size_t{count} * (count + 1) / 2;
+  const std::size_t parts = stages.size() * (stages.size() + 1) / 2;
   times_.assign(parts * width_, kNever);
-  first_.assign(parts, static_cast<std::int64_t>(width_));
-  for (Index t = 0; t < count; ++t) {
-    fill_single(t);
-    std::int64_t passing = 0;  // max of a_(j-1) + a_j + of_j over s < j < t
-    for (Index s = t; s-- > 0;) {
-      const Stage& next = stages_[s + 1];
-      if (s + 1 < t) passing = std::max(passing, stages_[s].output + next.output + next.forward_overhead);
-      fill(s, t, passing);
+  parts_.resize(parts);
+  const auto count = static_cast<Index>(stages.size());
+  for (Index t = 0; t < count; ++t) note_limits(t);
+  for (Index t = 0; t < count; t += kBlock) {
+    for (Index s = t + kBlock; s > 0;) fill_block(s -= kBlock, t);
+  }
+}
+
+// What is known of the parts (s, t), for all s, before any time is.
+void RotorTable::note_limits(Index t) {
+  const Stage& last = stages_[t];
+  std::int64_t passing = 0;  // max of a_(j-1) + a_j + of_j over s < j < t
+  std::int64_t all_saved = last.gradient + last.saved + std::max(last.forward_overhead, last.backward_overhead);
+  parts_[part(t, t)].all_saved = all_saved;
+  for (Index s = t; s-- > 0;) {
+    const Stage& stage = stages_[s];
+    const Stage& next = stages_[s + 1];
+    if (s + 1 < t) passing = std::max(passing, stage.output + next.output + next.forward_overhead);
+    all_saved = stage.saved + std::max(all_saved, least_beside_saved(s, t));
+    Part& limits = parts_[part(s, t)];
+    limits.all_saved = all_saved;
+    limits.least_cut = last.gradient + std::max(stage.output + stage.forward_overhead, passing);
+  }
+}
+
+// Parts with s and t in two blocks of stages. Cuts between the blocks come first and for the whole block: their rows
+// are read once for many sums, as in a blocked product of matrices.
+void RotorTable::fill_block(Index s_begin, Index t_begin) {
+  const auto count = static_cast<Index>(stages_.size());
+  const Index s_end = std::min(s_begin + kBlock, count);
+  const Index t_end = std::min(t_begin + kBlock, count);
+  for (Index c = s_end; c <= t_begin; ++c) {
+    for (Index t = t_begin; t < t_end; ++t) {
+      for (Index s = s_begin; s < s_end; ++s) try_cut(s, c, t);
+    }
+  }
+  for (Index t = t_begin; t < t_end; ++t) {
+    for (Index s = std::min(s_end, t + 1); s-- > s_begin;) {
+      for (Index c = s + 1; c <= t; ++c) {
+        if (c < s_end || c > t_begin) try_cut(s, c, t);
+      }
+      try_saving(s, t);
     }
   }
 }
 
-void RotorTable::note_first(Index s, Index t) {
-  const double* out = row(s, t);
-  first_[part(s, t)] = std::find_if(out, out + width_, [](double time) { return time != kNever; }) - out;
+void RotorTable::try_cut(Index s, Index c, Index t) {
+  const std::int64_t stored = stages_[c - 1].output;
+  const Part& limits = parts_[part(s, t)];
+  const std::int64_t begin =
+      std::max({limits.least_cut, parts_[part(s, c - 1)].first, parts_[part(c, t)].first + stored});
+  const std::int64_t end = std::min(limits.all_saved, static_cast<std::int64_t>(width_));
+  const double advance = forward_until_[c] - forward_until_[s];
+  const double* left = row(s, c - 1);
+  const double* right = row(c, t);
+  double* out = row(s, t);
+  for (std::int64_t m = begin; m < end; ++m) out[m] = std::min(out[m], advance + right[m - stored] + left[m]);
 }
 
-void RotorTable::fill_single(Index s) {
+std::int64_t RotorTable::least_beside_saved(Index s, Index t) const {
   const Stage& stage = stages_[s];
-  const std::int64_t least = stage.gradient + stage.saved + std::max(stage.forward_overhead, stage.backward_overhead);
-  double* out = row(s, s);
-  for (auto m = static_cast<std::size_t>(least); m < width_; ++m) out[m] = stage.forward + stage.backward;
-  note_first(s, s);
+  return std::max(stages_[t].gradient + stage.forward_overhead, stage.gradient + stage.backward_overhead);
 }
 
-void RotorTable::fill(Index s, Index t, std::int64_t passing) {
+// After all cuts. Then the row is complete.
+void RotorTable::try_saving(Index s, Index t) {
   const Stage& stage = stages_[s];
-  const std::int64_t gradient = stages_[t].gradient;
   const auto width = static_cast<std::int64_t>(width_);
+  Part& limits = parts_[part(s, t)];
   double* out = row(s, t);
-  const double* rest = row(s + 1, t);
-  const std::int64_t least_saving =
-      stage.saved + std::max(gradient + stage.forward_overhead, stage.gradient + stage.backward_overhead);
-  const double own = stage.forward + stage.backward;
-  for (std::int64_t m = std::max(least_saving, stage.saved); m < width; ++m) out[m] = own + rest[m - stage.saved];
-  const double once = once_until_[t + 1] - once_until_[s];
-  const std::int64_t end = std::find(out, out + width_, once) - out;
-  try_cuts(s, t, gradient + std::max(stage.output + stage.forward_overhead, passing), end);
-  note_first(s, t);
-}
-
-// Entries from `end` on are already as good as can be.
-void RotorTable::try_cuts(Index s, Index t, std::int64_t least, std::int64_t end) {
-  double* out = row(s, t);
-  for (Index c = s + 1; c <= t; ++c) {
-    const std::int64_t stored = stages_[c - 1].output;
-    const std::int64_t begin = std::max({least, first_[part(s, c - 1)], first_[part(c, t)] + stored});
-    const double advance = forward_until_[c] - forward_until_[s];
-    const double* left = row(s, c - 1);
-    const double* right = row(c, t);
-    for (std::int64_t m = begin; m < end; ++m) out[m] = std::min(out[m], advance + right[m - stored] + left[m]);
+  if (s < t) {
+    const double own = stage.forward + stage.backward;
+    const double* rest = row(s + 1, t);
+    for (std::int64_t m = stage.saved + least_beside_saved(s, t); m < limits.all_saved && m < width; ++m) {
+      out[m] = std::min(out[m], own + rest[m - stage.saved]);
+    }
   }
+  const double once = once_until_[t + 1] - once_until_[s];
+  for (std::int64_t m = limits.all_saved; m < width; ++m) out[m] = once;
+  limits.first = std::find_if(out, out + width, [](double time) { return time != kNever; }) - out;
 }
 
 // The cut that made entry m of a part's row; s where it was made by saving all.
@@ -96,9 +124,8 @@ RotorTable::Index RotorTable::find_cut(Index s, Index t, std::int64_t m) const {
   const double time = row(s, t)[m];
   const Stage& stage = stages_[s];
   const std::int64_t rest = m - stage.saved;
-  const std::int64_t least =
-      std::max(stages_[t].gradient + stage.forward_overhead, stage.gradient + stage.backward_overhead);
-  if (rest >= least && stage.forward + stage.backward + row(s + 1, t)[rest] == time) return s;
+  if (rest >= least_beside_saved(s, t) && stage.forward + stage.backward + row(s + 1, t)[rest] == time) return s;
+  REPRISE_CHECK(m >= parts_[part(s, t)].least_cut);
   for (Index c = s + 1; c <= t; ++c) {
     const std::int64_t right = m - stages_[c - 1].output;
     if (right < 0) continue;
@@ -150,7 +177,7 @@ std::optional<RotorAnswer> RotorTable::solve(std::int64_t memory_bytes) const {
 
 std::optional<std::int64_t> RotorTable::least_memory_bytes() const {
   if (width_ == 0) return std::nullopt;
-  const std::int64_t m = stages_.empty() ? 0 : first_[part(0, static_cast<Index>(stages_.size()) - 1)];
+  const std::int64_t m = stages_.empty() ? 0 : parts_[part(0, static_cast<Index>(stages_.size()) - 1)].first;
   if (m == static_cast<std::int64_t>(width_)) return std::nullopt;
   return (m + input_slots_) * slot_bytes_;
 }

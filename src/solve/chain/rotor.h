@@ -18,9 +18,9 @@
 // fits three times, the first stage keeps its input only, and runs again after the backward of the others: time 7.
 //
 // Memory is counted in slots, every size rounded up, so that a schedule never needs more than it says; fewer bytes than
-// slots make it exact. One table answers every budget up to the one it was made for. O(L^3 S) time at worst, 8 L^2 S /
-// 2 bytes. Two facts save work: where saving all is already as fast as running everything once no checkpoint is tried,
-// and sums start where both parts are possible. Times are doubles, exact below 2^53 ns.
+// slots make it exact. One table answers every budget up to the one it was made for. O(L^3 S) time and 4 L^2 S bytes at
+// worst; no checkpoint is tried where all fits, and no sum is formed where a part is impossible. Times are doubles,
+// exact below 2^53 ns.
 //
 // Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, "Optimal checkpointing for heterogeneous chains", 2019. Tested by
 // tests/unit/solve/chain/rotor_test.cc and tests/oracle/chain_schedule_test.cc (all persistent schedules).
@@ -67,16 +67,22 @@ class RotorTable {
     double forward, backward;
     std::int64_t output, saved, gradient, forward_overhead, backward_overhead;
   };
+  struct Part {                  // limits of m
+    std::int64_t least_cut = 0;  // from here on a checkpoint may be stored
+    std::int64_t all_saved = 0;  // from here on everything is saved and runs once
+    std::int64_t first = 0;      // from here on there is a schedule; past the row where there is none
+  };
   using Index = std::uint32_t;
 
   [[nodiscard]] std::size_t part(Index s, Index t) const;
   [[nodiscard]] double* row(Index s, Index t) { return times_.data() + part(s, t) * width_; }
   [[nodiscard]] const double* row(Index s, Index t) const { return times_.data() + part(s, t) * width_; }
   [[nodiscard]] std::int64_t in_slots(std::int64_t bytes) const;
-  void fill_single(Index s);
-  void fill(Index s, Index t, std::int64_t passing);
-  void note_first(Index s, Index t);
-  void try_cuts(Index s, Index t, std::int64_t least, std::int64_t end);
+  [[nodiscard]] std::int64_t least_beside_saved(Index s, Index t) const;
+  void note_limits(Index t);
+  void fill_block(Index s_begin, Index t_begin);
+  void try_cut(Index s, Index c, Index t);
+  void try_saving(Index s, Index t);
   [[nodiscard]] Index find_cut(Index s, Index t, std::int64_t m) const;
   [[nodiscard]] std::vector<ChainAction> trace(std::int64_t m) const;
 
@@ -87,7 +93,7 @@ class RotorTable {
   std::vector<double> forward_until_;  // sums of uf
   std::vector<double> once_until_;     // sums of uf + ub
   std::vector<double> times_;          // rows of K(s, t, .)
-  std::vector<std::int64_t> first_;    // least m with a finite entry, per row; width_ where there is none
+  std::vector<Part> parts_;
 };
 
 [[nodiscard]] std::optional<RotorAnswer> rotor(std::span<const RotorStage> stages, std::int64_t input_bytes,
