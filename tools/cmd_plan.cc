@@ -25,8 +25,7 @@ int verdict(const Solution& solution) {
   const std::int64_t smallest = solution.smallest_budget_bytes;
   if (solution.found()) return kFound;
   if (solution.status == Status::kInfeasible) {
-    complain("no plan fits " + std::to_string(solution.budget_bytes) + " bytes" + why +
-             "; the smallest budget known: " +
+    complain("no plan fits " + std::to_string(solution.budget_bytes) + " bytes; the smallest budget known: " +
              (smallest > 0 ? std::to_string(smallest) + " bytes (" + format_bytes(smallest) + ")" : "none"));
     return kInfeasible;
   }
@@ -37,6 +36,7 @@ int verdict(const Solution& solution) {
 }  // namespace
 
 int run_plan(Options& options) {
+  if (options.solve.planner == "all") return run_plan_all(options);
   const Graph graph = load_graph(options.graph);
   const Watch watch(options.solve, options.seconds);
   const Solution solution = solve(graph, options.solve);

@@ -8,20 +8,6 @@
 namespace reprise::tools {
 namespace {
 
-std::string status_name(Status status) {
-  switch (status) {
-    case Status::kOptimal:
-      return "optimal";
-    case Status::kFeasible:
-      return "feasible";
-    case Status::kInfeasible:
-      return "infeasible";
-    case Status::kStopped:
-      return "stopped";
-  }
-  return "unknown";
-}
-
 std::int64_t number(std::size_t count) { return static_cast<std::int64_t>(count); }
 
 std::optional<Report> formula_report(const std::optional<Formula>& formula) {
@@ -39,6 +25,20 @@ std::string formula_text(const Formula& formula) {
 }
 
 }  // namespace
+
+std::string status_name(Status status) {
+  switch (status) {
+    case Status::kOptimal:
+      return "optimal";
+    case Status::kFeasible:
+      return "feasible";
+    case Status::kInfeasible:
+      return "infeasible";
+    case Status::kStopped:
+      return "stopped";
+  }
+  return "unknown";
+}
 
 std::string source_name(const std::string& path) { return path == "-" ? "standard input" : path; }
 
@@ -75,7 +75,7 @@ void add_solution(const Solution& solution, const Graph& graph, Report& report) 
                          .number("lower_sets", "", number(solution.stats.lower_sets))
                          .number("labels", "", number(solution.stats.labels))
                          .number("candidates", "", number(solution.stats.candidates)))
-      .text("message", "", solution.message);
+      .text("message", solution.found() ? "note" : "", solution.message);
 }
 
 std::string text_of(const Report& report, const Options& options) {

@@ -36,6 +36,7 @@ void add_info_options(CLI::App& app, Options& options);
 
 // Each returns the exit code.
 [[nodiscard]] int run_plan(Options& options);
+[[nodiscard]] int run_plan_all(Options& options);  // --planner all
 [[nodiscard]] int run_simulate(Options& options);
 [[nodiscard]] int run_curve(Options& options);
 [[nodiscard]] int run_convert(Options& options);
@@ -47,6 +48,7 @@ void add_info_options(CLI::App& app, Options& options);
 // The graph that plans are for: with the papers' backward pass, where it has none of its own.
 [[nodiscard]] Graph planned_graph(Graph graph);
 [[nodiscard]] Report graph_report(const Graph& graph);
+[[nodiscard]] std::string status_name(Status status);
 // A stopped planner may have a plan too.
 [[nodiscard]] bool has_plan(const Solution& solution);
 // Peak, time and the rest, added to the report.

@@ -32,10 +32,11 @@ void add_choice(CLI::App& app, const char* flag, const std::map<std::string, Enu
   limit(app.add_option_function<std::string>(flag, assign, help), names);
 }
 
-void add_planner(CLI::App& app, Options& options) {
-  const auto names = planner_names();
-  limit(app.add_option("--planner", options.solve.planner, "how to plan"), {names.begin(), names.end()})
-      ->capture_default_str();
+void add_planner(CLI::App& app, Options& options, const std::vector<std::string>& more_names) {
+  const auto known = planner_names();
+  std::vector<std::string> names(known.begin(), known.end());
+  names.insert(names.end(), more_names.begin(), more_names.end());
+  limit(app.add_option("--planner", options.solve.planner, "how to plan"), names)->capture_default_str();
   add_choice<Objective>(
       app, "--objective",
       {{"time", Objective::kTime}, {"max-overhead", Objective::kMaxOverhead}, {"min-cache", Objective::kMinCache}},
@@ -65,7 +66,12 @@ void add_plan_options(CLI::App& app, Options& options) {
          "the most memory the step may hold; min asks for the least that works")
       ->required()
       ->type_name("BYTES|min");
-  add_planner(app, options);
+  add_planner(app, options, {"all"});
+  app.callback([&options] {
+    if (options.solve.planner == "all" && !options.plan.empty()) {
+      throw CLI::ValidationError("--output", "takes one plan; choose one planner");
+    }
+  });
   add_choice<Judge>(app, "--judge", {{"simulated", Judge::kSimulated}, {"formula", Judge::kFormula}},
                     options.solve.judge, "hold the budget against the true peak (default) or the papers' formula");
   app.add_flag("--keep-last", options.solve.keep_last, "judge formula: keep the last block, do not recompute it");
@@ -85,7 +91,7 @@ void add_simulate_options(CLI::App& app, Options& options) {
 
 void add_curve_options(CLI::App& app, Options& options) {
   add_graph(app, options);
-  add_planner(app, options);
+  add_planner(app, options, {});
 }
 
 void add_convert_options(CLI::App& app, Options& options) {

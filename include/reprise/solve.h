@@ -78,14 +78,15 @@ struct Formula {
 
 struct Solution {
   Status status = Status::kStopped;
-  Plan plan{};  // for the graph, or, of a forward-only graph, for complete_backward(graph); empty unless found
+  Plan plan{};  // for the graph, or, of a forward-only graph, for complete_backward(graph); of a stopped search, the
+                // best so far that fits; empty where there is none
   Simulation simulation{};
   std::int64_t budget_bytes = 0;           // as asked, or the smallest feasible one where none was
   std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known
   std::string planner{};
   std::optional<Formula> formula{};
   std::int64_t overhead_error = 0;  // formula.overhead is at most this far above the least; 0 unless rounded
-  std::string message{};            // why stopped or infeasible, for people
+  std::string message{};            // why stopped or infeasible, or a caveat, for people
 
   struct Stats {
     std::size_t nodes = 0;       // of the forward view

@@ -15,8 +15,6 @@
 namespace reprise::detail {
 namespace {
 
-std::size_t words_for(std::size_t nodes) { return std::max<std::size_t>(1, (nodes + 63) / 64); }
-
 // Sets of one level, each once.
 class Level {
  public:
@@ -94,7 +92,7 @@ Level next_level(const ForwardView& view, const Level& level, std::size_t words,
 }  // namespace
 
 LowerSetFamily::LowerSetFamily(const ForwardView& view, std::vector<std::uint64_t> sets)
-    : words_(words_for(view.num_nodes())), sets_(std::move(sets)) {
+    : words_(LowerSetFamily::words_for(view.num_nodes())), sets_(std::move(sets)) {
   const std::size_t count = sets_.size() / words_;
   bytes_.reserve(count);
   time_.reserve(count);
@@ -161,7 +159,7 @@ void LowerSetFamily::describe(const ForwardView& view, SetId set) {
 }
 
 std::optional<LowerSetFamily> all_lower_sets(const ForwardView& view, std::size_t limit) {
-  const std::size_t words = words_for(view.num_nodes());
+  const std::size_t words = LowerSetFamily::words_for(view.num_nodes());
   Level level(words);
   level.insert(std::vector<std::uint64_t>(words, 0));
   std::vector<std::uint64_t> sets;
@@ -174,7 +172,7 @@ std::optional<LowerSetFamily> all_lower_sets(const ForwardView& view, std::size_
 }
 
 LowerSetFamily ancestor_sets(const ForwardView& view) {
-  const std::size_t words = words_for(view.num_nodes());
+  const std::size_t words = LowerSetFamily::words_for(view.num_nodes());
   const std::size_t nodes = view.num_nodes();
   std::vector<std::uint64_t> sets((nodes + 2) * words, 0);  // row v: v and its ancestors; then {} and V
   const auto row = [&](std::size_t i) { return std::span(&sets[i * words], words); };

@@ -18,7 +18,8 @@ using SetId = std::uint32_t;
 
 class LowerSetFamily {
  public:
-  // `sets` are rows of `words` 64-bit words, sorted by cardinality, without repetitions.
+  [[nodiscard]] static std::size_t words_for(std::size_t nodes) { return nodes == 0 ? 1 : (nodes + 63) / 64; }
+  // `sets` are rows of words_for(nodes) 64-bit words, sorted by cardinality, without repetitions.
   LowerSetFamily(const ForwardView& view, std::vector<std::uint64_t> sets);
 
   // The same sets of a view that differs in its times alone.

@@ -6,7 +6,8 @@
 // three): 1 2 3 4 | 5 6.
 //
 // In a graph with one sink such a set is a node with its ancestors, none of which feeds anything else; only these are
-// looked at (cut_chain.h). No budget enters; judged by the simulator, many s are tried. O(V^2).
+// looked at (cut_chain.h). No budget enters; judged by the simulator, many s are tried, and so are the paper's own
+// forms for chains (chain/chen_chain.h): uniform, balanced by size with its search over budgets, recursive. O(V^2).
 //
 // Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016; DAG form: Kusumoto et al., NeurIPS
 // 2019, as in their program. Tested by tests/golden (their table to the byte).
@@ -14,6 +15,8 @@
 #include <cmath>
 
 #include "graph/cut_chain.h"
+#include "solve/chain/chen_chain.h"
+#include "solve/chain_problem.h"
 #include "solve/formula.h"
 #include "solve/planner.h"
 
@@ -49,16 +52,26 @@ std::vector<std::int64_t> segment_numbers(std::size_t candidates, std::size_t co
   return numbers;
 }
 
+// The forms for chains, with the segments as layers.
+void propose_chain_forms(const ChainProblem& chain, Front& front) {
+  if (chain.stages() == 0) return;
+  front.add(chain.blocks(chen_uniform(chain.stages())));
+  front.add(chain.blocks(chen_search(chain.sizes()).checkpoints));
+  const std::vector<ChainAction> actions = chen_recursive(chain.stages());
+  front.add(chain.runs(actions), std::nullopt);
+}
+
 void propose(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution) {
-  const CutChain chain = cut_chain(problem.view());
-  solution.stats.lower_sets = num_candidates(chain);
-  const std::vector<std::int64_t> numbers = segment_numbers(num_candidates(chain), options.candidates);
+  const ChainProblem chain(problem);
+  chain.describe(solution);
+  propose_chain_forms(chain, front);
+  const std::vector<std::int64_t> numbers = segment_numbers(num_candidates(chain.chain()), options.candidates);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     if (asked_to_stop(options)) {
       return stop(solution, "stopped after " + std::to_string(i) + " of " + std::to_string(numbers.size()) +
                                 " numbers of segments");
     }
-    front.add(equal_segments(chain, problem.view().total_bytes(), numbers[i]));
+    front.add(equal_segments(chain.chain(), problem.view().total_bytes(), numbers[i]));
     if (options.progress) options.progress(i + 1, numbers.size());
   }
 }

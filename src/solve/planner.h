@@ -24,6 +24,11 @@ extern const Planner kNonePlanner;
 extern const Planner kChenPlanner;
 extern const Planner kLowerSetsPlanner;
 extern const Planner kLowerSetsApproxPlanner;
+extern const Planner kChainStaticPlanner;
+extern const Planner kChainPlanner;
+extern const Planner kRevolvePlanner;
+extern const Planner kRotorPlanner;
+extern const Planner kFengHuangPlanner;
 
 // The planner's only answer: accepted when its formula fits the budget; otherwise infeasible, and what would do.
 [[nodiscard]] bool accept_by_formula(const Formula& formula, const SolveOptions& options, Solution& solution);

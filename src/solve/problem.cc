@@ -1,6 +1,7 @@
 #include "solve/problem.h"
 
 #include "plan/expand.h"
+#include "plan/expand_chain.h"
 #include "plan/liveness.h"
 
 namespace reprise::detail {
@@ -20,6 +21,10 @@ Plan Problem::plan(const Blocks& blocks, bool keep_last, Expansion expansion) co
 }
 
 Plan Problem::plan(std::span<const OpId> runs) const { return place_frees(step(), without_dead_reruns(step(), runs)); }
+
+std::vector<std::vector<OpId>> Problem::backward_by_segment(const CutChain& chain) const {
+  return papers_ ? detail::backward_by_segment(*papers_, chain) : detail::backward_by_segment(graph_, view_, chain);
+}
 
 Blocks Problem::one_block() const {
   return {.block = std::vector<std::uint32_t>(view().num_nodes(), 0), .count = view().num_nodes() == 0 ? 0U : 1U};

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "graph/cut_chain.h"
 #include "graph/forward_view.h"
 #include "graph/papers_backward.h"
 #include "reprise/graph.h"
@@ -25,6 +26,8 @@ class Problem {
 
   [[nodiscard]] Plan plan(const Blocks& blocks, bool keep_last, Expansion expansion) const;
   [[nodiscard]] Plan plan(std::span<const OpId> runs) const;
+  // Backward ops of each segment of a chain.
+  [[nodiscard]] std::vector<std::vector<OpId>> backward_by_segment(const CutChain& chain) const;
   // The whole of forward in one block: with keep_last, a step without recomputation.
   [[nodiscard]] Blocks one_block() const;
 

@@ -28,8 +28,9 @@ using detail::Front;
 using detail::Planner;
 using detail::Problem;
 
-const std::array kPlanners{&detail::kNonePlanner, &detail::kChenPlanner, &detail::kLowerSetsPlanner,
-                           &detail::kLowerSetsApproxPlanner};
+const std::array kPlanners{&detail::kNonePlanner,      &detail::kChenPlanner,    &detail::kLowerSetsApproxPlanner,
+                           &detail::kLowerSetsPlanner, &detail::kChainPlanner,   &detail::kChainStaticPlanner,
+                           &detail::kFengHuangPlanner, &detail::kRevolvePlanner, &detail::kRotorPlanner};
 
 const Planner& planner_named(std::string_view name) {
   for (const Planner* planner : kPlanners) {
