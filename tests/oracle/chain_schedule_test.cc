@@ -1,0 +1,137 @@
+// Schedules that run stages more than once, carried out event by event.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "oracle/chain_reference.h"
+#include "solve/chain/chen_chain.h"
+#include "solve/chain/revolve.h"
+
+namespace reprise::test {
+namespace {
+
+using detail::revolve_forward_runs;
+using detail::revolve_schedule;
+using detail::RotorAnswer;
+using detail::RotorTable;
+
+#ifdef REPRISE_SMALL_TESTS
+constexpr int kRounds = 20;
+#else
+constexpr int kRounds = 1200;
+#endif
+
+ScheduleRun run_equal(std::uint32_t stages, const std::vector<ChainAction>& actions) {
+  const std::vector<RotorStage> equal(stages, RotorStage{.forward_ns = 1, .output_bytes = 1, .saved_bytes = 1});
+  return run_schedule(equal, 1, actions);
+}
+
+TEST(RevolveOracleTest, TheClosedFormIsTheRecurrence) {
+  constexpr std::uint32_t kStages = 60;
+  constexpr std::uint32_t kSlots = 7;
+  std::int64_t t[kSlots + 1][kStages + 1] = {};
+  for (std::uint32_t s = 1; s <= kSlots; ++s) {
+    for (std::uint32_t l = 2; l <= kStages; ++l) {
+      t[s][l] = std::int64_t{l} * (l - 1) / 2;
+      for (std::uint32_t k = 1; s > 1 && k < l; ++k) t[s][l] = std::min(t[s][l], k + t[s - 1][l - k] + t[s][k]);
+      ASSERT_EQ(revolve_forward_runs(l, s), t[s][l]) << l << " stages, " << s << " slots";
+    }
+  }
+}
+
+TEST(RevolveOracleTest, SchedulesReverseTheChainInTheirSlots) {
+  for (std::uint32_t s = 1; s <= 9; ++s) {
+    for (std::uint32_t l = 1; l < 60; ++l) {
+      const ScheduleRun run = run_equal(l, revolve_schedule(l, s));
+      ASSERT_EQ(run.advances, revolve_forward_runs(l, s)) << l << " stages, " << s << " slots";
+      ASSERT_LE(run.most_stored, s);
+    }
+  }
+}
+
+TEST(ChenRecursiveOracleTest, StoresTheLogarithmOfTheLength) {
+  for (std::uint32_t l = 1; l < 300; ++l) {
+    const ScheduleRun run = run_equal(l, detail::chen_recursive(l));
+    const auto log = static_cast<std::uint32_t>(std::bit_width(l - 1));
+    ASSERT_LE(run.most_stored, log);
+    ASSERT_LE(run.advances, std::int64_t{l} * log);
+  }
+}
+
+std::vector<RotorStage> random_stages(Random& random, int count, int most_bytes, std::int64_t input_bytes) {
+  std::vector<RotorStage> stages;
+  std::int64_t before = input_bytes;
+  for (int k = 0; k < count; ++k) {
+    RotorStage stage{.forward_ns = random.between(0, 9), .backward_ns = random.between(0, 9)};
+    stage.output_bytes = random.between(0, most_bytes);
+    stage.saved_bytes = stage.output_bytes + random.between(0, 2 * most_bytes);
+    stage.gradient_bytes = stage.output_bytes;
+    stage.forward_overhead_bytes = random.chance(50) ? random.between(0, most_bytes) : 0;
+    stage.backward_overhead_bytes = before + (random.chance(50) ? random.between(0, most_bytes) : 0);
+    before = stage.output_bytes;
+    stages.push_back(stage);
+  }
+  return stages;
+}
+
+// Least time among all persistent schedules for budgets 0 .. most; -1 where none fits.
+Sizes best_times(const std::vector<RotorStage>& stages, std::int64_t input_bytes, std::int64_t most) {
+  Sizes best(static_cast<std::size_t>(most) + 1, -1);
+  for (const auto& actions : persistent_schedules(1, static_cast<std::uint32_t>(stages.size()))) {
+    const ScheduleRun run = run_schedule(stages, input_bytes, actions);
+    for (auto m = static_cast<std::size_t>(run.peak_bytes); m < best.size(); ++m) {
+      if (best[m] < 0 || run.time_ns < best[m]) best[m] = run.time_ns;
+    }
+  }
+  return best;
+}
+
+TEST(RotorOracleTest, MatchesAllPersistentSchedules) {
+  Random random(1);
+  for (int round = 0; round < kRounds; ++round) {
+    const std::int64_t input = random.between(0, 4);
+    const auto stages = random_stages(random, random.between(1, round % 10 == 0 ? 5 : 4), 4, input);
+    constexpr std::int64_t kMost = 80;
+    const Sizes best = best_times(stages, input, kMost);
+    const RotorTable table(stages, input, kMost, kMost);
+    std::int64_t least = -1;
+    for (std::int64_t m = 0; m <= kMost; ++m) {
+      const auto answer = table.solve(m);
+      ASSERT_EQ(answer ? answer->time_ns : -1, best[static_cast<std::size_t>(m)]) << "budget " << m;
+      if (!answer) continue;
+      if (least < 0) least = m;
+      const ScheduleRun run = run_schedule(stages, input, answer->actions);
+      ASSERT_LE(run.peak_bytes, m);
+      ASSERT_EQ(run.time_ns, answer->time_ns);
+    }
+    ASSERT_EQ(table.least_memory_bytes().value_or(-1), least);
+  }
+}
+
+TEST(RotorOracleTest, LongSchedulesKeepTheBudget) {
+  Random random(2);
+  int found = 0;
+  for (int round = 0; round < kRounds / 10; ++round) {
+    const std::int64_t input = random.between(0, 1000);
+    const auto stages = random_stages(random, random.between(5, 40), 1000, input);
+    const std::int64_t most = 1000 * random.between(8, 60);
+    const RotorTable table(stages, input, most, random.between(60, 400));
+    std::int64_t last = std::numeric_limits<std::int64_t>::max();
+    for (std::int64_t m = 0; m <= most; m += most / 17) {
+      const auto answer = table.solve(m);
+      if (!answer) continue;
+      ++found;
+      const ScheduleRun run = run_schedule(stages, input, answer->actions);
+      ASSERT_LE(run.peak_bytes, m);
+      ASSERT_EQ(run.time_ns, answer->time_ns);
+      ASSERT_LE(answer->time_ns, last) << "more memory, more time";
+      last = answer->time_ns;
+    }
+  }
+  EXPECT_GT(found, kRounds / 10);
+}
+
+}  // namespace
+}  // namespace reprise::test
