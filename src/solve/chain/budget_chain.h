@@ -8,8 +8,9 @@
 //
 //   allowed if a + U(i, j) <= B;   new label (a + d_j, w + f_(i+1) + .. + f_(j-1));   at the end a + base <= B
 //
-// A label is dropped if another at the same place has neither more bytes nor more time. Example, sizes 1 1 1 1, unit
-// times, base 1: B = 4 must drop one of the two inner tensors (keeping both takes 1 + 1 + 1 + 2 = 5).
+// A label is dropped if another at the same place has neither more bytes nor more time. Example, sizes 1 1 1 1, base 1,
+// B = 4: keeping both inner tensors takes 3 + 2 = 5, keeping y_1 alone 2 + 3, keeping y_2 alone max(1 + 3, 2 + 2) = 4;
+// layer 1 runs again.
 //
 // Exact as long as the labels stay below a limit. Beyond it the search starts over with a rounded up to slots: the plan
 // still keeps the budget, but a better one may exist, and the answer says so. O(n^2 * labels per place); with slots
