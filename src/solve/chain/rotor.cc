@@ -68,9 +68,12 @@ void RotorTable::fill_block(Index s_begin, Index t_begin) {
   const auto count = static_cast<Index>(stages_.size());
   const Index s_end = std::min(s_begin + kBlock, count);
   const Index t_end = std::min(t_begin + kBlock, count);
-  for (Index c = s_end; c <= t_begin; ++c) {
-    for (Index t = t_begin; t < t_end; ++t) {
-      for (Index s = s_begin; s < s_end; ++s) try_cut(s, c, t);
+  for (Index c_begin = s_end; c_begin <= t_begin; c_begin += kBlock) {
+    const Index c_end = std::min(c_begin + kBlock, t_begin + 1);
+    for (Index s = s_begin; s < s_end; ++s) {
+      for (Index t = t_begin; t < t_end; ++t) {
+        for (Index c = c_begin; c < c_end; ++c) try_cut(s, c, t);
+      }
     }
   }
   for (Index t = t_begin; t < t_end; ++t) {
