@@ -11,8 +11,8 @@ FILE_LIMIT = 500
 TEST_FILE_LIMIT = 800
 # Row, the folders it sums, and the budget in lines (None: shown only).
 FOLDERS = [
-    ("core", ("include", "src"), 6000),
-    ("tools", ("tools",), 900),  # five commands, each with help, a table and a JSON form
+    ("core", ("include", "src"), 8000),  # nine planners, each with its paper explained in its file
+    ("tools", ("tools",), 1000),  # five commands, each with help, a table and a JSON form
     ("torch", ("torch", "include/reprise/torch"), 1500),
     ("python", ("python",), 1500),
     ("scripts", ("scripts", "cmake"), 1500),

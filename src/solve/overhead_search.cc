@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <numeric>
 
 #include "check.h"
@@ -72,22 +73,38 @@ void Aim::raise(std::int64_t smallest_dropped) {
   total_ = std::min(known_, std::max(smallest_dropped, least_ + 2 * (total_ - least_)));
 }
 
-OverheadResult extreme_overhead_sequence(const Transitions& transitions, const OverheadOptions& options) {
-  if (transitions.view().total_bytes() >= kExactDoubles) return label_search(transitions, options);
+namespace {
+
+// A first search, exact wherever it can be.
+OverheadResult first_search(const Transitions& transitions, const OverheadOptions& options, std::int64_t& unit) {
   const std::int64_t total_time = transitions.view().total_time();
-  const std::int64_t unit = common_unit(transitions.view());
   const std::int64_t units = total_time / unit;
   if (options.max_units > 0 && units > kRoundedUnits) {
-    return search_in_units(transitions, options, total_time / options.max_units + 1);
+    unit = total_time / options.max_units + 1;
+    return search_in_units(transitions, options, unit);
   }
   if (options.prunings.table && units <= kTableUnits) {
     return unit == 1 ? table_search(transitions, options) : search_in_units(transitions, options, unit);
   }
-  OverheadResult result = label_search(transitions, options);
-  if (!result.too_many_labels) return result;
-  const std::size_t labels = result.labels;
-  result = search_in_units(transitions, options, total_time / kRoundedUnits + 1);
-  result.labels += labels;
+  unit = std::max(unit, total_time / (4 * kRoundedUnits));
+  return label_search(transitions, options);
+}
+
+}  // namespace
+
+OverheadResult extreme_overhead_sequence(const Transitions& transitions, const OverheadOptions& options) {
+  if (transitions.view().total_bytes() >= kExactDoubles) return label_search(transitions, options);
+  std::int64_t unit = common_unit(transitions.view());
+  OverheadResult result = first_search(transitions, options, unit);
+  OverheadOptions coarser = options;
+  while (result.too_many_labels) {
+    unit *= 4;
+    // Every row is one entry long then: there is nothing left to round.
+    if (unit > transitions.view().total_time()) coarser.max_labels = std::numeric_limits<std::size_t>::max();
+    const std::size_t labels = result.labels;
+    result = search_in_units(transitions, coarser, unit);
+    result.labels += labels;
+  }
   return result;
 }
 

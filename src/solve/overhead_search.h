@@ -11,9 +11,9 @@
 // least conceivable and its distance doubles until a sequence is found, which is then optimal. The most overhead is the
 // least of the negated one.
 //
-// Where labels would be more than max_labels, times are rounded to a unit of which a few thousand make up the whole, in
-// favour of the objective, and the table is used. Its optimum then bounds the true one, so the error of the answer is
-// known: true overhead minus the rounded optimum.
+// Where labels or entries would be more than max_labels, times are rounded to a unit of which at most a few thousand
+// make up the whole, in favour of the objective, and the table is used. Its optimum then bounds the true one, so the
+// error of the answer is known: true overhead minus the rounded optimum.
 //
 // Kusumoto et al., NeurIPS 2019, "exact and approximate DP". Tested by tests/oracle (all sequences of all small graphs)
 // and tests/property (all combinations of prunings agree, rounding keeps its word).
@@ -79,7 +79,7 @@ class Aim {
 // Exact. Leaves `sequence` empty and sets too_many_labels where there would be more than max_labels.
 [[nodiscard]] OverheadResult label_search(const Transitions& transitions, const OverheadOptions& options);
 
-// Exact, for small integer times: rows are as long as the time of the whole graph.
+// Exact, for small integer times: rows are as long as the time of the whole graph. Too many labels: as above.
 // REQUIRES: bytes of the whole graph below 2^51, so that their sums are exact as doubles.
 [[nodiscard]] OverheadResult table_search(const Transitions& transitions, const OverheadOptions& options);
 

@@ -18,6 +18,12 @@
 namespace reprise::detail {
 namespace {
 
+// No forward op may be repeated: the step as it is.
+std::optional<Plan> nothing_to_plan(const Problem& problem, const SolveOptions& options, Solution& solution) {
+  if (!accept_by_formula({}, options, solution)) return std::nullopt;
+  return problem.plan(problem.one_block(), /*keep_last=*/true, Expansion::kAsPrinted);
+}
+
 std::int64_t largest_stage(const ChainProblem& chain) {
   std::int64_t largest = 0;
   for (const RotorStage& stage : chain.rotor_stages()) largest = std::max(largest, stage.saved_bytes);
@@ -46,7 +52,7 @@ void propose_revolve(const Problem& problem, const SolveOptions& options, Front&
 std::optional<Plan> revolve_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   const ChainProblem chain(problem);
   chain.describe(solution);
-  if (chain.stages() == 0) return Plan{problem.plan(problem.one_block(), true, Expansion::kAsPrinted)};
+  if (chain.stages() == 0) return nothing_to_plan(problem, options, solution);
   const std::int64_t slot = std::max<std::int64_t>(1, largest_stage(chain));
   const std::int64_t fitting = options.budget_bytes ? *options.budget_bytes / slot : 1;
   const auto slots = static_cast<std::uint32_t>(std::clamp<std::int64_t>(fitting, 1, chain.stages()));
@@ -60,6 +66,10 @@ std::optional<Plan> revolve_as_printed(const Problem& problem, const SolveOption
 // ---- rotor
 
 constexpr std::uint32_t kMostRotorStages = 600;  // the table has stages^2 / 2 * slots entries
+
+std::string too_many_stages(const ChainProblem& chain) {
+  return std::to_string(chain.stages()) + " stages; rotor takes at most " + std::to_string(kMostRotorStages);
+}
 
 Formula rotor_formula(const ChainProblem& chain, const RotorAnswer& answer, std::int64_t budget) {
   std::size_t kept = 0;
@@ -80,8 +90,7 @@ void propose_rotor(const Problem& problem, const SolveOptions& options, Front& f
   chain.describe(solution);
   if (chain.stages() == 0) return;
   if (chain.stages() > kMostRotorStages) {
-    return stop(solution,
-                std::to_string(chain.stages()) + " stages; rotor takes at most " + std::to_string(kMostRotorStages));
+    return stop(solution, too_many_stages(chain));
   }
   // A table is as fine as its slots, so the lower half of the memory gets tables of its own.
   for (std::int64_t top = everything(chain), halvings = 0; halvings < 4; top /= 2, ++halvings) {
@@ -95,25 +104,34 @@ void propose_rotor(const Problem& problem, const SolveOptions& options, Front& f
   }
 }
 
+// Memory is counted in slots of the budget, so a smaller budget counts otherwise: down as long as it still has a plan.
+std::int64_t least_rotor_budget(const ChainProblem& chain) {
+  std::int64_t budget = everything(chain);
+  while (true) {
+    const auto least = RotorTable(chain.rotor_stages(), /*input_bytes=*/0, budget).least_memory_bytes();
+    if (!least || *least >= budget) return budget;
+    if (!rotor(chain.rotor_stages(), /*input_bytes=*/0, *least)) return budget;
+    budget = *least;
+  }
+}
+
 std::optional<Plan> rotor_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   const ChainProblem chain(problem);
   chain.describe(solution);
-  if (chain.stages() == 0 || chain.stages() > kMostRotorStages) {
-    stop(solution, std::to_string(chain.stages()) + " stages; rotor takes 1 to " + std::to_string(kMostRotorStages));
+  if (chain.stages() == 0) return nothing_to_plan(problem, options, solution);
+  if (chain.stages() > kMostRotorStages) {
+    stop(solution, too_many_stages(chain));
     return std::nullopt;
   }
-  const RotorTable table(chain.rotor_stages(), /*input_bytes=*/0, options.budget_bytes.value_or(everything(chain)));
-  solution.smallest_budget_bytes = table.least_memory_bytes().value_or(0);
-  solution.budget_bytes = options.budget_bytes.value_or(solution.smallest_budget_bytes);
+  solution.budget_bytes = options.budget_bytes ? *options.budget_bytes : least_rotor_budget(chain);
+  const RotorTable table(chain.rotor_stages(), /*input_bytes=*/0, solution.budget_bytes);
   const auto answer = table.solve(solution.budget_bytes);
   if (!answer) {
     solution.status = Status::kInfeasible;
-    if (solution.smallest_budget_bytes == 0) {
-      solution.smallest_budget_bytes =
-          RotorTable(chain.rotor_stages(), 0, everything(chain)).least_memory_bytes().value_or(0);
-    }
+    solution.smallest_budget_bytes = least_rotor_budget(chain);
     return std::nullopt;
   }
+  solution.smallest_budget_bytes = options.budget_bytes ? 0 : solution.budget_bytes;
   solution.formula = rotor_formula(chain, *answer, solution.budget_bytes);
   solution.status = Status::kOptimal;
   return problem.plan(chain.runs(answer->actions));

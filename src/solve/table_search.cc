@@ -44,6 +44,7 @@ class TableSearch {
   OverheadResult run() {
     OverheadResult result;
     if (!context_.stop() && bounds_.feasible() && aim_until_found()) result.sequence = trace();
+    result.too_many_labels = too_many_;
     result.stopped = context_.stopped;
     result.labels = entries_made_;
     return result;
@@ -53,7 +54,7 @@ class TableSearch {
   bool aim_until_found() {
     for (Aim aim(bounds_, options_);; aim.raise(smallest_dropped_)) {
       if (search(aim.total())) return true;
-      if (context_.stopped) return false;
+      if (context_.stopped || too_many_) return false;
     }
   }
 
@@ -65,12 +66,15 @@ class TableSearch {
     rows_[0] = {.first = 0, .cached = {0.0}};
     alive_.assign((family_.size() + 63) / 64, 0);
     alive_[0] = 1;
+    std::size_t entries = 0;
     for (SetId to = 1; to < family_.size(); ++to) {
-      if (context_.stop()) return false;
+      if (context_.stop() || too_many_) return false;
       if (!bounds_.useful(to)) continue;
       find_sources(to);
       fill(to);
+      entries += rows_[to].cached.size();
       entries_made_ += rows_[to].cached.size();
+      too_many_ = entries > options_.max_labels;
       if (!rows_[to].cached.empty()) alive_[to / 64] |= std::uint64_t{1} << (to % 64);
     }
     return !rows_.back().cached.empty();
@@ -186,6 +190,7 @@ class TableSearch {
   std::vector<std::uint64_t> alive_;
   std::vector<Source> sources_;  // of the set at hand
   std::size_t entries_made_ = 0;
+  bool too_many_ = false;
 };
 
 }  // namespace
