@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <map>
+#include <tuple>
 
 #include "oracle/chain_reference.h"
 #include "solve/chain/chen_chain.h"
@@ -66,9 +68,9 @@ std::vector<RotorStage> random_stages(Random& random, int count, int most_bytes,
   for (int k = 0; k < count; ++k) {
     RotorStage stage{.forward_ns = random.between(0, 9), .backward_ns = random.between(0, 9)};
     stage.output_bytes = random.between(0, most_bytes);
-    stage.saved_bytes = stage.output_bytes + random.between(0, 2 * most_bytes);
+    stage.saved_bytes = stage.output_bytes + (random.chance(70) ? random.between(0, 2 * most_bytes) : 0);
     stage.gradient_bytes = stage.output_bytes;
-    stage.forward_overhead_bytes = random.chance(50) ? random.between(0, most_bytes) : 0;
+    stage.forward_overhead_bytes = random.chance(50) ? random.between(0, 4 * most_bytes) : 0;
     stage.backward_overhead_bytes = before + (random.chance(50) ? random.between(0, most_bytes) : 0);
     before = stage.output_bytes;
     stages.push_back(stage);
@@ -93,7 +95,7 @@ TEST(RotorOracleTest, MatchesAllPersistentSchedules) {
   for (int round = 0; round < kRounds; ++round) {
     const std::int64_t input = random.between(0, 4);
     const auto stages = random_stages(random, random.between(1, round % 10 == 0 ? 5 : 4), 4, input);
-    constexpr std::int64_t kMost = 80;
+    constexpr std::int64_t kMost = 100;
     const Sizes best = best_times(stages, input, kMost);
     const RotorTable table(stages, input, kMost, kMost);
     std::int64_t least = -1;
@@ -107,6 +109,61 @@ TEST(RotorOracleTest, MatchesAllPersistentSchedules) {
       ASSERT_EQ(run.time_ns, answer->time_ns);
     }
     ASSERT_EQ(table.least_memory_bytes().value_or(-1), least);
+  }
+}
+
+// The recurrence as it is written down, stages from 1.
+class NaiveRotor {
+ public:
+  explicit NaiveRotor(const std::vector<RotorStage>& stages) : stages_(stages) {}
+
+  std::int64_t time(std::uint32_t s, std::uint32_t t, std::int64_t m) {
+    if (m < 0) return kNever;
+    const auto [it, fresh] = known_.try_emplace({s, t, m}, kNever);
+    if (!fresh) return it->second;
+    const RotorStage& stage = at(s);
+    const std::int64_t gradient = at(t).gradient_bytes;
+    const std::int64_t own = stage.forward_ns + stage.backward_ns;
+    std::int64_t best = kNever;
+    if (m >= stage.saved_bytes + std::max(gradient + stage.forward_overhead_bytes,
+                                          stage.gradient_bytes + stage.backward_overhead_bytes)) {
+      best = own + (s == t ? 0 : time(s + 1, t, m - stage.saved_bytes));
+    }
+    std::int64_t through = stage.output_bytes + stage.forward_overhead_bytes;
+    for (std::uint32_t j = s + 1; j < t; ++j) {
+      through = std::max(through, at(j - 1).output_bytes + at(j).output_bytes + at(j).forward_overhead_bytes);
+    }
+    std::int64_t advance = 0;
+    for (std::uint32_t c = s + 1; c <= t && m >= gradient + through; ++c) {
+      advance += at(c - 1).forward_ns;
+      best = std::min(best, advance + time(c, t, m - at(c - 1).output_bytes) + time(s, c - 1, m));
+    }
+    best = std::min(best, kNever);
+    known_[{s, t, m}] = best;
+    return best;
+  }
+
+  static constexpr std::int64_t kNever = std::int64_t{1} << 50;
+
+ private:
+  [[nodiscard]] const RotorStage& at(std::uint32_t k) const { return stages_[k - 1]; }
+  const std::vector<RotorStage>& stages_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::int64_t>, std::int64_t> known_;
+};
+
+TEST(RotorOracleTest, LongChainsMatchTheRecurrence) {
+  Random random(3);
+  for (int round = 0; round < std::max(kRounds / 50, 4); ++round) {
+    const std::int64_t input = random.between(0, 3);
+    const auto stages = random_stages(random, random.between(9, 27), 3, input);
+    constexpr std::int64_t kMost = 50;
+    const RotorTable table(stages, input, kMost, kMost);
+    NaiveRotor naive(stages);
+    for (std::int64_t m = input; m <= kMost; ++m) {
+      const std::int64_t time = naive.time(1, static_cast<std::uint32_t>(stages.size()), m - input);
+      const auto answer = table.solve(m);
+      ASSERT_EQ(answer ? answer->time_ns : NaiveRotor::kNever, time) << "budget " << m;
+    }
   }
 }
 
