@@ -26,7 +26,6 @@ namespace reprise::detail {
 namespace {
 
 constexpr std::uint32_t kMostStaticStages = 2000;    // O(n^3)
-constexpr std::uint32_t kMostFengHuangStages = 300;  // O(n^4)
 constexpr std::uint32_t kMostBudgetedStages = 2000;  // labels
 
 std::string too_long(const ChainProblem& chain, std::uint32_t most) {
@@ -73,15 +72,15 @@ std::optional<Plan> static_as_printed(const Problem& problem, const SolveOptions
 void propose_feng_huang(const Problem& problem, const SolveOptions& /*options*/, Front& front, Solution& solution) {
   const ChainProblem chain(problem);
   chain.describe(solution);
-  if (chain.stages() > kMostFengHuangStages) return stop(solution, too_long(chain, kMostFengHuangStages));
+  if (chain.stages() > kFengHuangMostLayers) return stop(solution, too_long(chain, kFengHuangMostLayers));
   add(chain, feng_huang(chain.sizes()).checkpoints, front);
 }
 
 std::optional<Plan> feng_huang_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   const ChainProblem chain(problem);
   chain.describe(solution);
-  if (chain.stages() > kMostFengHuangStages) {
-    stop(solution, too_long(chain, kMostFengHuangStages));
+  if (chain.stages() > kFengHuangMostLayers) {
+    stop(solution, too_long(chain, kFengHuangMostLayers));
     return std::nullopt;
   }
   const ChainAnswer answer = feng_huang(chain.sizes());

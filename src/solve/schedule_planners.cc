@@ -93,7 +93,7 @@ void propose_rotor(const Problem& problem, const SolveOptions& options, Front& f
     return stop(solution, too_many_stages(chain));
   }
   // A table is as fine as its slots, so the lower half of the memory gets tables of its own.
-  for (std::int64_t top = everything(chain), halvings = 0; halvings < 4; top /= 2, ++halvings) {
+  for (std::int64_t top = everything(chain), halvings = 0; halvings < 6; top /= 2, ++halvings) {
     if (asked_to_stop(options)) return stop(solution, "stopped before all tables were made");
     const RotorTable table(chain.rotor_stages(), /*input_bytes=*/0, top);
     for (const std::int64_t budget :

@@ -15,7 +15,7 @@
 // Answer: K(1, L, M - a_0). Best among schedules that hold a stored value until its backward.
 //
 // Example: three stages of a = 1, abar = 2, unit times. With plenty of memory all save: time 6. When abar no longer
-// fits three times, the first stage keeps its input only, and runs again after the backward of the others: time 7.
+// fits three times, a stage keeps its input only, and runs again after the backward of those behind it: time 7.
 //
 // Memory is counted in slots, every size rounded up, so that a schedule never needs more than it says; fewer bytes than
 // slots make it exact. One table answers every budget up to the one it was made for. O(L^3 S) time and 4 L^2 S bytes at
