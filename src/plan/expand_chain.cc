@@ -25,7 +25,7 @@ std::vector<std::vector<OpId>> ops_by_segment(const ForwardView& view, const Cut
 
 std::vector<std::vector<OpId>> backward_by_segment(const Graph& step, const ForwardView& view, const CutChain& chain) {
   std::vector<std::vector<OpId>> result(std::max<std::size_t>(1, chain.num_segments()));
-  std::uint32_t segment = static_cast<std::uint32_t>(result.size() - 1);
+  auto segment = static_cast<std::uint32_t>(result.size() - 1);
   for (std::size_t i = index(step.caller_op()) + 1; i < step.num_ops(); ++i) {
     for (const ValueId v : step.inputs(op_id(i))) {
       const OpId maker = step.producer(v);

@@ -24,8 +24,8 @@ struct SegmentRun {
 // Contributions to the gradients of a segment's nodes; seeds first.
 [[nodiscard]] std::vector<std::vector<OpId>> backward_by_segment(const PapersStep& step, const CutChain& chain);
 
-// The step's forward pass and the caller's op as they are; from the schedule's first backward run on, the schedule. What
-// is kept follows from what is not run again: liveness frees the rest.
+// The step's forward pass and the caller's op as they are; from the schedule's first backward run on, the schedule.
+// What is kept follows from what is not run again: liveness frees the rest.
 [[nodiscard]] std::vector<OpId> expand(const Graph& step, const ForwardView& view, const CutChain& chain,
                                        const std::vector<std::vector<OpId>>& backward,
                                        std::span<const SegmentRun> schedule);

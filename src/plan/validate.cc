@@ -26,7 +26,7 @@ class Replay {
   // What is wrong with the step, or "".
   std::string take(const Step& step) { return step.is_free() ? free(step.value()) : compute(step); }
 
-  std::string end() const {
+  [[nodiscard]] std::string end() const {
     for (const ValueId v : graph_.step_outputs()) {
       if (!live_.contains(v)) return "step output " + text(v) + " is not live at the end";
     }
@@ -34,8 +34,10 @@ class Replay {
   }
 
  private:
-  std::string text(ValueId v) const { return "value " + std::to_string(index(v)); }
-  std::string text(OpId op) const { return "op " + std::to_string(index(op)) + " '" + graph_.op_name(op) + "'"; }
+  [[nodiscard]] std::string text(ValueId v) const { return "value " + std::to_string(index(v)); }
+  [[nodiscard]] std::string text(OpId op) const {
+    return "op " + std::to_string(index(op)) + " '" + graph_.op_name(op) + "'";
+  }
 
   std::string free(ValueId v) {
     if (index(v) >= graph_.num_values()) return "frees unknown " + text(v);
@@ -89,10 +91,11 @@ class Replay {
       any = true;
       if (live_.contains(v)) return " in place, but its output " + text(v) + " is still live";
       live_.erase(old);
-      if (pinned_memory_.erase(old) != 0)
+      if (pinned_memory_.erase(old) != 0) {
         pinned_memory_.insert(v);
-      else
+      } else {
         pinned_memory_.erase(v);
+      }
     }
     return any ? "" : " in place, but none of its outputs overwrites an input";
   }

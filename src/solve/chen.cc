@@ -46,8 +46,10 @@ std::vector<std::int64_t> segment_numbers(std::size_t candidates, std::size_t co
   const double ratio =
       candidates <= count ? 1.0 : std::pow(static_cast<double>(candidates), 1.0 / static_cast<double>(count));
   std::vector<std::int64_t> numbers;
-  for (double s = 1; s <= static_cast<double>(candidates); s = std::max(s + 1, std::ceil(s * ratio))) {
-    numbers.push_back(static_cast<std::int64_t>(s));
+  const auto most = static_cast<std::int64_t>(candidates);
+  for (std::int64_t s = 1; s <= most;
+       s = std::max(s + 1, static_cast<std::int64_t>(std::ceil(static_cast<double>(s) * ratio)))) {
+    numbers.push_back(s);
   }
   return numbers;
 }

@@ -146,6 +146,7 @@ Curve curve(const Graph& graph, const SolveOptions& options) {
 
 std::vector<std::string_view> planner_names() {
   std::vector<std::string_view> names;
+  names.reserve(kPlanners.size());
   for (const Planner* planner : kPlanners) names.push_back(planner->name);
   return names;
 }
