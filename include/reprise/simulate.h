@@ -55,7 +55,9 @@ struct Timeline {
   std::vector<std::int64_t> during_bytes;  // per step, at its highest instant
   std::vector<std::int64_t> after_bytes;   // per step
   std::size_t peak_step = 0;               // the first step that reaches the peak
-  std::vector<ValueId> live_at_peak;       // values held at that instant, largest first
+  // Values held at that instant, largest first. Workspace and second copies of live values are no values, so the sum
+  // may be below the peak.
+  std::vector<ValueId> live_at_peak;
 };
 
 [[nodiscard]] Timeline timeline(const Graph& graph, const Plan& plan);
