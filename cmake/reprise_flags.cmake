@@ -7,7 +7,6 @@ target_compile_options(reprise_flags INTERFACE
   -Wold-style-cast -Woverloaded-virtual -Wimplicit-fallthrough
   -Wno-missing-field-initializers  # GCC warns of {.name = x} too, which leaves the rest at its default on purpose
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # GCC 12 sees overlaps inside std::string that are not there
-  $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>  # no part of -Wconversion in GCC
   -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=  # no machine's paths in messages
   $<$<BOOL:${REPRISE_WERROR}>:-Werror>)
 target_compile_definitions(reprise_flags INTERFACE
