@@ -27,3 +27,75 @@ macro(reprise_find_json version)
     target_include_directories(nlohmann_json::nlohmann_json INTERFACE ${REPRISE_JSON_INCLUDE_DIR})
   endif()
 endmacro()
+
+# reprise_find_torch(): the target torch, and TORCH_LIBRARIES, TORCH_INCLUDE_DIRS, TORCH_INSTALL_PREFIX, from Torch_DIR
+# (the folder of TorchConfig.cmake) or else from the torch of Python_EXECUTABLE. Does without torch's own config file:
+# that one wants a whole CUDA toolkit where torch was built with CUDA, and sets flags for everything around it.
+# Where libtorch has CUDA and the toolkit's headers are there, the target defines REPRISE_TORCH_CUDA.
+macro(reprise_find_torch)
+  if(TARGET torch)
+    message(STATUS "torch: the target of the project around us")
+  else()
+    reprise_torch_prefix(TORCH_INSTALL_PREFIX)
+    set(TORCH_INCLUDE_DIRS ${TORCH_INSTALL_PREFIX}/include ${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include)
+    set(TORCH_LIBRARIES torch)
+    reprise_torch_target()
+    message(STATUS "torch: ${TORCH_INSTALL_PREFIX}")
+  endif()
+endmacro()
+
+function(reprise_torch_prefix result)
+  if(Torch_DIR)
+    get_filename_component(prefix ${Torch_DIR}/../../.. ABSOLUTE)
+  else()
+    find_package(Python 3.11 REQUIRED COMPONENTS Interpreter)
+    reprise_ask_python(prefix "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))")
+  endif()
+  if(NOT EXISTS "${prefix}/include/torch/csrc/api/include/torch/torch.h")
+    message(FATAL_ERROR "torch not found. Name an interpreter that has it (-DPython_EXECUTABLE=...), or the folder of "
+      "TorchConfig.cmake (-DTorch_DIR=...), or build without: -DREPRISE_TORCH=OFF")
+  endif()
+  set(${result} ${prefix} PARENT_SCOPE)
+endfunction()
+
+function(reprise_torch_target)
+  set(lib ${TORCH_INSTALL_PREFIX}/lib)
+  add_library(torch INTERFACE IMPORTED GLOBAL)
+  target_include_directories(torch INTERFACE ${TORCH_INCLUDE_DIRS})
+  target_compile_features(torch INTERFACE cxx_std_20)
+  # libtorch.so has no symbols of its own: it is there to load those of every device.
+  target_link_libraries(torch INTERFACE
+    -Wl,--no-as-needed,${lib}/libtorch.so,--as-needed ${lib}/libtorch_cpu.so ${lib}/libc10.so)
+  if(EXISTS ${lib}/libtorch_cuda.so)
+    find_package(CUDAToolkit QUIET)
+    if(CUDAToolkit_FOUND)
+      target_include_directories(torch INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+      target_compile_definitions(torch INTERFACE REPRISE_TORCH_CUDA)
+      target_link_libraries(torch INTERFACE ${lib}/libtorch_cuda.so ${lib}/libc10_cuda.so CUDA::cudart)
+    endif()
+  endif()
+endfunction()
+
+# reprise_find_pybind11(<result>): the folder that holds pybind11/pybind11.h, from the interpreter's package pybind11 or
+# from torch, which brings its own; NOTFOUND where there is neither.
+function(reprise_find_pybind11 result)
+  reprise_ask_python(dir "import pybind11; print(pybind11.get_include())")
+  if(NOT dir AND EXISTS "${TORCH_INSTALL_PREFIX}/include/pybind11/pybind11.h")
+    set(dir ${TORCH_INSTALL_PREFIX}/include)
+  endif()
+  if(NOT dir)
+    reprise_ask_python(dir "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin) + '/include')")
+  endif()
+  if(NOT EXISTS "${dir}/pybind11/pybind11.h")
+    message(FATAL_ERROR "pybind11 not found: ${Python_EXECUTABLE} has neither the package pybind11 nor torch. "
+      "Install one of them, or build without: -DREPRISE_PYTHON=OFF")
+  endif()
+  set(${result} ${dir} PARENT_SCOPE)
+endfunction()
+
+# reprise_ask_python(<result> <program>): what the program prints, empty where it fails.
+function(reprise_ask_python result program)
+  execute_process(COMMAND ${Python_EXECUTABLE} -c "${program}"
+    OUTPUT_VARIABLE answer ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(${result} "${answer}" PARENT_SCOPE)
+endfunction()
