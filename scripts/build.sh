@@ -17,6 +17,13 @@ without CLI11 cli11
 without GTest gtest
 without benchmark benchmark
 
+# The Python modules belong to the release build; the sanitizers do without them.
+if [ "$preset" = release ]; then
+  python=$(cat build/python)
+  modules=$([ -n "$python" ] && echo ON || echo OFF)
+  settings+=("-DREPRISE_PYTHON=$modules" "-DREPRISE_TORCH=$modules" ${python:+"-DPython_EXECUTABLE=$python"})
+fi
+
 log=build/configure-$preset.log
 cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1 || { cat "$log"; exit 1; }
 [ "${2:-}" = --configure ] || cmake --build --preset "$preset" -j "$(nproc)"

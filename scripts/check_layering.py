@@ -2,7 +2,9 @@
 
 Layers of the core, lowest first; each may include itself and those before it. The core
 knows the C++ standard library alone (and io a JSON library), and is pure: below io/ nothing
-touches streams, files, clocks, random devices or the environment.
+touches streams, files, clocks, random devices or the environment. Above the core, tools,
+torch and python/bindings see its public headers alone; of the bindings only torch*.cc see
+torch, so that the planner imports without it.
 """
 
 import re
@@ -10,6 +12,7 @@ import sys
 from pathlib import Path
 
 LAYERS = ["base", "graph", "plan", "simulate", "solve", "io", "report", "umbrella"]
+PURE = LAYERS[:LAYERS.index("io")]
 # Public headers whose name is not their layer.
 HEADER_LAYER = {"ids": "base", "error": "base", "validate": "plan", "reprise": "umbrella"}
 # Standard headers that only io and above may use.
@@ -18,7 +21,10 @@ IMPURE = {"iostream", "istream", "ostream", "fstream", "filesystem", "chrono", "
 # Calls that need no telling header.
 IMPURE_CALLS = re.compile(r"(?<![\w.>])(?:std::)?(getenv|system|abort|exit|printf|rand)\s*\(")
 # What a folder may include from outside the standard library; public headers have nothing.
-OUTSIDE = {"src/io": ("nlohmann/",), "tools": ("CLI/", "nlohmann/", "sys/", "unistd.h")}
+LIBTORCH = ("torch/", "ATen/", "c10/", "cuda")
+OUTSIDE = {"src/io": ("nlohmann/",), "tools": ("CLI/", "nlohmann/", "sys/", "unistd.h"),
+           "torch": LIBTORCH, "bindings": ("pybind11/",)}
+ABOVE = ("tools", "torch", "bindings")  # of the core
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 COMMENT_OR_STRING = re.compile(r'//.*|"(?:\\.|[^"\\])*"')
@@ -27,6 +33,10 @@ COMMENT_OR_STRING = re.compile(r'//.*|"(?:\\.|[^"\\])*"')
 def layer_of(path: Path) -> str:
     """Layer of a file, by its path from the root: include/reprise/x.h, src/x/y.cc, tools/y.cc."""
     parts = path.parts
+    if parts[0] == "python":
+        return "bindings"
+    if "torch" in parts[:-1] or path.stem == "torch" and parts[0] == "include":
+        return "torch"
     if parts[0] == "tools":
         return "tools"
     if parts[0] == "include":
@@ -44,18 +54,35 @@ def target_layer(name: str) -> str | None:
     return None
 
 
-def include_error(layer: str, outside: tuple[str, ...], bracket: str, name: str, own_folder: Path) -> str | None:
+def outside_of(path: Path, layer: str) -> tuple[str, ...]:
+    """What a file may include from outside the standard library."""
+    if layer in ABOVE:
+        sees_torch = layer == "bindings" and path.stem.startswith("torch")
+        return OUTSIDE[layer] + (LIBTORCH if sees_torch else ())
+    return OUTSIDE.get(path.parent.as_posix(), ())
+
+
+def above_error(root: Path, layer: str, name: str, own_folder: Path) -> str | None:
+    """What is wrong with a quoted include of a file above the core."""
+    of_torch = "torch" in Path(name).with_suffix("").parts
+    public = name.startswith("reprise/") or of_torch and (root / name).exists()
+    if (own_folder / name).exists() or public and (layer != "tools" or not of_torch):
+        return None
+    return f'{layer} may include public headers only, not "{name}"'
+
+
+def include_error(root: Path, path: Path, layer: str, bracket: str, name: str) -> str | None:
     if bracket == "<":
         if "/" in name or name.endswith(".h"):
-            return None if name.startswith(outside) else f"{layer} may not include <{name}>"
-        impure = name in IMPURE and layer in LAYERS[:LAYERS.index("io")]
+            fine = name.startswith(outside_of(path.relative_to(root), layer))
+            return None if fine else f"{layer} may not include <{name}>"
+        impure = name in IMPURE and layer in PURE
         return f"{layer} may not include <{name}>: the core is pure" if impure else None
+    if layer in ABOVE:
+        return above_error(root, layer, name, path.parent)
     target = target_layer(name)
-    if layer == "tools":
-        fine = name.startswith("reprise/") or (own_folder / name).exists()
-        return None if fine else f'tools may include public headers only, not "{name}"'
     if target is None:
-        if (own_folder / name).exists() or "/" not in name:
+        if (path.parent / name).exists() or "/" not in name:
             return None
         return f'unknown include "{name}"'
     if target not in LAYERS:
@@ -68,17 +95,15 @@ def include_error(layer: str, outside: tuple[str, ...], bracket: str, name: str,
 def errors_in(root: Path, path: Path) -> list[str]:
     relative = path.relative_to(root)
     layer = layer_of(relative)
-    outside = OUTSIDE.get(relative.parent.as_posix(), ())
-    if layer not in LAYERS and layer != "tools":
+    if layer not in LAYERS and layer not in ABOVE:
         return [f"{relative}: '{layer}' is not in the list of layers"]
     found = []
-    pure = layer in LAYERS[:LAYERS.index("io")]
     for number, line in enumerate(path.read_text().splitlines(), 1):
         match = INCLUDE.match(line)
         if match:
-            error = include_error(layer, outside, match[1], match[2], path.parent)
+            error = include_error(root, path, layer, match[1], match[2])
         else:
-            call = IMPURE_CALLS.search(COMMENT_OR_STRING.sub("", line)) if pure else None
+            call = IMPURE_CALLS.search(COMMENT_OR_STRING.sub("", line)) if layer in PURE else None
             error = f"{layer} may not call {call[1]}(): the core is pure" if call else None
         if error:
             found.append(f"{relative}:{number}: {error}")
@@ -86,8 +111,8 @@ def errors_in(root: Path, path: Path) -> list[str]:
 
 
 def check(root: Path) -> tuple[list[str], int]:
-    files = [path for folder in ("include/reprise", "src", "tools") for path in sorted((root / folder).rglob("*"))
-             if path.suffix in (".h", ".cc") and "torch" not in path.relative_to(root).parts]
+    folders = ("include/reprise", "src", "tools", "torch", "python")
+    files = [path for folder in folders for path in sorted((root / folder).rglob("*")) if path.suffix in (".h", ".cc")]
     return [error for path in files for error in errors_in(root, path)], len(files)
 
 

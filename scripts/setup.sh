@@ -19,6 +19,7 @@ pieces() {
   cat <<'LIST'
 g++:compiler:have g++:
 python3:python3:have python3:
+python3-venv:venv:has_ensurepip:no .venv
 cmake:cmake:have cmake:
 ninja-build:ninja:have ninja:
 nlohmann-json3-dev:nlohmann-json:cmake_has nlohmann_json:
@@ -32,7 +33,6 @@ libclang-rt-14-dev:libfuzzer:clang_has_fuzzer:no fuzz smoke
 clang-format-14:clang-format:have clang-format-14:no format check
 clang-tidy-14:clang-tidy:have clang-tidy-14:no clang-tidy
 LIST
-  ! needs_venv || echo "python3-venv:venv:has_ensurepip:"
 }
 
 # Whether find_package works, as an installed config file would make it.
@@ -46,7 +46,6 @@ clang_has_fuzzer() {
   have clang++-14 && [ -e "$(clang++-14 -print-resource-dir)/lib/linux/libclang_rt.fuzzer-$(uname -m).a" ]
 }
 
-needs_venv() { grep -qv '^ *\(#\|$\)' requirements-dev.txt; }
 has_ensurepip() { python3 -c 'import ensurepip' 2>/dev/null; }
 
 # Prints the lines of pieces() that the machine lacks.
@@ -73,15 +72,35 @@ check_python() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "python3 is $(python3 -V), 3.11 or newer is needed"
 }
 
+# Makes .venv anew for another Python, and otherwise brings it up to date: what it has already is not fetched again.
 make_venv() {
   local stamp=.venv/requirements.sha256 sum
   sum=$({ python3 -VV; cat requirements-dev.txt; } | sha256sum)
-  [ "$(cat $stamp 2>/dev/null)" = "$sum" ] && return 0
-  echo "setup: making .venv"
-  rm -rf .venv
-  python3 -m venv .venv
-  .venv/bin/python -m pip install -q --disable-pip-version-check -r requirements-dev.txt </dev/null
+  [ "$(cat $stamp 2>/dev/null)" != "$sum" ] || return 0
+  echo "setup: filling .venv"
+  [ "$(.venv/bin/python -VV 2>/dev/null)" = "$(python3 -VV)" ] || rm -rf .venv
+  [ -d .venv ] || python3 -m venv .venv >build/pip.log 2>&1 || { rm -rf .venv; return 1; }
+  .venv/bin/python -m pip install -q --disable-pip-version-check -r requirements-dev.txt </dev/null >build/pip.log 2>&1 ||
+    return 1
   echo "$sum" >$stamp
+}
+
+# Writes to build/python the interpreter that the Python modules are built for: .venv's, or without a connection
+# the machine's own where that one has torch and pytest. None: the line is empty, and the modules are left out.
+choose_python() {
+  local python="" has='import importlib.metadata as m; m.version("torch"); m.version("pytest")'
+  if make_venv; then
+    python=$PWD/.venv/bin/python
+  elif [ -n "${CI:-}" ]; then
+    tail -20 build/pip.log
+    fail "could not install requirements-dev.txt"
+  elif python3 -c "$has" 2>/dev/null; then
+    python=$(python3 -c 'import sys; print(sys.executable)')
+  else
+    echo "SKIPPED: requirements-dev.txt cannot be installed here: no Python modules, no Python tests"
+    echo python-packages >>build/missing
+  fi
+  echo "$python" >build/python
 }
 
 # Installs what the archives have of "$@". Without a connection, or without such a package
@@ -118,4 +137,4 @@ while IFS=: read -r package piece _ loss; do
 done <<<"$missing"
 
 check_python
-! needs_venv || make_venv
+choose_python

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change goes in: lint, release tests, tests under the
-# sanitizers, fuzz smoke. Stops at the first failure.
+# Everything that must hold before a change goes in: lint, release tests, Python tests, tests
+# under the sanitizers, fuzz smoke. Stops at the first failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
@@ -15,11 +15,15 @@ step() {
   summary+=("$(printf '%-34s %4d s' "$name" $((SECONDS - begin)))")
 }
 tests() { ctest --preset "$1" -j "$(nproc)"; }
+python_tests() { PYTHONPATH=build/release/python "$(cat build/python)" -m pytest -q tests/torch tests/python; }
 have() { ! grep -qxF "$1" build/missing; }
 
 step "lint" scripts/lint.sh
 step "release build" scripts/build.sh release
 step "release tests" tests release
+if [ -n "$(cat build/python)" ]; then
+  step "Python tests" python_tests
+fi
 if have gtest; then
   step "address and undefined build" scripts/build.sh asan
   step "address and undefined tests" tests asan

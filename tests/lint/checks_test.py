@@ -21,7 +21,8 @@ def tree(folder: str, files: dict[str, str]) -> Path:
 class LayeringTest(unittest.TestCase):
     def errors(self, name: str, line: str) -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
-            root = tree(folder, {name: line + "\n", "src/graph/lower_sets.h": "", "tools/args.h": ""})
+            root = tree(folder, {name: line + "\n", "src/graph/lower_sets.h": "", "tools/args.h": "",
+                                 "torch/program.h": ""})
             return check_layering.check(root)[0]
 
     def test_accepts_what_a_layer_may_know(self):
@@ -39,6 +40,17 @@ class LayeringTest(unittest.TestCase):
             ("tools/main.cc", "#include <unistd.h>"),
             ("include/reprise/reprise.h", '#include "reprise/io.h"'),
             ("src/graph/graph.cc", "// never calls getenv()"),
+            ("torch/executor.cc", "#include <ATen/ATen.h>"),
+            ("torch/executor.cc", "#include <chrono>"),
+            ("torch/executor.cc", '#include "program.h"'),
+            ("torch/executor.cc", '#include "reprise/plan.h"'),
+            ("include/reprise/torch/capture.h", "#include <torch/torch.h>"),
+            ("include/reprise/torch.h", "#include <torch/torch.h>"),
+            ("python/bindings/core.cc", "#include <pybind11/pybind11.h>"),
+            ("python/bindings/core.cc", '#include "reprise/solve.h"'),
+            ("python/bindings/torch.cc", "#include <torch/extension.h>"),
+            ("python/bindings/torch.cc", '#include "torch/program.h"'),
+            ("torch/executor.cc", '#include "torch/program.h"'),
         ]:
             self.assertEqual(self.errors(name, line), [], f"{name}: {line}")
 
@@ -63,6 +75,14 @@ class LayeringTest(unittest.TestCase):
             ("src/simulate/simulate.cc", 'auto home = std::getenv("HOME");'),
             ("src/other/new.cc", ""),
             ("tools/main.cc", '#include "graph/lower_sets.h"'),
+            ("tools/main.cc", '#include "reprise/torch/capture.h"'),
+            ("tools/main.cc", '#include "torch/program.h"'),
+            ("torch/executor.cc", '#include "torch/torch.h"'),
+            ("torch/executor.cc", '#include "graph/lower_sets.h"'),
+            ("torch/executor.cc", "#include <nlohmann/json.hpp>"),
+            ("torch/executor.cc", "#include <pybind11/pybind11.h>"),
+            ("python/bindings/core.cc", "#include <torch/extension.h>"),
+            ("python/bindings/torch.cc", '#include "graph/lower_sets.h"'),
         ]:
             self.assertNotEqual(self.errors(name, line), [], f"{name}: {line}")
 

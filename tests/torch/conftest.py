@@ -1,0 +1,5 @@
+"""Tests of the torch layer run one at a time on few threads, so that results do not depend on the machine."""
+
+import torch
+
+torch.set_num_threads(2)
