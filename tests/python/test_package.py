@@ -1,13 +1,16 @@
 """The package as the build lays it out, and as an installation would tell of it."""
 
+import ast
 import importlib.metadata
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import reprise
+from reprise import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,3 +31,22 @@ def test_build_declares_the_backend_of_an_installation() -> None:
     declared = project["entry-points"]["torch_dynamo_backends"]
     found = importlib.metadata.entry_points(group="torch_dynamo_backends")
     assert {point.name: point.value for point in found if point.name == "reprise"} == declared
+
+
+def test_stub_names_what_the_module_has() -> None:
+    tree = ast.parse((ROOT / "python/reprise/_core.pyi").read_text())
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    public = {name for name in vars(_core) if not name.startswith("_")}
+    assert public == functions | classes.keys()
+    for name, node in classes.items():
+        members = {name for name in vars(getattr(_core, name)) if not name.startswith("_")}
+        assert members == set(declared_names(node)), name
+
+
+def declared_names(node: ast.ClassDef) -> Iterator[str]:
+    for member in node.body:
+        if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
+            yield member.name
+        if isinstance(member, ast.AnnAssign) and not (name := ast.unparse(member.target)).startswith("_"):
+            yield name

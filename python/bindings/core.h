@@ -1,0 +1,32 @@
+// The parts of reprise._core, one file for one or a few headers of the library: conversions and docstrings only.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "reprise/graph.h"
+
+namespace reprise::bindings {
+
+namespace py = pybind11;
+
+// Frozen, so shared; held without const because pybind11's holders are. No binding changes a graph.
+using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
+
+void bind_graph(py::module_& module);  // graph.h and its text
+void bind_plan(py::module_& module);   // plan.h, validate.h, simulate.h and the plan's text
+void bind_solve(py::module_& module);  // solve.h
+
+template <typename Id>
+py::list id_list(std::span<const Id> ids) {
+  py::list list(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) list[i] = index(ids[i]);
+  return list;
+}
+
+}  // namespace reprise::bindings

@@ -1,0 +1,191 @@
+// Plan, its text, and what the library says of a plan of any origin.
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core.h"
+#include "reprise/error.h"
+#include "reprise/io.h"
+#include "reprise/plan.h"
+#include "reprise/simulate.h"
+#include "reprise/validate.h"
+
+namespace reprise::bindings {
+namespace {
+
+using Pair = std::pair<std::uint32_t, std::uint32_t>;  // kind and id
+constexpr std::size_t kPairBytes = 8;
+
+Pair to_pair(Step step) {
+  return {static_cast<std::uint32_t>(step.kind()),
+          static_cast<std::uint32_t>(step.is_free() ? index(step.value()) : index(step.op()))};
+}
+
+Step from_pair(std::size_t position, Pair pair) {
+  switch (pair.first) {
+    case static_cast<std::uint32_t>(Step::Kind::kCompute):
+      return Step::compute(op_id(pair.second));
+    case static_cast<std::uint32_t>(Step::Kind::kComputeInPlace):
+      return Step::compute(op_id(pair.second), true);
+    case static_cast<std::uint32_t>(Step::Kind::kFree):
+      return Step::free(value_id(pair.second));
+    default:
+      throw InputError("step " + std::to_string(position) + ": kind " + std::to_string(pair.first) +
+                       "; it is 0 (compute), 1 (compute in place) or 2 (free)");
+  }
+}
+
+Plan plan_of(const std::vector<Pair>& pairs) {
+  Plan plan;
+  for (const Pair& pair : pairs) plan.steps.push_back(from_pair(plan.steps.size(), pair));
+  return plan;
+}
+
+std::vector<Pair> pairs_of(const Plan& plan) {
+  std::vector<Pair> pairs;
+  pairs.reserve(plan.steps.size());
+  for (const Step step : plan.steps) pairs.push_back(to_pair(step));
+  return pairs;
+}
+
+void append_word(std::string& bytes, std::uint32_t word) {
+  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>((word >> shift) & 0xFFU));
+}
+
+std::uint32_t word_at(std::string_view bytes, std::size_t begin) {
+  std::uint32_t word = 0;
+  for (std::size_t i = 4; i-- > 0;) word = (word << 8) | static_cast<unsigned char>(bytes[begin + i]);
+  return word;
+}
+
+py::bytes to_bytes(const Plan& plan) {
+  std::string bytes;
+  bytes.reserve(plan.steps.size() * kPairBytes);
+  for (const auto& [kind, id] : pairs_of(plan)) {
+    append_word(bytes, kind);
+    append_word(bytes, id);
+  }
+  return {bytes};
+}
+
+Plan from_bytes(const py::bytes& data) {
+  const auto bytes = static_cast<std::string_view>(data);
+  if (bytes.size() % kPairBytes != 0) {
+    throw InputError("a plan of " + std::to_string(bytes.size()) + " bytes; each step has " +
+                     std::to_string(kPairBytes));
+  }
+  Plan plan;
+  plan.steps.reserve(bytes.size() / kPairBytes);
+  for (std::size_t i = 0; i < bytes.size(); i += kPairBytes) {
+    plan.steps.push_back(from_pair(i / kPairBytes, {word_at(bytes, i), word_at(bytes, i + 4)}));
+  }
+  return plan;
+}
+
+// simulate() asks for a legal plan; Python may bring any.
+void check_legal(const Graph& graph, const Plan& plan) {
+  if (const auto violation = validate(graph, plan)) throw InputError(violation->message);
+}
+
+void bind_steps(py::module_& module) {
+  py::class_<Plan>(module, "Plan", "What to run and what to free, in order. Frozen.")
+      .def(py::init(&plan_of), py::arg("steps"), "From pairs (kind, op or value).")
+      .def_static("from_bytes", &from_bytes, py::arg("data"), "From what to_bytes() gave.")
+      .def("to_bytes", &to_bytes, "Two little-endian 32-bit words a step: kind, op or value.")
+      .def_property_readonly("steps", &pairs_of, "Pairs (kind, op or value).")
+      .def("__len__", [](const Plan& plan) { return plan.steps.size(); })
+      .def(
+          "__eq__", [](const Plan& a, const Plan& b) { return a == b; }, py::is_operator())
+      .def("__repr__",
+           [](const Plan& plan) { return "<reprise.Plan: " + std::to_string(plan.steps.size()) + " steps>"; })
+      .attr("__hash__") = py::none();
+  py::object plan = module.attr("Plan");
+  plan.attr("COMPUTE") = 0;
+  plan.attr("COMPUTE_IN_PLACE") = 1;
+  plan.attr("FREE") = 2;
+}
+
+void bind_plan_file(py::module_& module) {
+  py::class_<PlanFile>(module, "PlanFile", "A plan with what it was made for, as plan JSON holds it.")
+      .def(py::init([](const Graph& graph, const Plan& plan, std::string planner, std::int64_t budget_bytes) {
+             check_legal(graph, plan);
+             return PlanFile{.graph = graph.name(),
+                             .ops = graph.num_ops(),
+                             .values = graph.num_values(),
+                             .planner = std::move(planner),
+                             .budget_bytes = budget_bytes,
+                             .simulation = simulate(graph, plan),
+                             .plan = plan};
+           }),
+           py::arg("graph"), py::arg("plan"), py::kw_only(), py::arg("planner") = "", py::arg("budget_bytes") = 0,
+           "Of a legal plan; ValueError for any other.")
+      .def_static("parse", &parse_plan, py::arg("text"), py::arg("source") = "plan",
+                  "Reads plan JSON; ValueError says what is wrong and where in `source`.")
+      .def("format", &format_plan, "The plan as JSON.")
+      .def(
+          "__eq__", [](const PlanFile& a, const PlanFile& b) { return a == b; }, py::is_operator())
+      .def_readonly("graph", &PlanFile::graph, "Name of the graph.")
+      .def_readonly("num_ops", &PlanFile::ops)
+      .def_readonly("num_values", &PlanFile::values)
+      .def_readonly("planner", &PlanFile::planner)
+      .def_readonly("budget_bytes", &PlanFile::budget_bytes, "0: none was given.")
+      .def_readonly("simulation", &PlanFile::simulation)
+      .def_readonly("plan", &PlanFile::plan)
+      .attr("__hash__") = py::none();
+}
+
+void bind_simulation(py::module_& module) {
+  py::class_<Simulation>(module, "Simulation", "Memory and time of a plan.")
+      .def_readonly("peak_bytes", &Simulation::peak_bytes)
+      .def_readonly("time_ns", &Simulation::time_ns)
+      .def_readonly("recompute_ns", &Simulation::recompute_ns, "Of time_ns, what went into runs after an op's first.")
+      .def(
+          "__eq__", [](const Simulation& a, const Simulation& b) { return a == b; }, py::is_operator())
+      .def("__repr__",
+           [](const Simulation& s) {
+             return "<reprise.Simulation: peak_bytes=" + std::to_string(s.peak_bytes) +
+                    ", time_ns=" + std::to_string(s.time_ns) + ", recompute_ns=" + std::to_string(s.recompute_ns) + ">";
+           })
+      .attr("__hash__") = py::none();
+  py::class_<Timeline>(module, "Timeline", "Memory of a plan, step by step.")
+      .def_readonly("total", &Timeline::total)
+      .def_readonly("start_bytes", &Timeline::start_bytes, "Resident and arriving values.")
+      .def_readonly("during_bytes", &Timeline::during_bytes, "Per step, at its highest instant.")
+      .def_readonly("after_bytes", &Timeline::after_bytes, "Per step.")
+      .def_readonly("peak_step", &Timeline::peak_step, "The first step that reaches the peak.")
+      .def_property_readonly(
+          "live_at_peak", [](const Timeline& t) { return id_list<ValueId>(t.live_at_peak); },
+          "Values held at that instant, largest first.");
+}
+
+}  // namespace
+
+void bind_plan(py::module_& module) {
+  bind_simulation(module);
+  bind_steps(module);
+  bind_plan_file(module);
+  module.def(
+      "validate",
+      [](const Graph& graph, const Plan& plan) -> std::optional<std::string> {
+        const auto violation = validate(graph, plan);
+        return violation ? std::optional(violation->message) : std::nullopt;
+      },
+      py::arg("graph"), py::arg("plan"), "The first rule that the plan breaks, or None.");
+  module.def(
+      "simulate",
+      [](const Graph& graph, const Plan& plan) {
+        check_legal(graph, plan);
+        return simulate(graph, plan);
+      },
+      py::arg("graph"), py::arg("plan"), "Memory and time of a legal plan; ValueError for any other.");
+  module.def(
+      "timeline",
+      [](const Graph& graph, const Plan& plan) {
+        check_legal(graph, plan);
+        return timeline(graph, plan);
+      },
+      py::arg("graph"), py::arg("plan"), "Memory of a legal plan, step by step; ValueError for any other.");
+}
+
+}  // namespace reprise::bindings
