@@ -1,4 +1,4 @@
-"""reprise._core: what crosses between Python and the library, and what happens when something goes wrong."""
+"""reprise._core: what crosses between Python and the library, and what comes of what goes wrong."""
 
 import os
 import signal
@@ -90,11 +90,14 @@ class TestGraph:
 
     def test_says_where_the_text_is_wrong(self) -> None:
         text = TWO_LAYERS.read_text().replace('"inputs":[0,1]', '"inputs":[0,-3]')
-        with pytest.raises(ValueError, match=r"^net\.json:13:\d+: ops\[0\]\.inputs\[1\]: negative: -3"):
+        wrong = r"^net\.json:13:\d+: ops\[0\]\.inputs\[1\]: negative: -3"
+        with pytest.raises(ValueError, match=wrong):
             Graph.parse(text, source="net.json")
 
     @pytest.mark.parametrize("ask", [Graph.op_name, Graph.inputs, Graph.bytes, Graph.readers])
-    def test_refuses_what_does_not_exist(self, two_layers: Graph, ask: Callable[..., object]) -> None:
+    def test_refuses_what_does_not_exist(
+        self, two_layers: Graph, ask: Callable[..., object]
+    ) -> None:
         with pytest.raises(IndexError, match="7: the graph has [57]"):
             ask(two_layers, 7)
 
@@ -102,7 +105,8 @@ class TestGraph:
 class TestPlan:
     def test_packs_steps_into_words(self) -> None:
         plan = Plan([(Plan.COMPUTE, 3), (Plan.COMPUTE_IN_PLACE, 258), (Plan.FREE, 0xFFFFFFFE)])
-        assert plan.to_bytes() == bytes.fromhex("0000000003000000" "0100000002010000" "02000000feffffff")
+        words = "00000000 03000000 01000000 02010000 02000000 feffffff"
+        assert plan.to_bytes() == bytes.fromhex(words)
         assert Plan.from_bytes(plan.to_bytes()) == plan
         assert plan.steps == [(0, 3), (1, 258), (2, 0xFFFFFFFE)]
         assert len(plan) == 3

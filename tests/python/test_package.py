@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_version_is_that_of_the_library() -> None:
-    declared = re.search(r"project\(reprise VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
+    text = (ROOT / "CMakeLists.txt").read_text()
+    declared = re.search(r"project\(reprise VERSION ([0-9.]+)", text)
     assert declared is not None
     assert reprise.__version__ == declared[1] == importlib.metadata.version("reprise")
 
@@ -48,5 +49,6 @@ def declared_names(node: ast.ClassDef) -> Iterator[str]:
     for member in node.body:
         if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
             yield member.name
-        if isinstance(member, ast.AnnAssign) and not (name := ast.unparse(member.target)).startswith("_"):
-            yield name
+        if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+            if not member.target.id.startswith("_"):
+                yield member.target.id

@@ -1,4 +1,4 @@
-"""Tests of the torch layer run one at a time on few threads, so that results do not depend on the machine."""
+"""Tests of the torch layer run on two threads, so that results do not depend on the machine."""
 
 import torch
 

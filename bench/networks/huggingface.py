@@ -1,0 +1,56 @@
+"""Models of the package transformers, built from configurations alone: nothing is downloaded."""
+
+from torch import nn
+
+HEAD_WIDTH = 64
+
+
+def resnet(
+    depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 64, classes: int = 1000
+) -> nn.Module:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    config = ResNetConfig(
+        embedding_size=width, hidden_sizes=[4 * width << i for i in range(len(depths))],
+        depths=list(depths), num_labels=classes,
+    )
+    return ResNetForImageClassification(config)
+
+
+def gpt2(
+    layers: int = 12, width: int = 768, vocabulary: int = 50257, length: int = 1024
+) -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        n_layer=layers, n_embd=width, n_head=max(1, width // HEAD_WIDTH), vocab_size=vocabulary,
+        n_positions=length, bos_token_id=0, eos_token_id=0, use_cache=False,
+    )
+    config.loss_type = "ForCausalLM"
+    return GPT2LMHeadModel(config)
+
+
+def bert(
+    layers: int = 12, width: int = 768, vocabulary: int = 30522, length: int = 512
+) -> nn.Module:
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        num_hidden_layers=layers, hidden_size=width, intermediate_size=4 * width,
+        num_attention_heads=max(1, width // HEAD_WIDTH), vocab_size=vocabulary,
+        max_position_embeddings=length,
+    )
+    return BertForMaskedLM(config)
+
+
+def vit(
+    layers: int = 12, width: int = 768, size: int = 224, patch: int = 16, classes: int = 1000
+) -> nn.Module:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        num_hidden_layers=layers, hidden_size=width, intermediate_size=4 * width,
+        num_attention_heads=max(1, width // HEAD_WIDTH), image_size=size, patch_size=patch,
+        num_labels=classes,
+    )
+    return ViTForImageClassification(config)

@@ -1,0 +1,42 @@
+"""Language models over LSTMs: one by the fused nn.LSTM, one unrolled by hand from cells."""
+
+import torch
+from torch import Tensor, nn
+
+
+class LstmLanguageModel(nn.Module):
+    """Dropout between the layers of nn.LSTM; the decoder shares the weights of the embedding."""
+
+    def __init__(self, vocabulary: int, width: int, layers: int = 2, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.lstm = nn.LSTM(width, width, layers, batch_first=True, dropout=dropout)
+        self.dropout = nn.Dropout(dropout)
+        self.decoder = nn.Linear(width, vocabulary)
+        self.decoder.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden, _ = self.lstm(self.dropout(self.embedding(tokens)))
+        return self.decoder(self.dropout(hidden))
+
+
+class UnrolledLanguageModel(nn.Module):
+    """Out of nn.LSTMCells, token by token: a graph that is long and deep rather than wide."""
+
+    def __init__(self, vocabulary: int, width: int, layers: int = 2) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.cells = nn.ModuleList(nn.LSTMCell(width, width) for _ in range(layers))
+        self.decoder = nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        embedded = self.embedding(tokens)
+        zeros = embedded.new_zeros(tokens.shape[0], embedded.shape[-1])
+        states = [(zeros, zeros)] * len(self.cells)
+        outputs = []
+        for x in embedded.unbind(1):
+            for i, cell in enumerate(self.cells):
+                states[i] = cell(x, states[i])
+                x = states[i][0]
+            outputs.append(x)
+        return self.decoder(torch.stack(outputs, 1))
