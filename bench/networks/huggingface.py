@@ -26,8 +26,9 @@ def gpt2(
         n_layer=layers, n_embd=width, n_head=max(1, width // HEAD_WIDTH), vocab_size=vocabulary,
         n_positions=length, bos_token_id=0, eos_token_id=0, use_cache=False,
     )
-    config.loss_type = "ForCausalLM"
-    return GPT2LMHeadModel(config)
+    model = GPT2LMHeadModel(config)
+    model.loss_type = "ForCausalLM"  # what it takes anyway, after a warning
+    return model
 
 
 def bert(
