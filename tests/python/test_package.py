@@ -52,3 +52,13 @@ def declared_names(node: ast.ClassDef) -> Iterator[str]:
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
             if not member.target.id.startswith("_"):
                 yield member.target.id
+
+
+def test_readme_code_stands_in_an_example_that_runs() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    examples = sorted((ROOT / "examples").glob("*.py"))
+    assert blocks and examples
+    for block in blocks:
+        assert any(block in example.read_text() for example in examples), block
+    for example in examples:
+        subprocess.run([sys.executable, example], check=True, timeout=300)

@@ -1,0 +1,19 @@
+"""Plans a network of the literature from Python; needs the package reprise, and no torch."""
+
+from pathlib import Path
+
+import reprise
+
+FILE = Path(__file__).parents[1] / "data/papers/resnet50.graph.json"
+
+
+def main() -> None:
+    graph = reprise.Graph.parse(FILE.read_text(), source=FILE.name)
+    found = reprise.solve(graph, budget_bytes=reprise.parse_bytes("1.8GB"))
+    if not found.found:
+        raise SystemExit(f"the smallest budget is {found.smallest_budget_bytes} bytes")
+    print(f"{len(found.plan)} steps, peak {reprise.format_bytes(found.simulation.peak_bytes)}")
+
+
+if __name__ == "__main__":
+    main()
