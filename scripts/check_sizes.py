@@ -14,7 +14,7 @@ FOLDERS = [
     ("core", ("include", "src"), 8000),  # nine planners, each with its paper explained in its file
     ("tools", ("tools",), 1000),  # five commands, each with help, a table and a JSON form
     ("torch", ("torch", "include/reprise/torch"), 1500),
-    ("python", ("python",), 1500),
+    ("python", ("python",), 3500),  # bindings of two modules and their stub beside the front end
     ("scripts", ("scripts", "cmake"), 1500),
     ("tests", ("tests",), None),
     ("bench", ("bench",), None),

@@ -9,6 +9,7 @@ CASES are tiny: all layers of the real network, but narrow and on small inputs, 
 second a step on two cores. FULL_CASES have the size of the papers and are for a GPU.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -80,10 +81,12 @@ def labelled_tokens(vocabulary: int, length: int) -> MakeSample:
 
 
 def cross_entropy(logits: Tensor, classes_at: int = 1) -> Tensor:
-    """Against classes that go round and round."""
-    logits = logits.movedim(classes_at, -1).flatten(0, -2)
-    targets = torch.arange(logits.shape[0], device=logits.device) % logits.shape[1]
-    return functional.cross_entropy(logits, targets)
+    """Against classes that go round and round. The gradient has the layout of the logits."""
+    if classes_at == -1:
+        logits = logits.flatten(0, -2)
+    shape = (logits.shape[0], *logits.shape[2:])
+    targets = torch.arange(math.prod(shape), device=logits.device) % logits.shape[1]
+    return functional.cross_entropy(logits, targets.view(shape))
 
 
 def weighted(weights: Sequence[float], outputs: Sequence[Tensor]) -> Tensor:

@@ -41,3 +41,25 @@ __all__ = [
     "timeline",
     "validate",
 ]
+
+# What needs torch is imported when it is first used: planning alone does without.
+_WITH_TORCH = {
+    "compile": "compiling",
+    "restore": "compiling",
+    "verify": "verify",
+    "declare_repeatable": "operators",
+    "RepriseError": "errors",
+    "InfeasibleBudget": "errors",
+    "BudgetExceeded": "errors",
+    "GraphBreak": "errors",
+    "Unsupported": "errors",
+}
+__all__ += list(_WITH_TORCH)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module 'reprise' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)

@@ -1,0 +1,338 @@
+// reprise._torch: programs, their profile and their executor. Conversions only.
+#include <ATen/ScalarOps.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "reprise/error.h"
+#include "torch/executor.h"
+#include "torch/generator.h"
+#include "torch/meter.h"
+#include "torch/profile.h"
+#include "torch/program.h"
+
+namespace py = pybind11;
+
+namespace reprise {
+namespace {
+
+using Uses = std::vector<std::optional<TensorUse>>;
+
+// A number where the schema asks for a tensor: its type does not take part in promotion.
+Argument wrapped(const c10::Scalar& number) {
+  at::Tensor tensor = c10::scalar_to_tensor(number);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return {.constant = tensor};
+}
+
+// A tensor argument by the type its schema gives, anything else as TorchScript converts it.
+Argument argument_from(const py::handle& object, const c10::Argument& schema) {
+  const auto use_of = [](const py::handle& item) -> std::optional<TensorUse> {
+    if (item.is_none()) return std::nullopt;
+    return item.cast<TensorUse>();
+  };
+  c10::TypePtr type = schema.type();
+  if (const auto optional = type->cast<c10::OptionalType>(); optional && !object.is_none()) {
+    type = optional->getElementType();
+  }
+  if (py::isinstance<TensorUse>(object)) return {.kind = Argument::Kind::kTensor, .tensors = {use_of(object)}};
+  const auto list = type->cast<c10::ListType>();
+  if (list != nullptr && py::isinstance<py::sequence>(object) && !py::isinstance<py::str>(object)) {
+    const bool optional = list->getElementType()->kind() == c10::TypeKind::OptionalType;
+    if (optional || list->getElementType()->kind() == c10::TypeKind::TensorType) {
+      Argument result{.kind = optional ? Argument::Kind::kOptionalTensorList : Argument::Kind::kTensorList};
+      for (const py::handle item : object) result.tensors.push_back(use_of(item));
+      return result;
+    }
+  }
+  if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::float_>(object))
+    return wrapped(object.cast<double>());
+  if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::bool_>(object))
+    return wrapped(object.cast<bool>());
+  if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::int_>(object))
+    return wrapped(object.cast<std::int64_t>());
+  return {.constant = torch::jit::toIValue(object, schema.type())};
+}
+
+// (name, overload, args, kwargs)
+Call call_from(const py::tuple& spec) {
+  const auto name = spec[0].cast<std::string>();
+  Call call{c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), spec[1].cast<std::string>().c_str()), {}};
+  const auto positional = spec[2].cast<py::sequence>();
+  const auto named = spec[3].cast<py::dict>();
+  const auto& schema = call.op.schema();
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    if (i < positional.size()) {
+      call.arguments.push_back(argument_from(positional[i], argument));
+    } else if (named.contains(argument.name().c_str())) {
+      call.arguments.push_back(argument_from(named[argument.name().c_str()], argument));
+    } else if (argument.default_value()) {
+      call.arguments.push_back({.constant = *argument.default_value()});
+    } else {
+      throw InputError("call of " + name + " lacks argument '" + argument.name() + "'");
+    }
+  }
+  return call;
+}
+
+std::optional<Call> optional_call_from(const py::object& spec) {
+  if (spec.is_none()) return std::nullopt;
+  return call_from(spec.cast<py::tuple>());
+}
+
+std::vector<ValueId> ids_from(const std::vector<std::uint32_t>& numbers) {
+  std::vector<ValueId> ids;
+  for (const std::uint32_t number : numbers) ids.push_back(ValueId{number});
+  return ids;
+}
+
+Phase phase_from(const std::string& name) {
+  if (name == "forward") return Phase::kForward;
+  if (name == "caller") return Phase::kCaller;
+  if (name == "backward") return Phase::kBackward;
+  throw InputError("unknown phase '" + name + "'");
+}
+
+ProgramOp::Kind kind_from(const std::string& name) {
+  if (name == "call") return ProgramOp::Kind::kCall;
+  if (name == "generator_state") return ProgramOp::Kind::kGeneratorState;
+  if (name == "effect") return ProgramOp::Kind::kEffect;
+  if (name == "caller") return ProgramOp::Kind::kCaller;
+  if (name == "hand_over") return ProgramOp::Kind::kHandOver;
+  throw InputError("unknown kind of op '" + name + "'");
+}
+
+std::uint32_t add_value(Program& program, std::int64_t bytes, bool resident, bool held) {
+  program.values.push_back(
+      {.bytes = bytes, .residence = resident ? Residence::kResident : Residence::kPlanned, .held = held});
+  return static_cast<std::uint32_t>(program.values.size() - 1);
+}
+
+std::uint32_t add_op(Program& program, const std::string& kind, const py::kwargs& fields) {
+  ProgramOp op;
+  op.kind = kind_from(kind);
+  op.name = fields["name"].cast<std::string>();
+  op.scope = fields["scope"].cast<std::string>();
+  op.phase = phase_from(fields["phase"].cast<std::string>());
+  op.once = fields["once"].cast<bool>();
+  if (fields.contains("call")) op.call = optional_call_from(fields["call"]);
+  if (fields.contains("first_call")) op.first_call = optional_call_from(fields["first_call"]);
+  if (fields.contains("in_place_call")) op.in_place_call = optional_call_from(fields["in_place_call"]);
+  if (fields.contains("outputs")) op.outputs = fields["outputs"].cast<Uses>();
+  if (fields.contains("generator_state") && !fields["generator_state"].is_none()) {
+    op.generator_state = ValueId{fields["generator_state"].cast<std::uint32_t>()};
+  }
+  if (fields.contains("also_reads")) op.also_reads = ids_from(fields["also_reads"].cast<std::vector<std::uint32_t>>());
+  if (fields.contains("also_makes")) op.also_makes = ids_from(fields["also_makes"].cast<std::vector<std::uint32_t>>());
+  program.ops.push_back(std::move(op));
+  return static_cast<std::uint32_t>(program.ops.size() - 1);
+}
+
+py::capsule graph_capsule(const Program& program) {
+  auto* graph = new std::shared_ptr<const Graph>(std::make_shared<const Graph>(make_graph(program)));
+  return py::capsule(graph, "reprise.Graph", [](PyObject* capsule) {
+    delete static_cast<std::shared_ptr<const Graph>*>(PyCapsule_GetPointer(capsule, "reprise.Graph"));
+  });
+}
+
+Plan plan_from(const std::string& bytes) {
+  Plan plan;
+  for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
+    std::uint32_t pair[2];
+    std::memcpy(pair, bytes.data() + i, 8);
+    plan.steps.push_back(pair[0] == 2 ? Step::free(ValueId{pair[1]}) : Step::compute(OpId{pair[1]}, pair[0] == 1));
+  }
+  return plan;
+}
+
+// Lets Ctrl-C end a step between two ops, ten times a second at most.
+std::function<void()> interrupted_by_signals() {
+  auto last = std::chrono::steady_clock::now();
+  return [last]() mutable {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last < std::chrono::milliseconds(100)) return;
+    last = now;
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  };
+}
+
+// Between forward and backward a step lives in the storage of an empty tensor that autograd saves: it dies when
+// autograd drops it.
+struct Pending {
+  std::shared_ptr<const Executor> executor;
+  StepState state;
+};
+void drop_pending(void* pending) { delete static_cast<Pending*>(pending); }
+
+at::Tensor handle_of(std::unique_ptr<Pending> pending) {
+  void* context = pending.release();
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(context, context, &drop_pending, at::kCPU));
+  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                   c10::scalarTypeToTypeMeta(at::kFloat));
+  impl->set_sizes_contiguous({0});
+  return at::Tensor(std::move(impl));
+}
+
+Pending& pending_of(const at::Tensor& handle) {
+  auto* pending = handle.storage().data_ptr().cast_context<Pending>(&drop_pending);
+  if (pending == nullptr) throw InputError("this tensor is not the handle of a step");
+  return *pending;
+}
+
+std::pair<std::vector<std::optional<at::Tensor>>, at::Tensor> run_forward(std::shared_ptr<const Executor> executor,
+                                                                          const std::vector<at::Tensor>& inputs,
+                                                                          std::shared_ptr<Trace> trace) {
+  auto pending = std::make_unique<Pending>();
+  pending->state.trace = std::move(trace);
+  pending->executor = std::move(executor);
+  const auto interrupted = interrupted_by_signals();
+  const py::gil_scoped_release no_gil;
+  auto outputs = pending->executor->forward(inputs, pending->state, interrupted);
+  return {std::move(outputs), handle_of(std::move(pending))};
+}
+
+std::vector<std::optional<at::Tensor>> run_backward(const at::Tensor& handle, const std::vector<at::Tensor>& seeds) {
+  Pending& pending = pending_of(handle);
+  const auto interrupted = interrupted_by_signals();
+  const py::gil_scoped_release no_gil;
+  return pending.executor->backward(seeds, pending.state, interrupted);
+}
+
+// (strides, offset, bytes of storage) of a result; nothing: undefined.
+using LayoutTuple = std::optional<std::tuple<std::vector<std::int64_t>, std::int64_t, std::int64_t>>;
+
+bool lies_as(const Program& program, std::uint32_t op, const std::vector<LayoutTuple>& found) {
+  const auto& expected = program.ops.at(op).outputs;
+  for (std::size_t i = 0; i < std::min(expected.size(), found.size()); ++i) {
+    if (!expected[i] || !found[i]) continue;
+    const auto& [strides, offset, storage_bytes] = *found[i];
+    const std::int64_t bytes = program.values[index(expected[i]->value)].bytes;
+    if (strides != expected[i]->geometry.strides || offset != expected[i]->geometry.offset) return false;
+    if (bytes != 0 && bytes != storage_bytes) return false;
+  }
+  return true;
+}
+
+std::vector<LayoutTuple> layouts_of(const Measurement& found) {
+  std::vector<LayoutTuple> list;
+  for (const auto& output : found.outputs) {
+    list.emplace_back();
+    if (output) list.back() = {output->geometry.strides, output->geometry.offset, output->storage_bytes};
+  }
+  return list;
+}
+
+void bind_program(py::module_& module) {
+  py::class_<TensorUse>(module, "Use", "A value as a call sees it.")
+      .def(py::init([](std::uint32_t value, at::ScalarType dtype, std::vector<std::int64_t> sizes,
+                       std::vector<std::int64_t> strides, std::int64_t offset, bool conj, bool neg) {
+             return TensorUse{ValueId{value}, {dtype, std::move(sizes), std::move(strides), offset, conj, neg}};
+           }),
+           py::arg("value"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"), py::arg("offset"),
+           py::arg("conj") = false, py::arg("neg") = false)
+      .def_property_readonly("value", [](const TensorUse& use) { return index(use.value); })
+      .def_property_readonly("extent_bytes", [](const TensorUse& use) { return extent_bytes(use.geometry); })
+      .def("same_geometry", [](const TensorUse& a, const TensorUse& b) { return a.geometry == b.geometry; });
+
+  py::class_<Program, std::shared_ptr<Program>>(module, "Program", "A captured step.")
+      .def(py::init([](std::string name, at::Device device) {
+             auto program = std::make_shared<Program>();
+             program->name = std::move(name);
+             program->device = device;
+             return program;
+           }),
+           py::arg("name"), py::arg("device"))
+      .def("value", &add_value, py::arg("bytes"), py::kw_only(), py::arg("resident") = false, py::arg("held") = false)
+      .def("overwrite", [](Program& program, std::uint32_t new_value,
+                           std::uint32_t old_value) { program.values.at(new_value).overwrites = ValueId{old_value}; })
+      .def("op", &add_op, "Adds an op of this kind; the fields are those of ProgramOp.")
+      .def("constant", [](Program& program, std::uint32_t value,
+                          const at::Tensor& tensor) { program.constants.emplace_back(ValueId{value}, tensor); })
+      .def("set_inputs", [](Program& program, Uses uses) { program.inputs = std::move(uses); })
+      .def("set_seeds", [](Program& program, Uses uses) { program.seeds = std::move(uses); })
+      .def("set_forward_outputs", [](Program& program, Uses uses) { program.forward_outputs = std::move(uses); })
+      .def("set_gradients", [](Program& program, Uses uses) { program.gradients = std::move(uses); })
+      .def("set_new_contents",
+           [](Program& program, const std::vector<std::uint32_t>& values) { program.new_contents = ids_from(values); })
+      .def("set_cost",
+           [](Program& program, std::uint32_t op, std::int64_t time_ns, std::int64_t workspace_bytes) {
+             program.ops.at(op).time_ns = time_ns;
+             program.ops.at(op).workspace_bytes = workspace_bytes;
+           })
+      .def("set_value_bytes",
+           [](Program& program, std::uint32_t value, std::int64_t bytes) { program.values.at(value).bytes = bytes; })
+      .def("value_bytes", [](const Program& program, std::uint32_t value) { return program.values.at(value).bytes; })
+      .def("is_pinned",
+           [](const Program& program, std::uint32_t value) {
+             return program.values.at(value).held || program.values.at(value).residence == Residence::kResident;
+           })
+      .def_property_readonly("num_ops", [](const Program& program) { return program.ops.size(); })
+      .def("is_call",
+           [](const Program& program, std::uint32_t op) { return program.ops.at(op).kind == ProgramOp::Kind::kCall; })
+      .def("op_name", [](const Program& program, std::uint32_t op) { return program.ops.at(op).name; })
+      .def_property_readonly("caller_op", [](const Program& program) { return index(program.caller_op()); })
+      .def("graph", &graph_capsule, "The step as planners see it, in a capsule for reprise._core.Graph.")
+      .def("signature", [](const Program& program, std::uint32_t op) { return signature(program, OpId{op}); })
+      .def(
+          "measure",
+          [](const Program& program, std::uint32_t op, std::int64_t enough_ns) {
+            const Measurement result = measure(program, OpId{op}, enough_ns);
+            return std::tuple(result.time_ns, result.workspace_bytes, layouts_of(result));
+          },
+          py::arg("op"), py::arg("enough_ns"), py::call_guard<py::gil_scoped_release>(),
+          "(time_ns, workspace_bytes, [(strides, offset, storage bytes)] of its results), run with only its operands "
+          "in "
+          "memory.")
+      .def("lies_as", &lies_as, "Whether the results of the op are expected to lie like this in memory.");
+}
+
+void bind_executor(py::module_& module) {
+  py::class_<Trace, std::shared_ptr<Trace>>(module, "Trace", "What the allocator said at every step of a plan.")
+      .def(py::init<>())
+      .def_readonly("during_bytes", &Trace::during_bytes)
+      .def_readonly("after_bytes", &Trace::after_bytes);
+  py::class_<Executor, std::shared_ptr<Executor>>(module, "Executor", "Runs a program as planned.")
+      .def(py::init([](std::shared_ptr<Program> program, const py::bytes& plan) {
+             return std::make_shared<Executor>(std::move(program), plan_from(plan));
+           }),
+           py::arg("program"), py::arg("plan"))
+      .def(
+          "forward",
+          [](const std::shared_ptr<Executor>& self, const std::vector<at::Tensor>& inputs,
+             std::shared_ptr<Trace> trace) { return run_forward(self, inputs, std::move(trace)); },
+          py::arg("inputs"), py::arg("trace") = nullptr,
+          "(outputs, handle): the handle carries the step to backward().");
+  module.def("backward", &run_backward, py::arg("handle"), py::arg("seeds"), "Gradients of the step in the handle.");
+}
+
+void bind_memory(py::module_& module) {
+  module.def("install_meter", &install_meter, "Begins to count what the CPU allocator hands out.");
+  module.def("allocated_bytes", [](at::Device device) { return read_meter(device).allocated_bytes; });
+  module.def("peak_bytes", [](at::Device device) { return read_meter(device).peak_bytes; });
+  module.def("reset_peak", &reset_meter_peak);
+  module.def("fail_allocation", &fail_allocation, "For tests: the nth CPU allocation from now on fails.");
+  module.def("generator_state_bytes", &generator_state_bytes);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.doc() = "Programs, their profile and their executor: the libtorch side of Reprise.";
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const InputError& input) {
+      PyErr_SetString(PyExc_ValueError, input.what());
+    }
+  });
+  bind_program(module);
+  bind_executor(module);
+  bind_memory(module);
+}
+
+}  // namespace reprise

@@ -1,0 +1,516 @@
+"""AOTAutograd's joint graph of a training step, as a Program.
+
+Every node is run once on fake tensors. A node whose results lie in memory that is there
+already is a view: it vanishes, and its readers see that memory through their own geometry.
+Any other node becomes a call, and each new storage a value.
+
+Effects become ops of their own, so that everything else can be computed again:
+- batch norm: the call normalises; at its first run it also updates the running statistics,
+  and an effect op after it makes their new versions;
+- random calls: an op before each saves the generator's state; a token of the call is read by
+  the next one's, so that the generator advances in the captured order;
+- buffers written at the end of forward (`copy_`): right after what they take is computed.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from .errors import Unsupported
+from .native import _torch
+from .operators import in_place_form, is_random, is_repeatable, lowered
+from .roofline import Roofline
+
+aten = torch.ops.aten
+BATCH_NORM = aten._native_batch_norm_legit_functional.default
+
+
+@dataclass
+class Captured:
+    """A program and what the runtime has to know of it."""
+
+    program: _torch.Program
+    resident_bytes: int  # of the inputs and constants, as the graph counts them
+    constants: list[torch.Tensor]
+    seed_values: list[int]
+    output_bytes: int  # of the forward outputs that get gradients
+    caller_value: int  # what the caller keeps from between forward and backward
+    random: bool
+    estimates: dict[int, int]  # op -> time by the roofline, ns
+    keys: dict[int, str]  # op -> what its layouts are known by
+
+
+# Strides, offset and bytes of storage of a call's results, where the device gives others than
+# fake tensors do.
+Layouts = dict[str, list[tuple[list[int], int, int] | None]]
+
+
+@dataclass
+class Capture:
+    """One pass over the joint graph; `run` gives the program."""
+
+    joint: fx.GraphModule
+    primals: Sequence[Any]
+    tangents: Sequence[Any]
+    num_forward_outputs: int
+    device: torch.device
+    name: str = "step"
+    layouts: Layouts = field(default_factory=dict)
+
+    program: Any = field(init=False)
+    env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
+    values: dict[int, int] = field(default_factory=dict, init=False)  # storage -> value
+    renamed: dict[fx.Node, int] = field(default_factory=dict, init=False)  # node -> newer version
+    token: int | None = field(default=None, init=False)
+    new_contents: dict[int, int] = field(default_factory=dict, init=False)  # old version -> new
+    forward: set[fx.Node] = field(default_factory=set, init=False)
+    mutated: set[int] = field(default_factory=set, init=False)  # values with a newer version
+    estimates: dict[int, int] = field(default_factory=dict, init=False)
+    keys: dict[int, str] = field(default_factory=dict, init=False)
+
+    def run(self) -> Captured:
+        self.program = _torch.Program(self.name, self.device)
+        self.roofline = Roofline(self.device)
+        nodes = list(self.joint.graph.nodes)
+        output = nodes[-1].args[0]
+        self.outputs, self.gradients = (
+            output[: self.num_forward_outputs], output[self.num_forward_outputs :])
+        self._fake_run(nodes)
+        self.output_storages = {
+            _storage(self.env[n]) for n in self.outputs if isinstance(n, fx.Node)}
+        self._find_forward(nodes)
+        self._add_inputs(nodes)
+        self._find_batch_norms(nodes)
+        self._count_readers(nodes)
+        for node in self._order(nodes, forward=True):
+            self._emit(node, "forward")
+        captured = self._add_caller(nodes)
+        for node in self._order(nodes, forward=False):
+            self._emit(node, "backward")
+        self._hand_over()
+        return captured
+
+    # -- Reading the graph.
+
+    def _fake_run(self, nodes: Sequence[fx.Node]) -> None:
+        """Runs every node on fake tensors, to see shapes and which results share memory."""
+        inputs = iter([*self.primals, *self.tangents])
+        tensors = [t for t in [*self.primals, *self.tangents] if isinstance(t, torch.Tensor)]
+        mode = next((t.fake_mode for t in tensors if hasattr(t, "fake_mode")), None)
+        mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
+        with mode, torch.no_grad():
+            for node in nodes:
+                if node.op == "placeholder":
+                    value = next(inputs)
+                    self.env[node] = value.detach() if isinstance(value, torch.Tensor) else value
+                elif node.op == "get_attr":
+                    constant = _attribute(self.joint, node.target)
+                    self.env[node] = mode.from_tensor(constant)
+                elif node.op == "call_function":
+                    self._check_supported(node)
+                    args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
+                    result = node.target(*args, **kwargs)
+                    layouts = self.layouts.get(_layout_key(node.target, args, kwargs))
+                    self.env[node] = result if layouts is None else _with_layouts(result, layouts)
+
+    def _check_supported(self, node: fx.Node) -> None:
+        if node.target is operator.getitem:
+            return
+        where = f" in {scope_of(node)}" if scope_of(node) else ""
+        if not isinstance(node.target, OpOverload):
+            raise Unsupported(f"cannot plan over {node.target}{where}: it is no ATen operator")
+        if node.target is aten._local_scalar_dense.default:
+            raise Unsupported(
+                f"the model reads a number out of a tensor (.item(), int(), bool()){where}; keep it "
+                "a tensor, or compute it outside the model")
+
+    def _find_forward(self, nodes: Sequence[fx.Node]) -> None:
+        """What the outputs of forward and its effects need."""
+        pending = [n for n in tree_leaves(list(self.outputs)) if isinstance(n, fx.Node)]
+        pending += [n for n in nodes if _writes(n) or
+                    (_is_call(n) and is_random(n) and n.meta.get("partitioner_tag") == "is_forward")]
+        while pending:
+            node = pending.pop()
+            if node not in self.forward:
+                self.forward.add(node)
+                pending.extend(node.all_input_nodes)
+
+    def _order(self, nodes: Sequence[fx.Node], *, forward: bool) -> Iterable[fx.Node]:
+        """Calls of one phase. Forward: buffers are written as soon as their contents are known.
+        Backward: what does not need the gradients of the outputs waits for its first reader."""
+        if forward:
+            writes = {n.args[1]: n for n in nodes if _writes(n)}
+            for node in nodes:
+                if node in self.forward and not _writes(node):
+                    yield node
+                    if node in writes:
+                        yield writes[node]
+            return
+        needed = {n for n in tree_leaves(list(self.gradients)) if isinstance(n, fx.Node)}
+        live: set[fx.Node] = set()
+        for node in reversed(nodes):
+            if node in needed or any(user in live for user in node.users):
+                live.add(node)
+        seeded = {n for n in nodes if n.op == "placeholder" and n.name.startswith("tangents")}
+        for node in nodes:
+            if any(source in seeded for source in node.all_input_nodes):
+                seeded.add(node)
+        done: set[fx.Node] = set()
+
+        def emit(node: fx.Node) -> Iterable[fx.Node]:
+            stack = [node]
+            while stack:
+                top = stack[-1]
+                waiting = [s for s in top.all_input_nodes
+                           if s.op == "call_function" and s not in self.forward and s not in done]
+                if waiting:
+                    stack.extend(waiting)
+                    continue
+                stack.pop()
+                if top not in done:
+                    done.add(top)
+                    yield top
+
+        for node in nodes:
+            wanted = node in live and (node in seeded or node in needed)
+            if wanted and node.op == "call_function" and node not in self.forward:
+                yield from emit(node)
+
+    def _find_batch_norms(self, nodes: Sequence[fx.Node]) -> None:
+        """Batch norms whose new statistics go straight back into their buffers."""
+        self.batch_norms: dict[fx.Node, dict[int, fx.Node]] = {}
+        self.dropped: set[fx.Node] = set()
+        writes = {n.args[1]: n for n in nodes if _writes(n)}
+        for node in nodes:
+            if node.op != "call_function" or node.target is not BATCH_NORM or not node.args[5]:
+                continue
+            parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+            into = [writes.get(parts.get(i)) for i in (3, 4)]
+            if all(w is not None and w.args[0] is node.args[i] for w, i in zip(into, (3, 4))):
+                self.batch_norms[node] = parts
+                self.dropped.update(into)
+        for node in nodes:
+            if _writes(node):
+                self.mutated.add(self.values[_storage(self.env[node.args[0]])])
+
+    def _count_readers(self, nodes: Sequence[fx.Node]) -> None:
+        """Where each storage is read last: what is dead there may be written over."""
+        self.readers: dict[int, list[int]] = {}
+        for position, node in enumerate(nodes):
+            self.env.setdefault(node, None)
+            for source in node.all_input_nodes:
+                if isinstance(self.env[source], torch.Tensor):
+                    self.readers.setdefault(_storage(self.env[source]), []).append(position)
+        self.position = {node: position for position, node in enumerate(nodes)}
+
+    # -- Writing the program.
+
+    def _add_inputs(self, nodes: Sequence[fx.Node]) -> None:
+        uses = []
+        placeholders = [n for n in nodes if n.op == "placeholder"]
+        for node in placeholders[: len(self.primals)]:
+            fake = self.env[node]
+            if not isinstance(fake, torch.Tensor):
+                uses.append(None)
+                continue
+            storage = _storage(fake)
+            if storage not in self.values:
+                self.values[storage] = self.program.value(
+                    self._counted(fake, _extent_bytes(fake)), resident=True)
+            uses.append(self._use(node))
+        self.program.set_inputs(uses)
+        self.constants: dict[int, torch.Tensor] = {}
+        self.input_values = {use.value for use in uses if use is not None}
+        for node in nodes:
+            if node.op == "get_attr":
+                fake = self.env[node]
+                value = self.program.value(self._counted(fake, _extent_bytes(fake)), resident=True)
+                self.values[_storage(fake)] = value
+                self.constants[value] = _attribute(self.joint, node.target)
+                self.program.constant(value, self.constants[value])
+
+    def _add_caller(self, nodes: Sequence[fx.Node]) -> Captured:
+        outputs = [self._use(n) if isinstance(n, fx.Node) else None for n in self.outputs]
+        self.program.set_forward_outputs(outputs)
+        seeds, uses = [], []
+        placeholders = [n for n in nodes if n.op == "placeholder"]
+        for node in placeholders[len(self.primals) :]:
+            fake = self.env[node]
+            value = self.program.value(self._counted(fake, _extent_bytes(fake)), held=True)
+            self.values[_storage(fake)] = value
+            seeds.append(value)
+            uses.append(self._use(node))
+        self.program.set_seeds(uses)
+        kept = self.program.value(0, held=True)
+        reads = [use.value for use in outputs if use is not None]
+        self.program.op("caller", name="caller", scope="", phase="caller", once=True,
+                        also_reads=reads, also_makes=[*seeds, kept])
+        resident = sum(self.program.value_bytes(v) for v in {*self.input_values, *self.constants})
+        return Captured(self.program, resident, list(self.constants.values()), seeds,
+                        sum(self.program.value_bytes(v) for v in seeds), kept, self.token is not None, self.estimates, self.keys)
+
+    def _emit(self, node: fx.Node, phase: str) -> None:
+        if node.op != "call_function" or node.target is operator.getitem or node in self.dropped:
+            return
+        results = [t for t in tree_leaves(self.env[node])]
+        if node in self.batch_norms:
+            self._emit_batch_norm(node, phase)
+        elif _writes(node):
+            self._emit_write(node, phase)
+        elif not self._is_view(node, results):
+            self._emit_call(node, results, phase)
+
+    def _is_view(self, node: fx.Node, results: Sequence[Any]) -> bool:
+        tensors = [t for t in results if isinstance(t, torch.Tensor)]
+        known = [_storage(t) in self.values for t in tensors]
+        if any(known) and not all(known):
+            raise Unsupported(f"operator {node.target} returns new memory and a view together")
+        return bool(tensors) and all(known)
+
+    def _emit_call(self, node: fx.Node, results: Sequence[Any], phase: str) -> None:
+        sources = self._read_values(node)
+        call = self._call(node.target, node.args, node.kwargs)
+        state = self._save_generator(node, phase) if is_random(node) else None
+        outputs = [self._new_value(t) if isinstance(t, torch.Tensor) else None for t in results]
+        tokens = []
+        if state is not None:
+            self.token = self.program.value(0)
+            tokens = [self.token]
+        in_place = self._in_place(node, outputs) if state is None else None
+        # What reads memory that changes later in the step cannot be computed again.
+        once = not is_repeatable(node) or bool(sources & self.mutated)
+        op = self.program.op(
+            "call", name=node.name, scope=scope_of(node), phase=phase, once=once, call=call,
+            outputs=outputs, generator_state=state, also_makes=tokens, in_place_call=in_place)
+        self._estimate(op, node)
+
+    def _save_generator(self, node: fx.Node, phase: str) -> int:
+        state = self.program.value(_torch.generator_state_bytes(self.device))
+        self.program.op("generator_state", name=f"{node.name}_state", scope=scope_of(node), phase=phase,
+                        once=True, also_reads=[] if self.token is None else [self.token],
+                        also_makes=[state])
+        return state
+
+    def _in_place(self, node: fx.Node, outputs: Sequence[Any]) -> tuple | None:
+        """The call that writes over one of its operands, and the note that it may."""
+        if len(outputs) != 1 or outputs[0] is None:
+            return None
+        position = self.position[node]
+        best = None
+        for index, form in in_place_form(node, self.device):
+            source = node.args[index]
+            use = self._use(source)
+            later = sum(p > position for p in self.readers[_storage(self.env[source])])
+            if self._may_overwrite(node, use, outputs[0]) and (best is None or later < best[0]):
+                best = (later, use, form)
+        if best is None:
+            return None
+        _, use, (target, args, kwargs) = best
+        self.program.overwrite(outputs[0].value, use.value)
+        return self._call(target, args, kwargs)
+
+    def _may_overwrite(self, node: fx.Node, use: Any, output: Any) -> bool:
+        if use.value in self.input_values or use.value in self.new_contents.values():
+            return False
+        if not use.same_geometry(output) or use.extent_bytes != self.program.value_bytes(use.value):
+            return False
+        if self.program.value_bytes(use.value) != self.program.value_bytes(output.value):
+            return False
+        if self.program.is_pinned(use.value):
+            return False
+        uses = [self._use(n) for n in node.all_input_nodes if isinstance(self.env[n], torch.Tensor)]
+        return all(u.same_geometry(use) for u in uses if u.value == use.value)
+
+    def _emit_batch_norm(self, node: fx.Node, phase: str) -> None:
+        x, weight, bias, mean, var, _, momentum, eps = node.args
+        target = aten.native_batch_norm.default
+        results = list(self.env[node])[:3]
+        first = self._call(target, (x, weight, bias, mean, var, True, momentum, eps), {})
+        again = self._call(target, (x, weight, bias, None, None, True, momentum, eps), {})
+        outputs = [self._new_value(t) for t in results]
+        op = self.program.op(
+            "call", name=node.name, scope=scope_of(node), phase=phase, once=False, call=again,
+            first_call=first, outputs=outputs)
+        self._estimate(op, node)
+        old = [self._use(buffer).value for buffer in (mean, var)]
+        made = [self._new_version(value) for value in old]
+        self.renamed.update(zip((self.batch_norms[node][i] for i in (3, 4)), made))
+        self.program.op("effect", name=f"{node.name}_statistics", scope=scope_of(node), phase=phase,
+                        once=True, also_reads=[*old, outputs[1].value], also_makes=made)
+
+    def _emit_write(self, node: fx.Node, phase: str) -> None:
+        target = self._use(node.args[0])
+        call = self._call(aten.copy.default, node.args, node.kwargs)
+        in_place = self._call(aten.copy_.default, node.args, node.kwargs)
+        new = self._new_version(target.value)
+        self.program.op("call", name=node.name, scope=scope_of(node), phase=phase, once=True, call=call,
+                        in_place_call=in_place, outputs=[self._use(node.args[0], value=new)])
+
+    def _new_version(self, old: int) -> int:
+        new = self.program.value(self.program.value_bytes(old))
+        self.program.overwrite(new, old)
+        self.new_contents[old] = new
+        return new
+
+    def _hand_over(self) -> None:
+        """Gradients as autograd takes them over: each in memory of its own, else it copies."""
+        uses, taken, copied = [], set(), 0
+        for node, primal in zip(self.gradients, self.primals):
+            if not isinstance(node, fx.Node):
+                uses.append(None)
+                continue
+            use = self._use(node)
+            if not _same_layout(self.env[node], primal):
+                copied = max(copied, self._counted(primal, _dense_bytes(primal)))
+            elif use.value in taken or self.program.is_pinned(use.value):
+                use = self._clone(node, use)
+            taken.add(use.value)
+            uses.append(use)
+        self.program.set_gradients(uses)
+        self.program.set_new_contents(list(self.new_contents.values()))
+        op = self.program.op("hand_over", name="hand_over", scope="", phase="backward", once=True,
+                             also_reads=sorted({u.value for u in uses if u is not None}))
+        self.program.set_cost(op, 0, copied)
+
+    def _clone(self, node: fx.Node, use: Any) -> Any:
+        with torch.no_grad():
+            fake = self.env[node]
+            copy = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="meta")
+        value = self.program.value(self._counted(fake, _dense_bytes(fake)))
+        output = _use(value, copy)
+        self.program.op("call", name=f"{node.name}_copy", scope=scope_of(node), phase="backward", once=False,
+                        call=("aten::clone", "", [use], {"memory_format": torch.preserve_format}),
+                        outputs=[output])
+        return output
+
+    # -- Small things.
+
+    def _estimate(self, op: int, node: fx.Node) -> None:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
+        self.estimates[op] = self.roofline.time_ns(node.target, args, kwargs, self.env[node])
+        self.keys[op] = _layout_key(node.target, args, kwargs)
+
+    def _read_values(self, node: fx.Node) -> set[int]:
+        return {self._use(n).value for n in node.all_input_nodes if isinstance(self.env[n], torch.Tensor)}
+
+    def _new_value(self, fake: torch.Tensor) -> Any:
+        storage = _storage(fake)
+        if storage not in self.values:
+            size = self._counted(fake, fake.untyped_storage().nbytes())
+            held = storage in self.output_storages
+            self.values[storage] = self.program.value(size, held=held)
+        return _use(self.values[storage], fake)
+
+    def _use(self, node: fx.Node, value: int | None = None) -> Any:
+        fake = self.env[node]
+        if value is None:
+            value = self.renamed.get(node)
+        if value is None:
+            value = self.values[_storage(fake)]
+            value = self.new_contents.get(value, value)
+        return _use(value, fake)
+
+    def _call(self, target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple:
+        target = lowered(target)
+        if target is aten.native_batch_norm_backward.default and args[7]:
+            args = [*args[:3], None, None, *args[5:]]  # not read in training
+        args, kwargs = tree_map_only(fx.Node, self._use, (list(args), dict(kwargs)))
+        name, _, overload = target.name().partition(".")
+        return (name, overload, args, kwargs)
+
+    def _counted(self, fake: torch.Tensor, size: int) -> int:
+        return size if fake.device.type == self.device.type else 0
+
+
+def _layout_key(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    def described(leaf: Any) -> str:
+        if isinstance(leaf, torch.Tensor):
+            place = f"{leaf.storage_offset()}/{leaf.untyped_storage().nbytes()}"
+            return f"{leaf.dtype}{tuple(leaf.shape)}{leaf.stride()}{place}"
+        return str(leaf)
+
+    return f"{target}({', '.join(map(described, tree_leaves((args, kwargs))))})"
+
+
+def _with_layouts(result: Any, layouts: list[tuple[list[int], int, int] | None]) -> Any:
+    def laid_out(fake: Any, layout: tuple[list[int], int, int] | None) -> Any:
+        if layout is None or not isinstance(fake, torch.Tensor):
+            return fake
+        strides, offset, size = layout
+        storage = torch.empty(size // fake.element_size(), dtype=fake.dtype, device=fake.device)
+        return storage.as_strided(fake.shape, strides, offset)
+
+    if isinstance(result, torch.Tensor):
+        return laid_out(result, layouts[0])
+    return type(result)(map(laid_out, result, layouts))
+
+
+def _use(value: int, fake: torch.Tensor) -> Any:
+    return _torch.Use(value, fake.dtype, list(fake.shape), list(fake.stride()), fake.storage_offset(),
+                      fake.is_conj(), fake.is_neg())
+
+
+def _storage(fake: torch.Tensor) -> int:
+    return fake.untyped_storage()._cdata
+
+
+def _extent_bytes(fake: torch.Tensor) -> int:
+    if fake.numel() == 0:
+        return 0
+    last = fake.storage_offset() + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride()))
+    return (last + 1) * fake.element_size()
+
+
+def _dense_bytes(fake: torch.Tensor) -> int:
+    return fake.numel() * fake.element_size()
+
+
+def _same_layout(gradient: torch.Tensor, variable: torch.Tensor) -> bool:
+    """Whether autograd takes the gradient as it is: AccumulateGrad's layout contract."""
+    if _is_dense(variable):
+        return all(n == 1 or a == b for n, a, b in
+                   zip(variable.shape, gradient.stride(), variable.stride()))
+    return gradient.is_contiguous()
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    expected = 1
+    for size, stride in sorted(zip(tensor.shape, tensor.stride()), key=lambda pair: pair[1]):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _attribute(module: fx.GraphModule, target: str) -> torch.Tensor:
+    return operator.attrgetter(target)(module)
+
+
+def _writes(node: fx.Node) -> bool:
+    return node.op == "call_function" and node.target is aten.copy_.default
+
+
+def _is_call(node: fx.Node) -> bool:
+    return node.op == "call_function" and isinstance(node.target, OpOverload)
+
+
+def scope_of(node: fx.Node) -> str:
+    """The user's name of the module a node comes from: layer3.5.conv2."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    if not stack:
+        return ""
+    path = list(stack.values())[-1][0]
+    path = re.sub(r"\._modules\['([^']*)'\]", r".\1", path)
+    path = re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", re.sub(r"^L\['[^']*'\]", "", path))
+    return path.lstrip(".")

@@ -1,0 +1,125 @@
+"""reprise.compile: a model that trains inside a byte budget."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .backend import compile_graph
+from .errors import GraphBreak, RepriseError, Unsupported
+from .native import _torch
+from .plan import ModelPlan
+from .settings import Settings, settings_from
+
+MAX_SHAPES = 64  # different shapes of inputs one model may be called with
+
+
+def compile(model: torch.nn.Module, budget: str | int | None = None, *,
+            optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "best",
+            planning_seconds: float = 10.0, profile: str = "measure") -> torch.nn.Module:
+    """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
+
+    The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
+    Calls without gradients run as before. The first call captures, profiles and plans.
+
+    budget: highest number of bytes allocated on the model's device from the call of the model to
+        the return of backward, parameters, gradients, optimizer state and the caller's tensors
+        included: "6GiB", or a number. None: no recomputation.
+    optimizer: counts the state it will create at its first step before it exists.
+    reserve: bytes to leave free for anything else that will be allocated later.
+    planner: one of reprise.planner_names(), or "best": the best plan of all.
+    planning_seconds: how long planning may take, per shape and situation.
+    profile: "measure" the time of each operator, or estimate it by a "roofline".
+
+    Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
+    """
+    _refuse_wrappers(model)
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
+    settings = settings_from(budget, reserve, planner=planner, planning_seconds=planning_seconds,
+                             profile=profile, optimizer=optimizer, model=model)
+    _torch.install_meter()
+    runner = _Runner(model, settings)
+    model.__dict__["plan"] = runner.plan
+    model._compiled_call_impl = runner
+    return model
+
+
+def restore(model: torch.nn.Module) -> torch.nn.Module:
+    """Undoes reprise.compile."""
+    model._compiled_call_impl = None
+    model.__dict__.pop("plan", None)
+    return model
+
+
+class _Runner:
+    """What a compiled model calls instead of its forward."""
+
+    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+        self.plan = ModelPlan(settings)
+        self.plain = model._call_impl
+
+        def backend(gm: Any, inputs: Any, **_: Any) -> Any:
+            return compile_graph(gm, inputs, settings, self.plan.add)
+
+        self.compiled = torch.compile(self.plain, backend=backend, fullgraph=True, dynamic=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self.plain(*args, **kwargs)
+        if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
+            raise Unsupported(_NO_WRAPPERS)
+        with _dynamo_settings(), _own_errors():
+            return self.compiled(*args, **kwargs)
+
+
+_NO_WRAPPERS = (
+    "DistributedDataParallel and FSDP are not supported yet: they hold buffers that no plan knows of. Train on one "
+    "device, or compile the parts that are not wrapped.")
+
+
+def _refuse_wrappers(model: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        return
+    for module in model.modules():
+        names = {base.__name__ for base in type(module).__mro__}
+        if names & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel"}:
+            raise Unsupported(_NO_WRAPPERS)
+
+
+def _dynamo_settings() -> contextlib.AbstractContextManager[Any]:
+    """Never falls back to running the model as it is: that would exceed the budget silently."""
+    return torch._dynamo.config.patch(
+        fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
+        accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False,
+        ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())
+
+
+def _logging_functions() -> set[Any]:
+    """Log calls inside a model are no reason to refuse it. Libraries add methods of their own."""
+    names = ("debug", "info", "warning", "error", "critical", "exception", "log", "warning_once",
+             "warning_advice", "info_once")
+    return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}
+
+
+@contextlib.contextmanager
+def _own_errors() -> Iterator[None]:
+    """Our errors as themselves, and torch.compile's where the model cannot be captured."""
+    try:
+        yield
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        if isinstance(error.inner_exception, (RepriseError, ValueError)):
+            raise error.inner_exception from None
+        raise
+    except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+        raise RepriseError(
+            f"the model was called with more than {MAX_SHAPES} different shapes of inputs; each needs a plan of its "
+            "own. Pad the inputs to a few sizes.") from error
+    except torch._dynamo.exc.Unsupported as error:
+        raise GraphBreak(
+            "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "
+            f"below or move it out of the model:\n{error}") from error

@@ -1,0 +1,26 @@
+"""What can go wrong, by kind. Every message says what, where, and what to do."""
+
+
+class RepriseError(RuntimeError):
+    """Base of all errors of Reprise."""
+
+
+class InfeasibleBudget(RepriseError):
+    """No plan fits the budget; nothing ran. `smallest_budget_bytes` would do."""
+
+    def __init__(self, message: str, budget_bytes: int, smallest_budget_bytes: int) -> None:
+        super().__init__(message)
+        self.budget_bytes = budget_bytes
+        self.smallest_budget_bytes = smallest_budget_bytes
+
+
+class BudgetExceeded(RepriseError):
+    """The caller holds more memory than the plan of this step left room for."""
+
+
+class GraphBreak(RepriseError):
+    """The model cannot be captured as one graph."""
+
+
+class Unsupported(RepriseError):
+    """The model or the training loop does something that Reprise refuses."""

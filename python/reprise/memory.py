@@ -1,0 +1,83 @@
+"""What is allocated on a device, seen from the training loop.
+
+CUDA counts by itself. On the CPU the meter counts from its installation on; what was there
+before (parameters, as a rule) is found by walking the model and the optimizer once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from .native import _torch
+
+
+class Ledger:
+    """All bytes on one device: the caller's, the model's, the optimizer's."""
+
+    def __init__(self, device: torch.device, model: torch.nn.Module | None, optimizer: Any | None) -> None:
+        self.device = device
+        self.model = weakref.ref(model) if model is not None else None
+        self.optimizer = optimizer
+        self._base: int | None = None
+
+    def total_bytes(self, inputs: Iterable[Any]) -> int:
+        """Allocated now, when the model is called with these inputs."""
+        counted = _torch.allocated_bytes(self.device)
+        if self.device.type != "cpu":
+            return counted
+        if self._base is None:
+            self._base = storage_bytes([*self._known(), *inputs], self.device) - counted
+        return self._base + counted
+
+    def _known(self) -> Iterator[Any]:
+        model = self.model() if self.model is not None else None
+        if model is not None:
+            yield from model.parameters()
+            yield from model.buffers()
+        if self.optimizer is not None:
+            yield tree_leaves(list(self.optimizer.state.values()))
+
+
+def storage_bytes(tensors: Iterable[Any], device: torch.device) -> int:
+    """Bytes of the distinct storages of these tensors and of their gradients."""
+    sizes: dict[int, int] = {}
+    pending = list(tree_leaves(list(tensors)))
+    while pending:
+        tensor = pending.pop()
+        if not isinstance(tensor, torch.Tensor) or tensor.device.type != device.type:
+            continue
+        storage = tensor.untyped_storage()
+        sizes[storage._cdata] = storage.nbytes()
+        if tensor.is_leaf and tensor.grad is not None:
+            pending.append(tensor.grad)
+    return sum(sizes.values())
+
+
+def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device) -> int:
+    """Bytes of state the optimizer will have after its first step, found by a step of an
+    optimizer of its kind over parameters without memory."""
+    groups = []
+    for group in optimizer.param_groups:
+        ghosts = [_ghost(p) for p in group["params"] if p.requires_grad]
+        groups.append({**group, "params": ghosts})
+    try:
+        twin = type(optimizer)(groups, **{k: v for k, v in optimizer.defaults.items() if k == "lr"})
+        twin.step()
+    except Exception as error:
+        raise ValueError(
+            f"cannot tell how much state {type(optimizer).__name__} will keep ({error}); "
+            "give reserve= in bytes instead of optimizer=") from error
+    return sum(tensor.numel() * tensor.element_size() for tensor in tree_leaves(list(twin.state.values()))
+               if isinstance(tensor, torch.Tensor) and
+               (tensor.device.type == device.type or tensor.device.type == "meta"))
+
+
+def _ghost(parameter: torch.Tensor) -> torch.nn.Parameter:
+    ghost = torch.nn.Parameter(torch.empty_like(parameter, device="meta"))
+    ghost.grad = torch.empty_like(ghost)
+    return ghost

@@ -1,0 +1,24 @@
+"""The extension for torch, loaded only beside the torch it was built for."""
+
+import torch
+
+
+def _check_versions() -> None:
+    try:
+        from ._built_for import __version__ as built_for
+    except ImportError as error:
+        raise ImportError(
+            "reprise was built without its torch extension; build it again where torch is installed: "
+            "pip install --no-build-isolation .") from error
+    # C++ has no stable interface across releases of torch.
+    if torch.__version__.split("+")[0].split(".")[:2] != built_for.split("+")[0].split(".")[:2]:
+        raise ImportError(
+            f"reprise was built for torch {built_for}, but torch {torch.__version__} is installed. Build it again "
+            "for this torch: pip install --force-reinstall --no-deps --no-build-isolation reprise")
+
+
+_check_versions()
+
+from . import _torch  # noqa: E402  after the check
+
+__all__ = ["_torch"]

@@ -1,0 +1,102 @@
+"""model.plan: the plan at work, for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from . import _core
+from .errors import RepriseError
+from .region import Planned, Region
+from .settings import Settings
+
+
+class ModelPlan:
+    """The plan of the latest step. Before the first call there is none: `ready` is False."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings
+        self._regions: list[Region] = []
+
+    def add(self, region: Region) -> None:
+        self._regions.append(region)
+
+    @property
+    def ready(self) -> bool:
+        return any(region.current is not None for region in self._regions)
+
+    @property
+    def region(self) -> Region:
+        ready = [region for region in self._regions if region.current is not None]
+        if not ready:
+            raise RepriseError("there is no plan yet: call the model once with gradients enabled")
+        return max(ready, key=lambda region: region.last_call)
+
+    @property
+    def _planned(self) -> Planned:
+        return self.region.current
+
+    @property
+    def peak_bytes(self) -> int:
+        """Predicted: all that is allocated on the device at the highest instant of the step."""
+        return self._planned.peak_bytes + self._planned.outside_bytes
+
+    @property
+    def measured_peak_bytes(self) -> int | None:
+        """The same of the latest step that ran to its end, from the allocator."""
+        return self._planned.measured_peak_bytes
+
+    @property
+    def budget_bytes(self) -> int | None:
+        return self.region.settings.budget_bytes
+
+    @property
+    def time_ns(self) -> int:
+        return self._planned.found.simulation.time_ns
+
+    @property
+    def recompute_ns(self) -> int:
+        return self._planned.found.simulation.recompute_ns
+
+    @property
+    def planner(self) -> str:
+        return self._planned.found.planner
+
+    @property
+    def graph(self) -> _core.Graph:
+        return self.region.graph
+
+    @property
+    def steps(self) -> _core.Plan:
+        return self._planned.found.plan
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan as *.plan.json, and its graph beside it as *.graph.json."""
+        path = Path(path)
+        graph = self.graph
+        found = self._planned.found
+        file = _core.PlanFile(
+            graph=graph.name, ops=graph.num_ops, values=graph.num_values, planner=found.planner,
+            budget_bytes=self._planned.room_bytes or 0, simulation=found.simulation, plan=found.plan)
+        path.write_text(file.format())
+        stem = path.name.removesuffix(".json").removesuffix(".plan")
+        path.with_name(f"{stem}.graph.json").write_text(graph.format())
+
+    def load(self, path: str | Path) -> None:
+        """Uses the plan of a file for the steps of the same shapes from now on."""
+        path = Path(path)
+        file = _core.PlanFile.parse(path.read_text(), source=str(path))
+        self.region.use(file.plan, file.planner, str(path))
+
+    def __repr__(self) -> str:
+        if not self.ready:
+            return "ModelPlan(not made yet)"
+        return (f"ModelPlan(peak {_core.format_bytes(self.peak_bytes)}, recomputation "
+                f"{100 * self.recompute_ns / max(self.time_ns, 1):.1f} %, planner {self.planner})")
+
+    # A copy of the model is a plain model.
+    def __deepcopy__(self, _: Any) -> ModelPlan:
+        return ModelPlan()
+
+    def __reduce__(self) -> tuple:
+        return (ModelPlan, ())

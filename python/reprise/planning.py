@@ -1,0 +1,105 @@
+"""The best plan for a budget: all planners of the core, and a file of plans found before."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from dataclasses import dataclass
+
+from . import _core, cache
+from .progress import Progress
+
+log = logging.getLogger("reprise")
+
+BEST = "best"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan for a graph at a budget, or (plan None) the smallest budget that has one."""
+
+    plan: _core.Plan | None
+    planner: str
+    simulation: _core.Simulation | None
+    smallest_budget_bytes: int
+    seconds: float = 0.0
+
+
+def planner_names(planner: str) -> list[str]:
+    if planner == BEST:
+        return [name for name in _core.planner_names()]
+    if planner not in _core.planner_names():
+        raise ValueError(f"unknown planner '{planner}'; there are {BEST}, {', '.join(_core.planner_names())}")
+    return [planner]
+
+
+def find(graph: _core.Graph, budget_bytes: int | None, planner: str, seconds: float) -> Found:
+    """The fastest plan within the budget (of two equally fast ones, that of the lower peak).
+    Without a budget, the plan without recomputation."""
+    begin = time.monotonic()
+    if budget_bytes is None:
+        solution = _core.solve(graph, planner="none")
+        return Found(solution.plan, "none", solution.simulation, 0, time.monotonic() - begin)
+    key = _key(graph, budget_bytes, planner)
+    found = _from_cache(key, graph, budget_bytes)
+    if found is None:
+        found = _search(graph, budget_bytes, planner, seconds)
+        _to_cache(key, found)
+    log.info("planned in %.2f s: %s", time.monotonic() - begin, found.planner or "infeasible")
+    return Found(found.plan, found.planner, found.simulation, found.smallest_budget_bytes,
+                 time.monotonic() - begin)
+
+
+def smallest_budget_bytes(graph: _core.Graph, planner: str, seconds: float) -> int:
+    return _search(graph, 0, planner, seconds).smallest_budget_bytes
+
+
+def _search(graph: _core.Graph, budget_bytes: int, planner: str, seconds: float) -> Found:
+    names = planner_names(planner)
+    best: Found | None = None
+    smallest: list[int] = []
+    with Progress("planning, planner") as progress:
+        for done, name in enumerate(names):
+            progress(done, len(names))
+            deadline = time.monotonic() + seconds / len(names)
+            solution = _core.solve(graph, planner=name, budget_bytes=budget_bytes,
+                                   should_stop=lambda limit=deadline: time.monotonic() > limit)
+            if solution.smallest_budget_bytes:
+                smallest.append(solution.smallest_budget_bytes)
+            fits = solution.plan.steps and solution.simulation.peak_bytes <= budget_bytes
+            if fits and (best is None or _rank(solution.simulation) < _rank(best.simulation)):
+                best = Found(solution.plan, name, solution.simulation, 0)
+            if best is not None and best.simulation.recompute_ns == 0:
+                break
+    return best or Found(None, "", None, min(smallest, default=0))
+
+
+def _rank(simulation: _core.Simulation) -> tuple[int, int]:
+    return simulation.time_ns, simulation.peak_bytes
+
+
+def _key(graph: _core.Graph, budget_bytes: int, planner: str) -> str:
+    text = f"{_core.__version__}\n{budget_bytes}\n{planner}\n{graph.format()}"
+    return f"plans/{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def _from_cache(key: str, graph: _core.Graph, budget_bytes: int) -> Found | None:
+    stored = cache.read(key)
+    if stored is None:
+        return None
+    if stored.get("plan") is None:
+        return Found(None, "", None, stored["smallest_budget_bytes"])
+    plan = _core.Plan.from_bytes(bytes.fromhex(stored["plan"]))
+    if _core.validate(graph, plan) is not None:
+        return None
+    simulation = _core.simulate(graph, plan)
+    return Found(plan, stored["planner"], simulation, 0) if simulation.peak_bytes <= budget_bytes else None
+
+
+def _to_cache(key: str, found: Found) -> None:
+    cache.write(key, {
+        "planner": found.planner,
+        "plan": None if found.plan is None else found.plan.to_bytes().hex(),
+        "smallest_budget_bytes": found.smallest_budget_bytes,
+    })

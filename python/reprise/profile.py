@@ -1,0 +1,105 @@
+"""Times and workspaces of the calls of a program.
+
+Measured op by op with only the operands of that op in memory; calls that are alike are measured
+once, in this run and (by a file in the cache folder) in later ones on the same machine with the
+same versions and flags.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import platform
+import time
+from typing import Any
+
+import torch
+
+from . import _core, cache
+from .capture import Captured, Layouts
+from .progress import Progress
+
+log = logging.getLogger("reprise")
+
+ENOUGH_NS = 5_000_000  # per call
+
+
+def environment(device: torch.device) -> dict[str, object]:
+    """All that time and workspace of a kernel depend on, beside the call itself."""
+    facts: dict[str, object] = {
+        "reprise": _core.__version__,
+        "format": 5,  # of the file
+        "torch": torch.__version__,
+        "device": device.type,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+    if device.type == "cuda":
+        facts |= {
+            "name": torch.cuda.get_device_name(device),
+            "cudnn": torch.backends.cudnn.version(),
+            "benchmark": torch.backends.cudnn.benchmark,
+            "cudnn_deterministic": torch.backends.cudnn.deterministic,
+            "tf32": (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32),
+        }
+    else:
+        facts |= {
+            "name": platform.processor() or platform.machine(),
+            "capability": torch.backends.cpu.get_cpu_capability(),
+            "threads": torch.get_num_threads(),
+            "mkldnn": torch.backends.mkldnn.enabled,
+        }
+    return facts
+
+
+def cache_name(device: torch.device) -> str:
+    text = json.dumps(environment(device), sort_keys=True)
+    return f"profile-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def known_layouts(device: torch.device) -> Layouts:
+    return _stored(device)["layouts"]
+
+
+def _stored(device: torch.device) -> dict[str, Any]:
+    stored = cache.read(cache_name(device))
+    if isinstance(stored, dict) and all(isinstance(stored.get(k), dict) for k in ("calls", "layouts")):
+        return stored
+    return {"environment": environment(device), "calls": {}, "layouts": {}}
+
+
+def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:
+    """Gives every call its time and workspace. Returns the seconds it took, and the layouts of
+    results that are not as the program has them: it has to be captured again then."""
+    begin = time.monotonic()
+    program = captured.program
+    stored = _stored(device)
+    calls, wrong = stored["calls"], {}
+    wanted: dict[str, list[int]] = {}
+    for op in range(program.num_ops):
+        if program.is_call(op):
+            wanted.setdefault(program.signature(op), []).append(op)
+    missing = [signature for signature in wanted if signature not in calls]
+    with Progress("profiling call") as progress:
+        for done, signature in enumerate(missing):
+            progress(done, len(missing))
+            calls[signature] = list(program.measure(wanted[signature][0], ENOUGH_NS))
+    for signature, ops in wanted.items():
+        time_ns, workspace_bytes, layouts = calls[signature]
+        for op in ops:
+            program.set_cost(op, time_ns, workspace_bytes)
+            if op in captured.keys and not program.lies_as(op, layouts):
+                wrong[captured.keys[op]] = layouts
+    if missing or wrong:
+        stored["layouts"].update(wrong)
+        cache.write(cache_name(device), stored)
+    seconds = time.monotonic() - begin
+    log.info("profiled %d calls, %d of them alike or known, in %.2f s",
+             sum(map(len, wanted.values())), sum(map(len, wanted.values())) - len(missing), seconds)
+    return seconds, wrong
+
+
+def estimate(captured: Captured) -> None:
+    """Gives every call its time by the roofline, and no workspace."""
+    for op, time_ns in captured.estimates.items():
+        captured.program.set_cost(op, time_ns, 0)

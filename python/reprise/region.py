@@ -1,0 +1,271 @@
+"""One captured step at work: profiles it, plans it for the memory there is, runs it.
+
+The plan is made when the model is called, not when it is captured: only then is it known what
+else lies on the device. Gradients that are there already (accumulation) make another situation
+and get another plan. What the caller allocates between forward and backward is measured at the
+first step and planned for from then on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import _core, planning, profile
+from .capture import Captured, Layouts
+from .errors import BudgetExceeded, InfeasibleBudget, Unsupported
+from .memory import Ledger, optimizer_state_bytes, storage_bytes
+from .native import _torch
+from .settings import Settings
+
+log = logging.getLogger("reprise")
+
+# A plan made for less memory than there is now is kept while it would gain at most this share.
+SLACK = 0.02
+
+
+@dataclass
+class Planned:
+    """A plan at work."""
+
+    found: planning.Found
+    executor: Any
+    room_bytes: int | None  # what it was made for
+    outside_bytes: int  # what lay on the device beside the step
+    backward_peak_bytes: int
+    measured_peak_bytes: int | None = None
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.found.simulation.peak_bytes
+
+
+@dataclass
+class Caller:
+    """What the caller does between forward and backward."""
+
+    workspace_bytes: int
+    kept_bytes: int = 0
+    steps: int = 0  # measured
+
+
+@dataclass
+class Open:
+    """A forward whose backward has not run."""
+
+    planned: Planned
+    total_bytes: int
+    room_bytes: int | None
+    entry_bytes: int
+    end_bytes: int
+    forward_peak_bytes: int
+    caller_peak_bytes: int = 0
+
+
+_clock = itertools.count(1)
+
+
+@dataclass
+class Region:
+    capture: Callable[[Layouts], Captured]
+    settings: Settings
+    device: torch.device
+    name: str
+    plans: list[Planned] = field(default_factory=list)
+    current: Planned | None = None
+    graph: Any = None
+    profile_seconds: float = 0.0
+    planning_seconds: float = 0.0
+    last_call: int = 0  # orders the calls of all regions
+
+    def __post_init__(self) -> None:
+        self.captured = self.capture(profile.known_layouts(self.device))
+        self.ledger = Ledger(self.device, self.settings.model, self.settings.optimizer)
+        # Until it is measured: a loss over the outputs holds about two more of them for a moment,
+        # and keeps a few numbers.
+        large = self.captured.output_bytes > 1024
+        self.caller = Caller(2 * self.captured.output_bytes if large else 0, 4096)
+        self.open: dict[int, Open] = {}
+        self._optimizer_state: int | None = None
+        self.trace: Any = None  # a _torch.Trace, for a look at every step of the plan
+
+    # -- Called by the compiled model.
+
+    def forward(self, args: list[Any]) -> list[Any]:
+        inputs = list(args)
+        args.clear()
+        if self.graph is None:
+            self._profile()
+        total = self.ledger.total_bytes([*inputs, *self.captured.constants])
+        room = self._room(total)
+        planned = self._plan_for(room, total)
+        self.last_call = next(_clock)
+        _torch.reset_peak(self.device)
+        entry = _torch.allocated_bytes(self.device)
+        outputs, handle = planned.executor.forward(inputs, self.trace)
+        peak = _torch.peak_bytes(self.device)
+        _torch.reset_peak(self.device)
+        self.open.clear()  # only the last forward is measured
+        self.open[_key(handle)] = Open(
+            planned, total, room, entry, _torch.allocated_bytes(self.device), peak)
+        return [*outputs, handle]
+
+    def backward(self, args: list[Any]) -> list[Any]:
+        handle, *seeds = args
+        args.clear()
+        if torch._C._autograd._get_current_graph_task_keep_graph():
+            raise Unsupported(
+                "backward(retain_graph=True) and create_graph=True are not supported: Reprise frees what it "
+                "saved while backward runs. Add the losses up and call backward() once.")
+        opened = self.open.pop(_key(handle), None)
+        if opened is not None:
+            self._meet_caller(opened)
+        gradients = _torch.backward(handle, seeds)
+        if opened is not None:
+            peak = max(opened.forward_peak_bytes, opened.caller_peak_bytes, _torch.peak_bytes(self.device))
+            opened.planned.measured_peak_bytes = opened.total_bytes + peak - opened.entry_bytes
+        return gradients
+
+    # -- Planning.
+
+    def _profile(self) -> None:
+        if self.settings.profile == "roofline":
+            profile.estimate(self.captured)
+        else:
+            wrong: Layouts = {"": []}
+            while wrong:
+                seconds, wrong = profile.measure(self.captured, self.device)
+                self.profile_seconds += seconds
+                if wrong:  # where fake tensors and the device disagree, the device is right
+                    self.captured = self.capture(profile.known_layouts(self.device) | wrong)
+        self._rebuild_graph()
+
+    def _rebuild_graph(self) -> None:
+        program = self.captured.program
+        program.set_cost(program.caller_op, 0, self.caller.workspace_bytes)
+        program.set_value_bytes(self.captured.caller_value, self.caller.kept_bytes)
+        self.graph = _core.Graph.from_capsule(program.graph())
+
+    def _reserve_bytes(self) -> int:
+        """For what will be allocated later: the optimizer's state, and what the user named."""
+        optimizer = self.settings.optimizer
+        if optimizer is None:
+            return self.settings.reserve_bytes
+        if self._optimizer_state is None:
+            self._optimizer_state = optimizer_state_bytes(optimizer, self.device)
+        there = storage_bytes(list(optimizer.state.values()), self.device)
+        return self.settings.reserve_bytes + max(0, self._optimizer_state - there)
+
+    def _room(self, total: int) -> int | None:
+        """Bytes for the step itself, its inputs and parameters included."""
+        if self.settings.budget_bytes is None:
+            return None
+        return self.settings.budget_bytes - (total - self.captured.resident_bytes) - self._reserve_bytes()
+
+    def _plan_for(self, room: int | None, total: int) -> Planned:
+        outside = total - self.captured.resident_bytes
+        fitting = [p for p in self.plans if room is None or p.peak_bytes <= room]
+        if fitting:
+            best = min(fitting, key=lambda p: p.found.simulation.time_ns)
+            gained = 0 if room is None or best.room_bytes is None else room - best.room_bytes
+            if best.found.simulation.recompute_ns == 0 or gained <= SLACK * (self.settings.budget_bytes or 0):
+                best.outside_bytes = outside
+                self.current = best
+                return best
+        self.current = self._make_plan(room, outside)
+        self.plans.append(self.current)
+        return self.current
+
+    def _make_plan(self, room: int | None, outside: int) -> Planned:
+        found = planning.find(self.graph, None if room is None else max(room, 0), self.settings.planner,
+                              self.settings.planning_seconds)
+        self.planning_seconds += found.seconds
+        if found.plan is None:
+            self._refuse(found, outside)
+        executor = _torch.Executor(self.captured.program, found.plan.to_bytes())
+        planned = Planned(found, executor, room, outside, self._backward_peak(found.plan))
+        log.info("%s: %s plan, peak %s, recomputation %.1f %% of the step", self.name, found.planner,
+                 _core.format_bytes(planned.peak_bytes + outside),
+                 100 * found.simulation.recompute_ns / max(found.simulation.time_ns, 1))
+        return planned
+
+    def _refuse(self, found: planning.Found, outside: int) -> None:
+        reserve = self._reserve_bytes()
+        budget = self.settings.budget_bytes
+        smallest = found.smallest_budget_bytes + outside + reserve
+        raise InfeasibleBudget(
+            f"{self.name} cannot be trained inside {_core.format_bytes(budget)}: the smallest budget found is "
+            f"{_core.format_bytes(smallest)} ({smallest} bytes), of which {_core.format_bytes(outside)} are "
+            f"allocated beside this step and {_core.format_bytes(reserve)} are reserved. Raise the budget or "
+            "make the batch smaller.", budget, smallest)
+
+    def _backward_peak(self, plan: Any) -> int:
+        times = _core.timeline(self.graph, plan)
+        caller = self.captured.program.caller_op
+        begin = next(i for i, (kind, op) in enumerate(plan.steps) if kind != 2 and op == caller)
+        return max(times.during_bytes[begin:])
+
+    def use(self, plan: Any, planner: str, source: str) -> None:
+        """Takes a plan made elsewhere for this graph."""
+        wrong = _core.validate(self.graph, plan)
+        if wrong is not None:
+            raise ValueError(f"{source}: this plan is not for {self.name} with these shapes: {wrong}")
+        found = planning.Found(plan, planner, _core.simulate(self.graph, plan), 0)
+        planned = Planned(found, _torch.Executor(self.captured.program, plan.to_bytes()), None,
+                          self.current.outside_bytes, self._backward_peak(plan))
+        self.plans = [planned]
+        self.current = planned
+
+    # -- Between forward and backward.
+
+    def _meet_caller(self, opened: Open) -> None:
+        """Compares what the caller allocated with what was planned for; learns from it."""
+        now = _torch.allocated_bytes(self.device)
+        opened.caller_peak_bytes = _torch.peak_bytes(self.device)
+        seeds = sum(self.captured.program.value_bytes(v) for v in self.captured.seed_values)
+        kept = max(0, now - opened.end_bytes - seeds)
+        workspace = max(0, opened.caller_peak_bytes - opened.end_bytes - seeds - kept)
+        more = max(0, kept - self.caller.kept_bytes)
+        self._learn(workspace, kept)
+        room = opened.room_bytes
+        if room is not None and more and opened.planned.backward_peak_bytes + more > room:
+            raise BudgetExceeded(
+                f"between forward and backward {_core.format_bytes(kept)} were allocated and kept, "
+                f"{_core.format_bytes(more)} more than this step was planned for, and backward would not stay "
+                f"inside the budget of {_core.format_bytes(self.settings.budget_bytes)}. This is known now: "
+                "run the step again and it will be planned for.")
+
+    def _learn(self, workspace: int, kept: int) -> None:
+        """The first step may allocate what later ones do not; from the second on, the most counts."""
+        before = self.caller
+        if before.steps >= 2:
+            workspace, kept = max(workspace, before.workspace_bytes), max(kept, before.kept_bytes)
+        self.caller = Caller(workspace, kept, before.steps + 1)
+        if (workspace, kept) != (before.workspace_bytes, before.kept_bytes):
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """Drops plans that the caller's true needs have made wrong, or too tight for the memory
+        they leave unused."""
+        before = self.graph
+        self._rebuild_graph()
+        kept = []
+        for planned in self.plans:
+            simulation = _core.simulate(self.graph, planned.found.plan)
+            unused = _core.simulate(before, planned.found.plan).peak_bytes - simulation.peak_bytes
+            planned.found = planning.Found(
+                planned.found.plan, planned.found.planner, simulation, 0, planned.found.seconds)
+            planned.backward_peak_bytes = self._backward_peak(planned.found.plan)
+            if planned.room_bytes is None or (simulation.peak_bytes <= planned.room_bytes and (
+                    simulation.recompute_ns == 0 or unused <= SLACK * planned.room_bytes)):
+                kept.append(planned)
+        self.plans = kept
+
+
+def _key(handle: torch.Tensor) -> int:
+    return handle.untyped_storage().data_ptr()

@@ -1,0 +1,40 @@
+"""Time of a call by what it computes and moves, where nothing was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+
+@dataclass(frozen=True)
+class Rates:
+    flops_per_s: float
+    bytes_per_s: float
+    floor_ns: int  # a call takes at least this
+
+
+CPU = Rates(flops_per_s=100e9, bytes_per_s=20e9, floor_ns=2_000)
+GPU = Rates(flops_per_s=210e12, bytes_per_s=4e12, floor_ns=3_000)  # an H200 in fp32 with TF32
+
+
+class Roofline:
+    def __init__(self, device: torch.device) -> None:
+        self.rates = CPU if device.type == "cpu" else GPU
+
+    def time_ns(self, target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
+        moved = sum(t.numel() * t.element_size() for t in tree_leaves((args, kwargs, out))
+                    if isinstance(t, torch.Tensor))
+        seconds = max(moved / self.rates.bytes_per_s,
+                      self._flops(target, args, kwargs, out) / self.rates.flops_per_s)
+        return max(int(seconds * 1e9), self.rates.floor_ns)
+
+    @staticmethod
+    def _flops(target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
+        count = flop_registry.get(target.overloadpacket)
+        return count(*args, **kwargs, out_val=out) if count is not None else 0

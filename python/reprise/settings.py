@@ -1,0 +1,49 @@
+"""What the user asked for, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import _core, planning
+
+PROFILES = ("measure", "roofline")
+
+
+@dataclass
+class Settings:
+    budget_bytes: int | None = None  # None: no recomputation
+    planner: str = planning.BEST
+    planning_seconds: float = 10.0
+    profile: str = "measure"
+    reserve_bytes: int = 0
+    model: torch.nn.Module | None = None
+    optimizer: torch.optim.Optimizer | None = None
+
+    def __post_init__(self) -> None:
+        planning.planner_names(self.planner)
+        if self.profile not in PROFILES:
+            raise ValueError(f"profile={self.profile!r}: choose {' or '.join(map(repr, PROFILES))}")
+        if self.planning_seconds <= 0:
+            raise ValueError(f"planning_seconds={self.planning_seconds}: must be positive")
+
+
+def byte_count(name: str, value: Any) -> int:
+    """'6GiB', '500MB' or a number of bytes. A ratio is refused: it bounds nothing."""
+    if isinstance(value, str):
+        return _core.parse_bytes(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < 0:
+        raise ValueError(f"{name}={value!r}: give bytes, as a whole number or as text like '6GiB'")
+    return int(value)
+
+
+def settings_from(budget: Any = None, reserve: Any = 0, **options: Any) -> Settings:
+    known = {"planner", "planning_seconds", "profile", "model", "optimizer"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise ValueError(f"unknown option {', '.join(unknown)}; there are budget, reserve, "
+                         f"{', '.join(sorted(known - {'model'}))}")
+    return Settings(budget_bytes=None if budget is None else byte_count("budget", budget),
+                    reserve_bytes=byte_count("reserve", reserve), **options)

@@ -1,0 +1,76 @@
+"""One training step, and everything that must be the same of it. Shares nothing with
+reprise.verify: this is what that is checked against, too."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from networks.zoo import Case
+from torch import Tensor, nn
+
+import reprise
+from reprise.native import _torch
+
+CPU = torch.device("cpu")
+
+
+def model_of(case: Case, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return case.make_model().train()
+
+
+@dataclass
+class Step:
+    peak_bytes: int  # above what was there when the model was called
+    bits: dict[str, tuple | None]
+
+
+def run_step(model: nn.Module, case: Case, seed: int = 0, optimizer: Any = None,
+             loss: Callable[[Any], Tensor] | None = None) -> Step:
+    """Forward, loss and backward, with the outputs held by the caller until the end."""
+    args, kwargs = case.make_inputs(seed=seed)
+    torch.manual_seed(100 + seed)
+    _torch.reset_peak(CPU)
+    before = _torch.allocated_bytes(CPU)
+    output = model(*args, **kwargs)
+    total = (loss or case.loss)(output)
+    total.backward()
+    peak = _torch.peak_bytes(CPU) - before
+    bits = {"loss": bits_of(total), "generator": bits_of(torch.get_rng_state())}
+    bits |= {f"grad {n}": bits_of(p.grad) for n, p in model.named_parameters()}
+    if optimizer is not None:
+        optimizer.step()
+    bits |= {f"state {n}": bits_of(t) for n, t in model.state_dict().items()}
+    model.zero_grad()
+    return Step(peak, bits)
+
+
+def bits_of(tensor: Tensor | None) -> tuple | None:
+    """Contents outside of torch's memory: what a test remembers is not to count."""
+    if tensor is None:
+        return None
+    flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    return str(tensor.dtype), tuple(tensor.shape), flat.numpy().tobytes()
+
+
+def different(a: Step, b: Step) -> list[str]:
+    assert a.bits.keys() == b.bits.keys()
+    return [name for name, x in a.bits.items() if x != b.bits[name]]
+
+
+def compiled(model: nn.Module, budget: int | str | None = None, **options: Any) -> nn.Module:
+    return reprise.compile(copy.deepcopy(model), budget, **options)
+
+
+def smallest_budget(model: nn.Module, case: Case) -> int:
+    refused = compiled(model, 1)
+    args, kwargs = case.make_inputs()
+    try:
+        refused(*args, **kwargs)
+    except reprise.InfeasibleBudget as error:
+        return error.smallest_budget_bytes
+    raise AssertionError("a budget of one byte was accepted")

@@ -1,0 +1,389 @@
+#include "torch/executor.h"
+
+#include <ATen/core/List.h>
+#include <c10/core/TensorImpl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "reprise/error.h"
+#include "reprise/validate.h"
+#include "torch/call_guards.h"
+#include "torch/generator.h"
+#include "torch/meter.h"
+
+namespace reprise {
+namespace {
+
+bool has_geometry(const at::Tensor& tensor, const Geometry& geometry) {
+  return tensor.scalar_type() == geometry.dtype && tensor.sizes() == at::IntArrayRef(geometry.sizes) &&
+         tensor.strides() == at::IntArrayRef(geometry.strides) && tensor.storage_offset() == geometry.offset &&
+         tensor.is_conj() == geometry.conj && tensor.is_neg() == geometry.neg;
+}
+
+void flatten(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
+  if (value.isTensor()) {
+    tensors.push_back(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
+  }
+}
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+void bump_version(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+// The same memory as seen from a storage that begins so that the tensor's offset is `offset`: calls address memory from
+// the begin of a storage, and a batch may be any slice of a larger tensor.
+at::Tensor rebased(const at::Tensor& tensor, std::int64_t offset) {
+  const auto element = static_cast<std::int64_t>(tensor.element_size());
+  auto* begin = static_cast<char*>(tensor.storage().mutable_data()) + (tensor.storage_offset() - offset) * element;
+  auto* owner = new at::Tensor(tensor);  // NOLINT: the storage's deleter frees it
+  c10::DataPtr data(
+      begin, owner, [](void* held) { delete static_cast<at::Tensor*>(held); }, tensor.device());
+  const auto bytes =
+      static_cast<std::int64_t>(tensor.storage().nbytes()) - (tensor.storage_offset() - offset) * element;
+  c10::Storage storage(c10::Storage::use_byte_size_t(), c10::SymInt(bytes), std::move(data));
+  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), tensor.key_set(), tensor.dtype());
+  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), offset);
+  if (!tensor.is_inference()) impl->set_version_counter(tensor.unsafeGetTensorImpl()->version_counter());
+  return at::Tensor(std::move(impl));
+}
+
+}  // namespace
+
+void StepState::clear() {
+  slots.clear();
+  ran.clear();
+  versions.clear();
+  trace.reset();
+  pending = false;
+}
+
+at::Tensor view_of(const at::Tensor& base, const Geometry& geometry) {
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(base.storage()), base.key_set(),
+                                                   c10::scalarTypeToTypeMeta(geometry.dtype));
+  impl->set_sizes_and_strides(geometry.sizes, geometry.strides, geometry.offset);
+  at::Tensor view(std::move(impl));
+  if (view.is_conj() != geometry.conj) view._set_conj(geometry.conj);
+  if (view.is_neg() != geometry.neg) view._set_neg(geometry.neg);
+  return view;
+}
+
+Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : program_(std::move(program)) {
+  if (const auto violation = validate(make_graph(*program_), plan)) {
+    throw InputError("the plan does not fit the program: " + violation->message);
+  }
+  find_produced();
+  ops_.reserve(program_->ops.size());
+  for (const ProgramOp& op : program_->ops) {
+    ops_.push_back({&op, prepare(op.call), prepare(op.first_call), prepare(op.in_place_call)});
+  }
+  find_boundary(plan);
+  find_watched();
+  check_in_place();
+}
+
+// Of several results on one storage a slot keeps the first.
+void Executor::find_produced() {
+  produced_.resize(program_->values.size());
+  const auto note = [&](const std::vector<std::optional<TensorUse>>& uses) {
+    for (const auto& use : uses) {
+      if (use && !produced_[index(use->value)]) produced_[index(use->value)] = use->geometry;
+    }
+  };
+  note(program_->inputs);
+  note(program_->seeds);
+  for (const ProgramOp& op : program_->ops) note(op.outputs);
+  for (const auto& [value, tensor] : program_->constants) produced_[index(value)] = geometry_of(tensor);
+}
+
+Executor::PreparedCall Executor::prepare(const std::optional<Call>& call) const {
+  PreparedCall prepared;
+  if (!call) return prepared;
+  prepared.call = &*call;
+  for (const Argument& argument : call->arguments) {
+    const auto position = static_cast<std::uint32_t>(prepared.arguments.size());
+    prepared.arguments.push_back(argument.kind == Argument::Kind::kConstant ? argument.constant : c10::IValue());
+    for (std::uint32_t i = 0; i < argument.tensors.size(); ++i) {
+      const auto& use = argument.tensors[i];
+      if (!use) continue;
+      const bool as_produced = *produced_[index(use->value)] == use->geometry;
+      prepared.patches.push_back({position, i, use->value, &use->geometry, as_produced});
+    }
+  }
+  return prepared;
+}
+
+void Executor::find_boundary(const Plan& plan) {
+  steps_ = plan.steps;
+  const OpId caller = program_->caller_op();
+  const auto found =
+      std::ranges::find_if(steps_, [&](const Step& step) { return !step.is_free() && step.op() == caller; });
+  boundary_ = static_cast<std::size_t>(found - steps_.begin());
+}
+
+// New contents of memory the step does not own are written there, not into a copy.
+void Executor::check_in_place() const {
+  for (const Step& step : steps_) {
+    if (step.is_free() || step.in_place()) continue;
+    for (const ValueId made : makes(program_->ops[index(step.op())])) {
+      const ValueId old = program_->values[index(made)].overwrites;
+      if (old == kNoValue || program_->values[index(old)].residence != Residence::kResident) continue;
+      throw InputError("the plan runs '" + program_->ops[index(step.op())].name +
+                       "', which changes memory that outlives the step, into a copy");
+    }
+  }
+}
+
+// Which of the caller's tensors (and of those it got from forward) are read after it had its turn, and which values
+// nothing reads any more though the plan may not free them.
+void Executor::find_watched() {
+  std::vector<std::uint8_t> read(program_->values.size(), 0);
+  for (std::size_t i = boundary_ + 1; i < steps_.size(); ++i) {
+    if (steps_[i].is_free()) continue;
+    for (const ValueId value : reads(program_->ops[index(steps_[i].op())])) read[index(value)] = 1;
+  }
+  for (const auto& gradient : program_->gradients) {
+    if (gradient) read[index(gradient->value)] = 1;
+  }
+  std::vector<std::uint8_t> callers(program_->values.size(), 0);
+  for (const auto* uses : {&program_->inputs, &program_->forward_outputs}) {
+    for (const auto& use : *uses) {
+      if (use) callers[index(use->value)] = 1;
+    }
+  }
+  for (std::size_t i = 0; i < program_->values.size(); ++i) {
+    const bool never_freed =
+        callers[i] != 0 || program_->values[i].held || program_->values[i].residence != Residence::kPlanned;
+    if (callers[i] != 0 && read[i] != 0) watched_.push_back(value_id(i));
+    if (never_freed && read[i] == 0) released_.push_back(value_id(i));
+  }
+}
+
+std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Tensor> inputs, StepState& state,
+                                                         const std::function<void()>& interrupted) const {
+  const auto trace = state.trace;
+  state.clear();
+  state.trace = trace;
+  if (inputs.size() != program_->inputs.size()) {
+    throw InputError("forward of '" + program_->name + "' takes " + std::to_string(program_->inputs.size()) +
+                     " tensors, got " + std::to_string(inputs.size()));
+  }
+  try {
+    state.slots.resize(program_->values.size());
+    state.ran.resize(program_->ops.size(), 0);
+    for (const auto& [value, tensor] : program_->constants) state.slots[index(value)] = tensor;
+    admit(inputs, program_->inputs, state);
+    run(0, boundary_, state, interrupted);
+    auto outputs = collect(program_->forward_outputs, state, /*keep=*/true);
+    for (const ValueId value : released_) state.slots[index(value)].reset();
+    for (const ValueId value : watched_) state.versions.push_back(version_of(state.slots[index(value)]));
+    state.pending = true;
+    return outputs;
+  } catch (...) {
+    state.clear();
+    throw;
+  }
+}
+
+std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Tensor> seeds, StepState& state,
+                                                          const std::function<void()>& interrupted) const {
+  if (!state.pending) throw InputError("backward of '" + program_->name + "' without a forward before it");
+  if (seeds.size() != program_->seeds.size()) {
+    throw InputError("backward of '" + program_->name + "' takes " + std::to_string(program_->seeds.size()) +
+                     " tensors, got " + std::to_string(seeds.size()));
+  }
+  try {
+    check_versions(state);
+    admit(seeds, program_->seeds, state);
+    run(boundary_ + 1, steps_.size(), state, interrupted);
+    auto gradients = collect(program_->gradients, state, /*keep=*/false);
+    state.clear();
+    return gradients;
+  } catch (...) {
+    state.clear();
+    throw;
+  }
+}
+
+void Executor::admit(std::span<const at::Tensor> tensors, const std::vector<std::optional<TensorUse>>& uses,
+                     StepState& state) const {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!uses[i]) continue;
+    const Geometry& expected = uses[i]->geometry;
+    at::Tensor tensor = tensors[i];
+    if (tensor.defined() && tensor.storage_offset() != expected.offset) tensor = rebased(tensor, expected.offset);
+    if (!tensor.defined() || !has_geometry(tensor, expected)) {
+      throw InputError("tensor " + std::to_string(i) + " given to '" + program_->name + "' should be " +
+                       to_string(expected) + ", is " + (tensor.defined() ? to_string(geometry_of(tensor)) : "missing"));
+    }
+    state.slots[index(uses[i]->value)] = std::move(tensor);
+  }
+}
+
+void Executor::run(std::size_t begin, std::size_t end, StepState& state,
+                   const std::function<void()>& interrupted) const {
+  const CallGuards guards(program_->device);
+  for (std::size_t i = begin; i < end; ++i) {
+    if (interrupted) interrupted();
+    if (state.trace != nullptr) reset_meter_peak(program_->device);
+    take(steps_[i], state);
+    if (state.trace != nullptr) {
+      const MeterReading reading = read_meter(program_->device);
+      state.trace->during_bytes.push_back(reading.peak_bytes);
+      state.trace->after_bytes.push_back(reading.allocated_bytes);
+    }
+  }
+}
+
+void Executor::take(Step step, StepState& state) const {
+  if (step.is_free()) {
+    state.slots[index(step.value())].reset();
+    return;
+  }
+  compute(ops_[index(step.op())], step.in_place(), state);
+  state.ran[index(step.op())] = 1;
+}
+
+void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) const {
+  const bool first = state.ran[static_cast<std::size_t>(&op - ops_.data())] == 0;
+  switch (op.op->kind) {
+    case ProgramOp::Kind::kCall:
+      return compute_call(op, in_place, first, state);
+    case ProgramOp::Kind::kGeneratorState:
+      state.slots[index(op.op->also_makes.front())] = generator_state(program_->device);
+      return;
+    case ProgramOp::Kind::kEffect:
+      return apply_effect(*op.op, state);
+    case ProgramOp::Kind::kCaller:
+    case ProgramOp::Kind::kHandOver:
+      return;
+  }
+}
+
+void Executor::compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const {
+  std::vector<c10::IValue> stack;
+  const bool with_effect = first && op.op->first_call.has_value();
+  const PreparedCall& prepared = with_effect ? op.first_call : in_place ? op.in_place_call : op.call;
+  if (prepared.call == nullptr) throw InternalError("op '" + op.op->name + "' has no call for this kind of run");
+  if (!first && op.op->generator_state != kNoValue) {
+    const GeneratorReplay replay(program_->device, state.slots[index(op.op->generator_state)]);
+    call(prepared, state, stack);
+  } else {
+    call(prepared, state, stack);
+  }
+  if (in_place) retire_overwritten(*op.op, state);
+  keep_outputs(op, stack, state);
+}
+
+void Executor::retire_overwritten(const ProgramOp& op, StepState& state) const {
+  for (const auto& output : op.outputs) {
+    const ValueId old = output ? program_->values[index(output->value)].overwrites : kNoValue;
+    if (old == kNoValue) continue;
+    at::Tensor& slot = state.slots[index(old)];
+    if (program_->values[index(old)].residence == Residence::kResident) bump_version(slot);
+    slot.reset();
+  }
+}
+
+void Executor::call(const PreparedCall& prepared, const StepState& state, std::vector<c10::IValue>& stack) const {
+  stack = prepared.arguments;
+  const auto& arguments = prepared.call->arguments;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const Argument& argument = arguments[i];
+    if (argument.kind == Argument::Kind::kConstant) continue;
+    const auto tensor_of = [&](const Patch& patch) {
+      const at::Tensor& slot = state.slots[index(patch.value)];
+      if (!slot.defined()) throw InternalError("value " + std::to_string(index(patch.value)) + " is not live");
+      return patch.as_produced ? slot : view_of(slot, *patch.geometry);
+    };
+    const auto is_next = [&](std::size_t element) {
+      return next < prepared.patches.size() && prepared.patches[next].argument == i &&
+             prepared.patches[next].element == element;
+    };
+    if (argument.kind == Argument::Kind::kTensor) {
+      if (is_next(0)) stack[i] = tensor_of(prepared.patches[next++]);
+    } else if (argument.kind == Argument::Kind::kTensorList) {
+      c10::List<at::Tensor> list;
+      list.reserve(argument.tensors.size());
+      for (std::size_t k = 0; k < argument.tensors.size(); ++k) list.push_back(tensor_of(prepared.patches[next++]));
+      stack[i] = std::move(list);
+    } else {
+      c10::List<std::optional<at::Tensor>> list;
+      for (std::size_t k = 0; k < argument.tensors.size(); ++k) {
+        list.push_back(is_next(k) ? std::optional<at::Tensor>(tensor_of(prepared.patches[next++])) : std::nullopt);
+      }
+      stack[i] = std::move(list);
+    }
+  }
+  prepared.call->op.callBoxed(stack);
+}
+
+void Executor::keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(op.op->outputs.size());
+  for (const c10::IValue& result : results) flatten(result, tensors);
+  results.clear();
+  const auto& outputs = op.op->outputs;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i] || i >= tensors.size()) continue;
+    if (!tensors[i].defined() || !has_geometry(tensors[i], outputs[i]->geometry)) {
+      throw InternalError("operator '" + op.op->name + "' was expected to give " + to_string(outputs[i]->geometry) +
+                          ", gave " + (tensors[i].defined() ? to_string(geometry_of(tensors[i])) : "nothing"));
+    }
+    at::Tensor& slot = state.slots[index(outputs[i]->value)];
+    if (!slot.defined()) slot = std::move(tensors[i]);
+  }
+}
+
+// The contents changed at the first run of the call before; here the new versions get their names.
+void Executor::apply_effect(const ProgramOp& op, StepState& state) const {
+  for (const ValueId made : op.also_makes) {
+    const ValueId old = program_->values[index(made)].overwrites;
+    at::Tensor& slot = state.slots[index(old)];
+    bump_version(slot);
+    state.slots[index(made)] = std::move(slot);
+    slot.reset();
+  }
+}
+
+void Executor::check_versions(const StepState& state) const {
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    if (version_of(state.slots[index(watched_[i])]) == state.versions[i]) continue;
+    throw InputError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation between "
+        "forward and backward: value " +
+        std::to_string(index(watched_[i])) + " of '" + program_->name +
+        "'. Reprise may read any input, parameter or output of the model again during backward; modify them after it");
+  }
+}
+
+// With `keep`, the slot goes on with an alias of its own: the tensor handed out gets a history that must not hold the
+// step alive.
+std::vector<std::optional<at::Tensor>> Executor::collect(const std::vector<std::optional<TensorUse>>& uses,
+                                                         const StepState& state, bool keep) const {
+  std::vector<std::optional<at::Tensor>> tensors;
+  tensors.reserve(uses.size());
+  for (const auto& use : uses) {
+    if (!use) {
+      tensors.emplace_back(std::nullopt);
+      continue;
+    }
+    const at::Tensor& slot = state.slots[index(use->value)];
+    if (!slot.defined()) throw InternalError("output value " + std::to_string(index(use->value)) + " is not live");
+    const bool as_produced = !keep && has_geometry(slot, use->geometry);
+    at::Tensor tensor = as_produced ? slot : view_of(slot, use->geometry);
+    if (keep && !slot.is_inference())
+      tensor.unsafeGetTensorImpl()->set_version_counter(slot.unsafeGetTensorImpl()->version_counter());
+    tensors.emplace_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+}  // namespace reprise

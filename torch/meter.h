@@ -1,0 +1,27 @@
+// Counts what PyTorch's CPU allocator hands out, as its CUDA allocator does by itself: bytes allocated now, and the
+// highest since the last reset. On CUDA reads the caching allocator's own numbers.
+//
+// PyTorch has no such count for the CPU. The meter puts itself in front of the current CPU allocator at first use;
+// blocks handed out before are not counted, and are freed as they would have been.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace reprise {
+
+struct MeterReading {
+  std::int64_t allocated_bytes = 0;  // CPU: since the meter was installed
+  std::int64_t peak_bytes = 0;       // since the last reset
+};
+
+// May be called often; the first call for the CPU installs the meter.
+void install_meter();
+[[nodiscard]] MeterReading read_meter(c10::Device device);
+void reset_meter_peak(c10::Device device);
+
+// For tests: the nth allocation on the CPU from now on fails as if memory had run out; 0 switches it off.
+void fail_allocation(std::int64_t nth);
+
+}  // namespace reprise

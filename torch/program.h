@@ -1,0 +1,111 @@
+// A captured training step: flat calls of ATen operators over numbered values.
+//
+// A value is one version of one storage; how a call sees it (dtype, sizes, strides, offset) is geometry in the call's
+// argument, so views are no calls and no values. Ops have the ids they have in the graph, values too. Beside calls
+// there are ops that stand for something the graph has to know:
+//   kGeneratorState  saves the state of the random generator for the random call that follows
+//   kEffect          what the first run of the call before it changed in memory the step does not own
+//   kCaller          what the caller does between forward and backward
+//   kHandOver        what autograd takes when it receives the gradients
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reprise/graph.h"
+
+namespace reprise {
+
+struct Geometry {
+  at::ScalarType dtype = at::ScalarType::Float;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  std::int64_t offset = 0;
+  bool conj = false;
+  bool neg = false;
+
+  friend bool operator==(const Geometry&, const Geometry&) = default;
+};
+
+[[nodiscard]] Geometry geometry_of(const at::Tensor& tensor);
+// Bytes from the begin of the storage to the end of the last element.
+[[nodiscard]] std::int64_t extent_bytes(const Geometry& geometry);
+[[nodiscard]] std::string to_string(const Geometry& geometry);  // "Float[2, 3] strides [3, 1]"
+
+struct TensorUse {
+  ValueId value = kNoValue;
+  Geometry geometry;
+};
+
+// A constant, or tensors: one, or a list. A missing tensor of an optional is nullopt.
+struct Argument {
+  enum class Kind : std::uint8_t { kConstant, kTensor, kTensorList, kOptionalTensorList };
+  Kind kind = Kind::kConstant;
+  c10::IValue constant;
+  std::vector<std::optional<TensorUse>> tensors;
+};
+
+struct Call {
+  c10::OperatorHandle op;
+  std::vector<Argument> arguments;
+};
+
+struct ProgramOp {
+  enum class Kind : std::uint8_t { kCall, kGeneratorState, kEffect, kCaller, kHandOver };
+  Kind kind = Kind::kCall;
+  std::string name;
+  std::string scope;  // the user's module path
+  Phase phase = Phase::kForward;
+  bool once = false;
+  std::int64_t time_ns = 0;
+  std::int64_t workspace_bytes = 0;
+  std::optional<Call> call;
+  std::optional<Call> first_call;                 // the first run, where it differs: it also has the effect
+  std::optional<Call> in_place_call;              // writes its result over what the output overwrites
+  std::vector<std::optional<TensorUse>> outputs;  // per tensor the operator returns; nullopt: undefined
+  ValueId generator_state = kNoValue;             // of a random call: read at every run but the first
+  // Reads and writes that are no arguments and no results: tokens that order ops, versions an effect makes.
+  std::vector<ValueId> also_reads;
+  std::vector<ValueId> also_makes;
+};
+
+struct ProgramValue {
+  std::int64_t bytes = 0;  // counted: 0 off the budgeted device
+  Residence residence = Residence::kPlanned;
+  bool held = false;
+  ValueId overwrites = kNoValue;
+};
+
+struct Program {
+  std::string name;
+  std::vector<ProgramOp> ops;
+  std::vector<ProgramValue> values;
+  std::vector<std::optional<TensorUse>> inputs;           // per tensor the forward call gets; nullopt: not read
+  std::vector<std::optional<TensorUse>> forward_outputs;  // per tensor it returns
+  std::vector<std::optional<TensorUse>> seeds;            // per tensor the backward call gets
+  std::vector<std::optional<TensorUse>> gradients;        // per tensor it returns
+  std::vector<std::pair<ValueId, at::Tensor>> constants;  // tensors that belong to the program
+  std::vector<ValueId> new_contents;                      // last versions of memory the step does not own
+  at::Device device = at::kCPU;                           // whose memory is budgeted
+
+  [[nodiscard]] OpId caller_op() const;
+};
+
+// The values an op reads and makes, without repetition, in order.
+[[nodiscard]] std::vector<ValueId> reads(const ProgramOp& op);
+[[nodiscard]] std::vector<ValueId> makes(const ProgramOp& op);
+
+// The step as planners see it: same ids. Throws InputError where the program breaks a rule of graphs.
+[[nodiscard]] Graph make_graph(const Program& program);
+
+// Says whether two calls are alike in all that time and workspace depend on: operator, geometry of every tensor, which
+// tensors share memory, constants.
+[[nodiscard]] std::string signature(const Program& program, OpId op);
+
+}  // namespace reprise
