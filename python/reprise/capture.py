@@ -27,6 +27,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .errors import Unsupported
+from .layouts import (
+    Layouts,
+    dense_bytes,
+    extent_bytes,
+    layout_key,
+    same_layout,
+    storage_of,
+    use_of,
+    with_layouts,
+)
 from .native import _torch
 from .operators import in_place_form, is_random, is_repeatable, lowered
 from .roofline import Roofline
@@ -48,11 +58,6 @@ class Captured:
     random: bool
     estimates: dict[int, int]  # op -> time by the roofline, ns
     keys: dict[int, str]  # op -> what its layouts are known by
-
-
-# Strides, offset and bytes of storage of a call's results, where the device gives others than
-# fake tensors do.
-Layouts = dict[str, list[tuple[list[int], int, int] | None]]
 
 
 @dataclass
@@ -87,7 +92,7 @@ class Capture:
             output[: self.num_forward_outputs], output[self.num_forward_outputs :])
         self._fake_run(nodes)
         self.output_storages = {
-            _storage(self.env[n]) for n in self.outputs if isinstance(n, fx.Node)}
+            storage_of(self.env[n]) for n in self.outputs if isinstance(n, fx.Node)}
         self._find_forward(nodes)
         self._add_inputs(nodes)
         self._find_batch_norms(nodes)
@@ -120,8 +125,8 @@ class Capture:
                     self._check_supported(node)
                     args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
                     result = node.target(*args, **kwargs)
-                    layouts = self.layouts.get(_layout_key(node.target, args, kwargs))
-                    self.env[node] = result if layouts is None else _with_layouts(result, layouts)
+                    layouts = self.layouts.get(layout_key(node.target, args, kwargs))
+                    self.env[node] = result if layouts is None else with_layouts(result, layouts)
 
     def _check_supported(self, node: fx.Node) -> None:
         if node.target is operator.getitem:
@@ -201,7 +206,7 @@ class Capture:
                 self.dropped.update(into)
         for node in nodes:
             if _writes(node):
-                self.mutated.add(self.values[_storage(self.env[node.args[0]])])
+                self.mutated.add(self.values[storage_of(self.env[node.args[0]])])
 
     def _count_readers(self, nodes: Sequence[fx.Node]) -> None:
         """Where each storage is read last: what is dead there may be written over."""
@@ -210,7 +215,7 @@ class Capture:
             self.env.setdefault(node, None)
             for source in node.all_input_nodes:
                 if isinstance(self.env[source], torch.Tensor):
-                    self.readers.setdefault(_storage(self.env[source]), []).append(position)
+                    self.readers.setdefault(storage_of(self.env[source]), []).append(position)
         self.position = {node: position for position, node in enumerate(nodes)}
 
     # -- Writing the program.
@@ -223,10 +228,10 @@ class Capture:
             if not isinstance(fake, torch.Tensor):
                 uses.append(None)
                 continue
-            storage = _storage(fake)
+            storage = storage_of(fake)
             if storage not in self.values:
                 self.values[storage] = self.program.value(
-                    self._counted(fake, _extent_bytes(fake)), resident=True)
+                    self._counted(fake, extent_bytes(fake)), resident=True)
             uses.append(self._use(node))
         self.program.set_inputs(uses)
         self.constants: dict[int, torch.Tensor] = {}
@@ -234,8 +239,8 @@ class Capture:
         for node in nodes:
             if node.op == "get_attr":
                 fake = self.env[node]
-                value = self.program.value(self._counted(fake, _extent_bytes(fake)), resident=True)
-                self.values[_storage(fake)] = value
+                value = self.program.value(self._counted(fake, extent_bytes(fake)), resident=True)
+                self.values[storage_of(fake)] = value
                 self.constants[value] = _attribute(self.joint, node.target)
                 self.program.constant(value, self.constants[value])
 
@@ -246,8 +251,8 @@ class Capture:
         placeholders = [n for n in nodes if n.op == "placeholder"]
         for node in placeholders[len(self.primals) :]:
             fake = self.env[node]
-            value = self.program.value(self._counted(fake, _extent_bytes(fake)), held=True)
-            self.values[_storage(fake)] = value
+            value = self.program.value(self._counted(fake, extent_bytes(fake)), held=True)
+            self.values[storage_of(fake)] = value
             seeds.append(value)
             uses.append(self._use(node))
         self.program.set_seeds(uses)
@@ -272,7 +277,7 @@ class Capture:
 
     def _is_view(self, node: fx.Node, results: Sequence[Any]) -> bool:
         tensors = [t for t in results if isinstance(t, torch.Tensor)]
-        known = [_storage(t) in self.values for t in tensors]
+        known = [storage_of(t) in self.values for t in tensors]
         if any(known) and not all(known):
             raise Unsupported(f"operator {node.target} returns new memory and a view together")
         return bool(tensors) and all(known)
@@ -310,7 +315,7 @@ class Capture:
         for index, form in in_place_form(node, self.device):
             source = node.args[index]
             use = self._use(source)
-            later = sum(p > position for p in self.readers[_storage(self.env[source])])
+            later = sum(p > position for p in self.readers[storage_of(self.env[source])])
             if self._may_overwrite(node, use, outputs[0]) and (best is None or later < best[0]):
                 best = (later, use, form)
         if best is None:
@@ -370,8 +375,8 @@ class Capture:
                 uses.append(None)
                 continue
             use = self._use(node)
-            if not _same_layout(self.env[node], primal):
-                copied = max(copied, self._counted(primal, _dense_bytes(primal)))
+            if not same_layout(self.env[node], primal):
+                copied = max(copied, self._counted(primal, dense_bytes(primal)))
             elif use.value in taken or self.program.is_pinned(use.value):
                 use = self._clone(node, use)
             taken.add(use.value)
@@ -386,8 +391,8 @@ class Capture:
         with torch.no_grad():
             fake = self.env[node]
             copy = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="meta")
-        value = self.program.value(self._counted(fake, _dense_bytes(fake)))
-        output = _use(value, copy)
+        value = self.program.value(self._counted(fake, dense_bytes(fake)))
+        output = use_of(value, copy)
         self.program.op("call", name=f"{node.name}_copy", scope=scope_of(node), phase="backward", once=False,
                         call=("aten::clone", "", [use], {"memory_format": torch.preserve_format}),
                         outputs=[output])
@@ -398,27 +403,27 @@ class Capture:
     def _estimate(self, op: int, node: fx.Node) -> None:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
         self.estimates[op] = self.roofline.time_ns(node.target, args, kwargs, self.env[node])
-        self.keys[op] = _layout_key(node.target, args, kwargs)
+        self.keys[op] = layout_key(node.target, args, kwargs)
 
     def _read_values(self, node: fx.Node) -> set[int]:
         return {self._use(n).value for n in node.all_input_nodes if isinstance(self.env[n], torch.Tensor)}
 
     def _new_value(self, fake: torch.Tensor) -> Any:
-        storage = _storage(fake)
+        storage = storage_of(fake)
         if storage not in self.values:
             size = self._counted(fake, fake.untyped_storage().nbytes())
             held = storage in self.output_storages
             self.values[storage] = self.program.value(size, held=held)
-        return _use(self.values[storage], fake)
+        return use_of(self.values[storage], fake)
 
     def _use(self, node: fx.Node, value: int | None = None) -> Any:
         fake = self.env[node]
         if value is None:
             value = self.renamed.get(node)
         if value is None:
-            value = self.values[_storage(fake)]
+            value = self.values[storage_of(fake)]
             value = self.new_contents.get(value, value)
-        return _use(value, fake)
+        return use_of(value, fake)
 
     def _call(self, target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple:
         target = lowered(target)
@@ -430,67 +435,6 @@ class Capture:
 
     def _counted(self, fake: torch.Tensor, size: int) -> int:
         return size if fake.device.type == self.device.type else 0
-
-
-def _layout_key(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    def described(leaf: Any) -> str:
-        if isinstance(leaf, torch.Tensor):
-            place = f"{leaf.storage_offset()}/{leaf.untyped_storage().nbytes()}"
-            return f"{leaf.dtype}{tuple(leaf.shape)}{leaf.stride()}{place}"
-        return str(leaf)
-
-    return f"{target}({', '.join(map(described, tree_leaves((args, kwargs))))})"
-
-
-def _with_layouts(result: Any, layouts: list[tuple[list[int], int, int] | None]) -> Any:
-    def laid_out(fake: Any, layout: tuple[list[int], int, int] | None) -> Any:
-        if layout is None or not isinstance(fake, torch.Tensor):
-            return fake
-        strides, offset, size = layout
-        storage = torch.empty(size // fake.element_size(), dtype=fake.dtype, device=fake.device)
-        return storage.as_strided(fake.shape, strides, offset)
-
-    if isinstance(result, torch.Tensor):
-        return laid_out(result, layouts[0])
-    return type(result)(map(laid_out, result, layouts))
-
-
-def _use(value: int, fake: torch.Tensor) -> Any:
-    return _torch.Use(value, fake.dtype, list(fake.shape), list(fake.stride()), fake.storage_offset(),
-                      fake.is_conj(), fake.is_neg())
-
-
-def _storage(fake: torch.Tensor) -> int:
-    return fake.untyped_storage()._cdata
-
-
-def _extent_bytes(fake: torch.Tensor) -> int:
-    if fake.numel() == 0:
-        return 0
-    last = fake.storage_offset() + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride()))
-    return (last + 1) * fake.element_size()
-
-
-def _dense_bytes(fake: torch.Tensor) -> int:
-    return fake.numel() * fake.element_size()
-
-
-def _same_layout(gradient: torch.Tensor, variable: torch.Tensor) -> bool:
-    """Whether autograd takes the gradient as it is: AccumulateGrad's layout contract."""
-    if _is_dense(variable):
-        return all(n == 1 or a == b for n, a, b in
-                   zip(variable.shape, gradient.stride(), variable.stride()))
-    return gradient.is_contiguous()
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    expected = 1
-    for size, stride in sorted(zip(tensor.shape, tensor.stride()), key=lambda pair: pair[1]):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
 
 
 def _attribute(module: fx.GraphModule, target: str) -> torch.Tensor:

@@ -1,0 +1,76 @@
+"""How fake tensors lie in memory, and how the device's own do where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from .native import _torch
+
+# Strides, offset and bytes of storage of a call's results, where the device gives others than
+# fake tensors do.
+Layouts = dict[str, list[tuple[list[int], int, int] | None]]
+
+
+def layout_key(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    def described(leaf: Any) -> str:
+        if isinstance(leaf, torch.Tensor):
+            place = f"{leaf.storage_offset()}/{leaf.untyped_storage().nbytes()}"
+            return f"{leaf.dtype}{tuple(leaf.shape)}{leaf.stride()}{place}"
+        return str(leaf)
+
+    return f"{target}({', '.join(map(described, tree_leaves((args, kwargs))))})"
+
+
+def with_layouts(result: Any, layouts: list[tuple[list[int], int, int] | None]) -> Any:
+    def laid_out(fake: Any, layout: tuple[list[int], int, int] | None) -> Any:
+        if layout is None or not isinstance(fake, torch.Tensor):
+            return fake
+        strides, offset, size = layout
+        storage = torch.empty(size // fake.element_size(), dtype=fake.dtype, device=fake.device)
+        return storage.as_strided(fake.shape, strides, offset)
+
+    if isinstance(result, torch.Tensor):
+        return laid_out(result, layouts[0])
+    return type(result)(map(laid_out, result, layouts))
+
+
+def use_of(value: int, fake: torch.Tensor) -> Any:
+    return _torch.Use(value, fake.dtype, list(fake.shape), list(fake.stride()), fake.storage_offset(),
+                      fake.is_conj(), fake.is_neg())
+
+
+def storage_of(fake: torch.Tensor) -> int:
+    return fake.untyped_storage()._cdata
+
+
+def extent_bytes(fake: torch.Tensor) -> int:
+    if fake.numel() == 0:
+        return 0
+    last = fake.storage_offset() + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride()))
+    return (last + 1) * fake.element_size()
+
+
+def dense_bytes(fake: torch.Tensor) -> int:
+    return fake.numel() * fake.element_size()
+
+
+def same_layout(gradient: torch.Tensor, variable: torch.Tensor) -> bool:
+    """Whether autograd takes the gradient as it is: AccumulateGrad's layout contract."""
+    if is_dense(variable):
+        return all(n == 1 or a == b for n, a, b in
+                   zip(variable.shape, gradient.stride(), variable.stride()))
+    return gradient.is_contiguous()
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    expected = 1
+    for size, stride in sorted(zip(tensor.shape, tensor.stride()), key=lambda pair: pair[1]):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
