@@ -47,6 +47,7 @@ _WITH_TORCH = {
     "compile": "compiling",
     "restore": "compiling",
     "verify": "verify",
+    "explain": "explain",
     "declare_repeatable": "operators",
     "RepriseError": "errors",
     "InfeasibleBudget": "errors",

@@ -62,6 +62,8 @@ class _Runner:
     def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
         self.plan = ModelPlan(settings)
         self.plain = model._call_impl
+        if settings.optimizer is not None:
+            _watch_optimizer(settings, self.plan)
 
         def backend(gm: Any, inputs: Any, **_: Any) -> Any:
             return compile_graph(gm, inputs, settings, self.plan.add)
@@ -75,6 +77,25 @@ class _Runner:
             raise Unsupported(_NO_WRAPPERS)
         with _dynamo_settings(), _own_errors():
             return self.compiled(*args, **kwargs)
+
+
+def _watch_optimizer(settings: Settings, plan: ModelPlan) -> None:
+    """Notes the peak of every optimizer.step(), which no plan can lower."""
+    begin: list[int] = []
+
+    def before(*_: Any) -> None:
+        begin.clear()
+        if plan.ready:
+            device = plan.region.device
+            _torch.reset_peak(device)
+            begin.append(plan.region.ledger.total_bytes([]) - _torch.allocated_bytes(device))
+
+    def after(*_: Any) -> None:
+        if begin:
+            settings.optimizer_peak_bytes = begin[0] + _torch.peak_bytes(plan.region.device)
+
+    settings.optimizer.register_step_pre_hook(before)
+    settings.optimizer.register_step_post_hook(after)
 
 
 _NO_WRAPPERS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ class Settings:
     reserve_bytes: int = 0
     model: torch.nn.Module | None = None
     optimizer: torch.optim.Optimizer | None = None
+    optimizer_peak_bytes: int | None = field(default=None, init=False)  # of its latest step
 
     def __post_init__(self) -> None:
         planning.planner_names(self.planner)

@@ -1,0 +1,124 @@
+"""reprise.explain: what a plan keeps and what it computes again, in the user's own names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import torch
+
+from . import _core
+from .errors import RepriseError
+from .plan import ModelPlan
+
+ROWS = 40
+
+
+@dataclass
+class ModuleRow:
+    """One module of the user's: bytes it keeps from forward to backward, and its second runs."""
+
+    name: str
+    kept_bytes: int = 0
+    recomputed_ops: int = 0  # runs after the first
+    recompute_ns: int = 0
+    time_ns: int = 0  # of all first runs
+
+
+@dataclass
+class Explanation:
+    """`str()` of it is a table; the numbers are in the fields."""
+
+    model: str
+    planner: str
+    budget_bytes: int | None
+    peak_bytes: int
+    measured_peak_bytes: int | None
+    plain_peak_bytes: int  # predicted, without recomputation
+    outside_bytes: int  # on the device, but no part of the step
+    optimizer_peak_bytes: int | None
+    time_ns: int
+    recompute_ns: int
+    profile_seconds: float
+    planning_seconds: float
+    modules: list[ModuleRow] = field(default_factory=list)
+    at_peak: str = ""
+
+    def __str__(self) -> str:
+        size = _core.format_bytes
+        percent = 100 * self.recompute_ns / max(self.time_ns - self.recompute_ns, 1)
+        facts = [
+            ("budget", "none" if self.budget_bytes is None else size(self.budget_bytes)),
+            ("peak, predicted", f"{size(self.peak_bytes)} ({self.peak_bytes} bytes), {self.at_peak}"),
+            ("peak, measured", "no step has ended yet" if self.measured_peak_bytes is None else
+             f"{size(self.measured_peak_bytes)} ({self.measured_peak_bytes} bytes)"),
+            ("without recomputation", size(self.plain_peak_bytes)),
+            ("beside the step", size(self.outside_bytes)),
+            ("optimizer.step()", "not watched: give optimizer= to reprise.compile" if
+             self.optimizer_peak_bytes is None else f"{size(self.optimizer_peak_bytes)} at its own peak"),
+            ("recomputation", f"{self.recompute_ns / 1e6:.2f} ms, {percent:.1f} % of the step"),
+            ("planner", f"{self.planner}; profiled in {self.profile_seconds:.1f} s, "
+             f"planned in {self.planning_seconds:.1f} s"),
+        ]
+        lines = [f"{self.model}", *(f"  {name:<24}{value}" for name, value in facts), ""]
+        lines.append(f"  {'module':<40}{'kept':>12}{'computed again':>16}{'time again':>14}")
+        for row in self._shown():
+            again = f"{row.recomputed_ops} ops" if row.recomputed_ops else ""
+            cost = f"{row.recompute_ns / 1e6:.2f} ms" if row.recompute_ns else ""
+            lines.append(f"  {row.name or '(the model itself)':<40}{size(row.kept_bytes):>12}{again:>16}{cost:>14}")
+        if len(self.modules) > ROWS:
+            lines.append(f"  and {len(self.modules) - ROWS} modules that keep less")
+        return "\n".join(lines)
+
+    def _shown(self) -> list[ModuleRow]:
+        """The rows that matter most, in the order of the model."""
+        chosen = sorted(self.modules, key=lambda row: (row.kept_bytes, row.recompute_ns), reverse=True)[:ROWS]
+        names = {row.name for row in chosen}
+        return [row for row in self.modules if row.name in names]
+
+
+def explain(model: torch.nn.Module) -> Explanation:
+    """What the plan of the latest step keeps and computes again, by module."""
+    plan = model.__dict__.get("plan")
+    if not isinstance(plan, ModelPlan):
+        raise RepriseError("this model was not compiled by reprise.compile, so it has no plan")
+    region, graph = plan.region, plan.graph
+    outside = region.current.outside_bytes
+    times = _core.timeline(graph, plan.steps)
+    kind, op = plan.steps.steps[times.peak_step]
+    return Explanation(
+        model=region.name, planner=plan.planner, budget_bytes=plan.budget_bytes, peak_bytes=plan.peak_bytes,
+        measured_peak_bytes=plan.measured_peak_bytes,
+        plain_peak_bytes=_core.solve(graph, planner="none").simulation.peak_bytes + outside,
+        outside_bytes=outside, optimizer_peak_bytes=region.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
+        recompute_ns=plan.recompute_ns, profile_seconds=region.profile_seconds,
+        planning_seconds=region.planning_seconds, modules=_rows(graph, plan.steps),
+        at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")
+
+
+def _rows(graph: _core.Graph, plan: _core.Plan) -> list[ModuleRow]:
+    rows: dict[str, ModuleRow] = {}
+    runs: dict[int, int] = defaultdict(int)
+    live: set[int] = set()
+    for kind, number in plan.steps:
+        if kind == _core.Plan.FREE:
+            live.discard(number)
+            continue
+        scope = graph.scope_name(number)
+        row = rows.setdefault(scope, ModuleRow(scope))
+        if graph.phase(number) == "caller":
+            for value in live:
+                producer = graph.producer(value)
+                if producer is not None and not graph.held(value):
+                    rows[graph.scope_name(producer)].kept_bytes += graph.bytes(value)
+            continue
+        runs[number] += 1
+        if runs[number] > 1:
+            row.recomputed_ops += 1
+            row.recompute_ns += graph.time_ns(number)
+        else:
+            row.time_ns += graph.time_ns(number)
+        live.update(graph.outputs(number))
+        if kind == _core.Plan.COMPUTE_IN_PLACE:
+            live.difference_update(graph.overwrites(value) for value in graph.outputs(number))
+    return [row for row in rows.values() if row.kept_bytes or row.recomputed_ops]
