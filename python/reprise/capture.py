@@ -456,5 +456,5 @@ def scope_of(node: fx.Node) -> str:
         return ""
     path = list(stack.values())[-1][0]
     path = re.sub(r"\._modules\['([^']*)'\]", r".\1", path)
-    path = re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", re.sub(r"^L\['[^']*'\]", "", path))
+    path = re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", re.sub(r"^L\['[^']*'\](\.__self__)?", "", path))
     return path.lstrip(".")
