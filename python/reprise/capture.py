@@ -32,6 +32,7 @@ from .layouts import (
     dense_bytes,
     extent_bytes,
     layout_key,
+    own_memory,
     same_layout,
     storage_of,
     use_of,
@@ -113,11 +114,15 @@ class Capture:
         tensors = [t for t in [*self.primals, *self.tangents] if isinstance(t, torch.Tensor)]
         mode = next((t.fake_mode for t in tensors if hasattr(t, "fake_mode")), None)
         mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
+        seen: set[int] = set()  # two slices of one tensor may be two tensors at the next call
         with mode, torch.no_grad():
             for node in nodes:
                 if node.op == "placeholder":
                     value = next(inputs)
-                    self.env[node] = value.detach() if isinstance(value, torch.Tensor) else value
+                    if isinstance(value, torch.Tensor):
+                        value = own_memory(value) if storage_of(value) in seen else value.detach()
+                        seen.add(storage_of(value))
+                    self.env[node] = value
                 elif node.op == "get_attr":
                     constant = _attribute(self.joint, node.target)
                     self.env[node] = mode.from_tensor(constant)

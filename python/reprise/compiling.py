@@ -152,7 +152,7 @@ def _own_errors() -> Iterator[None]:
         raise RepriseError(
             f"the model was called with more than {MAX_SHAPES} different shapes of inputs; each needs a plan of its "
             "own. Pad the inputs to a few sizes.") from error
-    except torch._dynamo.exc.Unsupported as error:
+    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
         raise GraphBreak(
             "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "
             f"below or move it out of the model:\n{error}") from error

@@ -47,6 +47,12 @@ def storage_of(fake: torch.Tensor) -> int:
     return fake.untyped_storage()._cdata
 
 
+def own_memory(fake: torch.Tensor) -> torch.Tensor:
+    """The same geometry in a storage of its own."""
+    storage = torch.empty(extent_bytes(fake) // fake.element_size(), dtype=fake.dtype, device=fake.device)
+    return storage.as_strided(fake.shape, fake.stride(), fake.storage_offset())
+
+
 def extent_bytes(fake: torch.Tensor) -> int:
     if fake.numel() == 0:
         return 0
