@@ -12,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from .capture import Capture, Captured, Layouts
 from .errors import GraphBreak, Unsupported
+from .lowering import lower
 from .region import Region
 from .settings import Settings, settings_from
 
@@ -67,6 +68,7 @@ class _Step:
                   **_: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         primals, tangents = joint_inputs
         device = _device_of(primals)
+        lower(joint, device)
         model = self.settings.model
         name = type(model).__name__ if model is not None else "model"
 

@@ -30,9 +30,9 @@ class Step:
 
 
 def run_step(model: nn.Module, case: Case, seed: int = 0, optimizer: Any = None,
-             loss: Callable[[Any], Tensor] | None = None) -> Step:
+             loss: Callable[[Any], Tensor] | None = None, batch: int | None = None) -> Step:
     """Forward, loss and backward, with the outputs held by the caller until the end."""
-    args, kwargs = case.make_inputs(seed=seed)
+    args, kwargs = case.make_inputs(batch, seed)
     torch.manual_seed(100 + seed)
     _torch.reset_peak(CPU)
     before = _torch.allocated_bytes(CPU)

@@ -1,0 +1,90 @@
+"""Plain and planned training side by side: the same loop on two copies of one model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from steps import bits_of
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+import reprise
+from reprise.native import _torch
+
+CPU = torch.device("cpu")
+Bits = dict[str, Any]
+Loop = Callable[[nn.Module], Any]
+
+
+class Mlp(nn.Module):
+    """A few layers: enough to have something to recompute."""
+
+    def __init__(self, width: int = 16, layers: int = 4, outputs: int = 4) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.head = nn.Linear(width, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x)).sigmoid()
+        return self.head(x)
+
+
+def batch(rows: int = 32, width: int = 16, seed: int = 0) -> Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+
+
+def smallest_budget(model: nn.Module, loop: Loop) -> int:
+    """By asking for one byte, and then for what the errors say: a loop may come to need more."""
+    budget = 1
+    for _ in range(8):
+        trial = reprise.compile(copy.deepcopy(model), budget)
+        try:
+            _run(trial, loop)
+        except reprise.InfeasibleBudget as error:
+            assert error.smallest_budget_bytes > budget
+            budget = error.smallest_budget_bytes
+        else:
+            return budget
+    raise AssertionError(f"{budget} bytes, named as the smallest budget, are not enough")
+
+
+def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smallest", **options: Any) -> nn.Module:
+    """`loop` gives the same bits on a plain copy and on one compiled for the smallest budget: what
+    it returns, parameters, buffers, gradients, and the generator. Gives the compiled one."""
+    plain = _run(copy.deepcopy(model), loop)
+    if budget == "smallest":
+        budget = smallest_budget(model, loop)
+    planned_model = reprise.compile(copy.deepcopy(model), budget, **options)
+    planned = _run(planned_model, loop)
+    assert plain.keys() == planned.keys()
+    assert [name for name in plain if plain[name] != planned[name]] == []
+    if planned_model.plan.ready and planned_model.plan.budget_bytes is not None:
+        assert planned_model.plan.peak_bytes <= planned_model.plan.budget_bytes
+        assert (planned_model.plan.measured_peak_bytes or 0) <= planned_model.plan.budget_bytes
+    return planned_model
+
+
+def _run(model: nn.Module, loop: Loop) -> Bits:
+    torch.manual_seed(123)
+    returned, structure = tree_flatten(loop(model))
+    bits: Bits = {f"result {i}": snapshot(x) for i, x in enumerate(returned)}
+    bits["structure"] = str(structure)
+    bits["generator"] = bits_of(torch.get_rng_state())
+    return bits | state_of(model)
+
+
+def state_of(model: nn.Module) -> Bits:
+    bits = {f"state {name}": bits_of(t) for name, t in model.state_dict().items()}
+    return bits | {f"gradient {name}": bits_of(p.grad) for name, p in model.named_parameters()}
+
+
+def snapshot(x: Any) -> Any:
+    return bits_of(x) if isinstance(x, Tensor) else x
+
+
+def allocated() -> int:
+    return _torch.allocated_bytes(CPU)
