@@ -39,7 +39,7 @@ from .layouts import (
     with_layouts,
 )
 from .native import _torch
-from .operators import in_place_form, is_random, is_repeatable, lowered
+from .operators import in_place_form, is_random, is_repeatable, lowered, wanted_results
 from .roofline import Roofline
 
 aten = torch.ops.aten
@@ -129,7 +129,7 @@ class Capture:
                 elif node.op == "call_function":
                     self._check_supported(node)
                     args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
-                    result = node.target(*args, **kwargs)
+                    result = wanted_results(node.target, args, node.target(*args, **kwargs))
                     layouts = self.layouts.get(layout_key(node.target, args, kwargs))
                     self.env[node] = result if layouts is None else with_layouts(result, layouts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +47,18 @@ def lowered(target: OpOverload) -> OpOverload:
     """The operator that `target` ends in: a scalar operand is a tensor of one number, which
     eager makes at every call and a program once."""
     return _SCALAR_FORMS.get(target, target)
+
+
+def wanted_results(target: Any, args: Sequence[Any], results: Any) -> Any:
+    """Without those that the call is told to leave out: kernels give nothing for them, some fake
+    ones give tensors."""
+    if not isinstance(target, OpOverload):
+        return results
+    names = [argument.name for argument in target._schema.arguments]
+    if "output_mask" not in names[: len(args)]:
+        return results
+    mask = args[names.index("output_mask")]
+    return tuple(result if wanted else None for result, wanted in zip(results, mask, strict=True))
 
 
 def in_place_form(node: fx.Node, device: torch.device) -> Iterator[tuple[int, tuple]]:

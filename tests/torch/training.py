@@ -61,7 +61,8 @@ def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smalle
     planned_model = reprise.compile(copy.deepcopy(model), budget, **options)
     planned = _run(planned_model, loop)
     assert plain.keys() == planned.keys()
-    assert [name for name in plain if plain[name] != planned[name]] == []
+    different = [name for name in plain if plain[name] != planned[name]]
+    assert not different, different
     if planned_model.plan.ready and planned_model.plan.budget_bytes is not None:
         assert planned_model.plan.peak_bytes <= planned_model.plan.budget_bytes
         assert (planned_model.plan.measured_peak_bytes or 0) <= planned_model.plan.budget_bytes
