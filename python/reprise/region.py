@@ -233,6 +233,11 @@ class Region:
         more = max(0, kept - self.caller.kept_bytes)
         self._learn(workspace, kept)
         room = opened.room_bytes
+        reached = opened.total_bytes + opened.caller_peak_bytes - opened.entry_bytes
+        if room is not None and reached > self.settings.budget_bytes:
+            log.warning("%s: between forward and backward memory reached %s, above the budget of %s; the next step "
+                        "is planned for it", self.name, _core.format_bytes(reached),
+                        _core.format_bytes(self.settings.budget_bytes))
         if room is not None and more and opened.planned.backward_peak_bytes + more > room:
             raise BudgetExceeded(
                 f"between forward and backward {_core.format_bytes(kept)} were allocated and kept, "

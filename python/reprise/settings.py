@@ -34,8 +34,12 @@ class Settings:
 def byte_count(name: str, value: Any) -> int:
     """'6GiB', '500MB' or a number of bytes. A ratio is refused: it bounds nothing."""
     if isinstance(value, str):
-        return _core.parse_bytes(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < 0:
+        try:
+            return _core.parse_bytes(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+    if not whole or value < 0:
         raise ValueError(f"{name}={value!r}: give bytes, as a whole number or as text like '6GiB'")
     return int(value)
 
