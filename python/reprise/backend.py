@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from .capture import Capture, Captured, Layouts
 from .errors import GraphBreak, Unsupported
@@ -38,7 +39,19 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
     compiler = aot_autograd(
         fw_compiler=step.compile_forward, bw_compiler=step.compile_backward, partition_fn=step.partition,
         inference_compiler=_plain, keep_inference_input_mutations=True)
-    return compiler(gm, example_inputs)
+    try:
+        return compiler(gm, example_inputs)
+    except GuardOnDataDependentSymNode as error:
+        raise GraphBreak(
+            "the model cannot be captured as one graph: its shapes or branches depend on a number read out of a "
+            f"tensor (.item(), int(), bool()). Change the line below or move it out of the model:{_reads(gm)}"
+        ) from error
+
+
+def _reads(gm: fx.GraphModule) -> str:
+    """Where the user's code reads numbers out of tensors."""
+    nodes = gm.graph.find_nodes(op="call_method", target="item")
+    return "".join("\n" + node.stack_trace.rstrip() for node in nodes if node.stack_trace)
 
 
 def _plain(gm: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:

@@ -30,8 +30,13 @@ def read(name: str) -> Any | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        log.warning("cannot use %s (%s): it will be made anew", path, error)
+        refuse(name, error)
         return None
+
+
+def refuse(name: str, why: object) -> None:
+    """For what can be read but makes no sense."""
+    log.warning("cannot use %s (%s): it will be made anew", folder() / name, why)
 
 
 def write(name: str, content: Any) -> None:

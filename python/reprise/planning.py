@@ -6,6 +6,7 @@ import hashlib
 import logging
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from . import _core, cache
 from .progress import Progress
@@ -88,13 +89,24 @@ def _from_cache(key: str, graph: _core.Graph, budget_bytes: int) -> Found | None
     stored = cache.read(key)
     if stored is None:
         return None
-    if stored.get("plan") is None:
-        return Found(None, "", None, stored["smallest_budget_bytes"])
-    plan = _core.Plan.from_bytes(bytes.fromhex(stored["plan"]))
-    if _core.validate(graph, plan) is not None:
+    try:
+        return _found_from(stored, graph, budget_bytes)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        cache.refuse(key, error)
         return None
+
+
+def _found_from(stored: dict[str, Any], graph: _core.Graph, budget_bytes: int) -> Found:
+    if stored["plan"] is None:
+        return Found(None, "", None, int(stored["smallest_budget_bytes"]))
+    plan = _core.Plan.from_bytes(bytes.fromhex(stored["plan"]))
+    wrong = _core.validate(graph, plan)
+    if wrong is not None:
+        raise ValueError(wrong)
     simulation = _core.simulate(graph, plan)
-    return Found(plan, stored["planner"], simulation, 0) if simulation.peak_bytes <= budget_bytes else None
+    if simulation.peak_bytes > budget_bytes:
+        raise ValueError("the plan is above its budget")
+    return Found(plan, str(stored["planner"]), simulation, 0)
 
 
 def _to_cache(key: str, found: Found) -> None:

@@ -63,9 +63,18 @@ def known_layouts(device: torch.device) -> Layouts:
 
 def _stored(device: torch.device) -> dict[str, Any]:
     stored = cache.read(cache_name(device))
-    if isinstance(stored, dict) and all(isinstance(stored.get(k), dict) for k in ("calls", "layouts")):
+    if stored is not None and not _is_profile(stored):
+        cache.refuse(cache_name(device), "it is no profile")
+    elif stored is not None:
         return stored
     return {"environment": environment(device), "calls": {}, "layouts": {}}
+
+
+def _is_profile(stored: Any) -> bool:
+    if not isinstance(stored, dict) or not all(isinstance(stored.get(k), dict) for k in ("calls", "layouts")):
+        return False
+    return (all(isinstance(call, list) and len(call) == 3 for call in stored["calls"].values())
+            and all(isinstance(layouts, list) for layouts in stored["layouts"].values()))
 
 
 def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:

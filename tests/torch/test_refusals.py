@@ -1,0 +1,248 @@
+"""What cannot be done inside a budget is refused, with the line, the reason and the way out."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from training import Mlp, assert_same, batch, state_of
+
+import reprise
+from reprise import cache, compiling
+
+
+class Prints(Mlp):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers[0](x)
+        print("here", x.shape)
+        return self.head(x)
+
+
+class ReadsNumber(Mlp):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers[0](x)
+        return self.head(x).repeat(int(x.sum().item()) % 2 + 1, 1)
+
+
+class Branches(Mlp):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers[0](x)
+        return self.head(x) if x.sum() > 0 else self.head(-x)
+
+
+class Breaks(Mlp):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers[0](x)
+        torch._dynamo.graph_break()
+        return self.head(x)
+
+
+BREAKS = {"print": (Prints, 24), "item": (ReadsNumber, 31), "branch": (Branches, 37), "break": (Breaks, 43)}
+
+
+@pytest.mark.parametrize(("kind", "line"), [(k, n) for k, n in BREAKS.values()], ids=BREAKS)
+def test_a_graph_break_names_the_line_and_the_reason(kind: type[nn.Module], line: int) -> None:
+    source = Path(__file__).read_text().splitlines()[line - 1]
+    model = reprise.compile(kind())
+    with pytest.raises(reprise.GraphBreak) as caught:
+        model(batch())
+    message = str(caught.value)
+    assert f"test_refusals.py\", line {line}" in message, source
+    assert "move it out of the model" in message
+
+
+@pytest.mark.parametrize("kind", [Prints, ReadsNumber, Breaks])
+def test_plain_torch_compile_does_not_run_in_two_parts(kind: type[nn.Module]) -> None:
+    model = torch.compile(kind(), backend="reprise", options={"budget": "1GB"})
+    with pytest.raises(Exception, match=r"cannot be captured as one graph: it breaks at .*test_refusals\.py:\d+"):
+        model(batch()).sum().backward()
+
+
+class ScalesByNumber(Mlp):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers[0](x)
+        return self.head(x) * x.sum().item()
+
+
+def test_a_number_that_stays_a_factor_is_no_reason_to_refuse() -> None:
+    assert_same(ScalesByNumber(), lambda m: [m(batch(seed=i)).sum().backward() for i in range(2)])
+
+
+def test_batch_norm_with_a_cumulative_average_is_a_graph_break() -> None:
+    """Exception: it reads its counter out of a tensor."""
+    model = reprise.compile(nn.Sequential(nn.BatchNorm1d(16, momentum=None)))
+    with pytest.raises(reprise.GraphBreak, match="batchnorm"):
+        model(batch())
+
+
+def test_wrappers_for_several_devices_are_refused() -> None:
+    with pytest.raises(reprise.Unsupported, match="Train on one device"):
+        reprise.compile(nn.DataParallel(Mlp()))
+
+    class FullyShardedDataParallel(Mlp):
+        pass
+
+    with pytest.raises(reprise.Unsupported, match="FSDP"):
+        reprise.compile(nn.Sequential(FullyShardedDataParallel()))
+
+
+def test_a_compiled_model_inside_of_a_distributed_one_is_refused(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        with pytest.raises(reprise.Unsupported, match="Train on one device"):
+            reprise.compile(nn.parallel.DistributedDataParallel(Mlp()))
+        model = nn.parallel.DistributedDataParallel(reprise.compile(Mlp()))
+        with pytest.raises(reprise.Unsupported, match="Train on one device"):
+            model(batch())
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_retain_graph_is_refused_with_advice_and_the_next_step_works() -> None:
+    model = reprise.compile(Mlp())
+    for retain in ({"retain_graph": True}, {"create_graph": True}):
+        with pytest.raises(reprise.Unsupported, match="Add the losses up"):
+            model(batch()).sum().backward(**retain)
+        assert all(p.grad is None for p in model.parameters())
+    model(batch()).sum().backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+def test_grad_with_create_graph_is_refused() -> None:
+    model = reprise.compile(Mlp())
+    x = batch().requires_grad_()
+    with pytest.raises(reprise.Unsupported, match="create_graph"):
+        torch.autograd.grad(model(x).sum(), x, create_graph=True)
+
+
+def test_autograd_grad_works_without_it() -> None:
+    plain, model = Mlp(), Mlp()
+    model.load_state_dict(plain.state_dict())
+    reprise.compile(model)
+    x = batch().requires_grad_()
+    wanted = torch.autograd.grad(plain(x).sum(), [x, plain.head.weight])
+    got = torch.autograd.grad(model(x).sum(), [x, model.head.weight])
+    assert all(torch.equal(a, b) for a, b in zip(wanted, got))
+
+
+def test_backward_twice_is_autograd_s_error() -> None:
+    model = reprise.compile(Mlp())
+    loss = model(batch()).sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("what", ["parameter", "input"])
+def test_a_change_in_place_between_forward_and_backward_is_refused(what: str) -> None:
+    model = reprise.compile(Mlp())
+    x = batch()
+    model(x).sum().backward()
+    model.zero_grad()
+    output = model(x)
+    loss = output.sum()
+    with torch.no_grad():
+        {"parameter": model.layers[1].weight, "input": x}[what].add_(1)
+    with pytest.raises((RuntimeError, ValueError), match="modified by an inplace operation"):
+        loss.backward()
+    assert all(p.grad is None for p in model.parameters())
+    model(batch()).sum().backward()
+
+
+def test_an_optimizer_step_between_forward_and_backward_is_refused() -> None:
+    model = reprise.compile(Mlp())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(batch()).sum().backward()
+    loss = model(batch()).sum()
+    optimizer.step()
+    with pytest.raises((RuntimeError, ValueError), match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_more_shapes_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "MAX_SHAPES", 2)
+    model = reprise.compile(Mlp(layers=1))
+    for rows in (3, 4, 3):
+        model(batch(rows)).sum().backward()
+    with pytest.raises(reprise.RepriseError, match="more than 2 different shapes.*Pad the inputs"):
+        model(batch(5))
+    model(batch(4)).sum().backward()
+
+
+def test_the_limit_of_shapes_is_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "MAX_SHAPES", 1)
+    for _ in range(3):
+        reprise.compile(Mlp(layers=1))(batch()).sum().backward()
+
+
+def test_another_torch_than_it_was_built_for_is_refused(tmp_path: Path) -> None:
+    package = tmp_path / "reprise"
+    shutil.copytree(Path(reprise.__file__).parent, package, symlinks=False,
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "_built_for.py").write_text("__version__ = '1.0.0'\n")
+    program = "import reprise; print(reprise.parse_bytes('1kB')); reprise.compile"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)},
+                         capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == "1000"  # planning goes without torch
+    assert ran.returncode != 0
+    assert "ImportError: reprise was built for torch 1.0.0, but torch" in ran.stderr
+    assert "Build it again" in ran.stderr
+    (package / "_built_for.py").unlink()
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)},
+                         capture_output=True, text=True, check=False)
+    assert "built without its torch extension" in ran.stderr
+
+
+GARBAGE = ["", "{", "[]", "17", '{"calls": 3}', '{"calls": {}, "layouts": []}', "\x00\xff", '{"calls": {"a": 1}, "layouts": {}}']
+
+
+@pytest.mark.parametrize("content", [*GARBAGE, "spoiled"], ids=repr)
+def test_spoiled_cache_files_are_ignored(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                         caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+    plain, model = Mlp(layers=2), Mlp(layers=2)
+    model.load_state_dict(plain.state_dict())
+    plain(batch()).sum().backward()
+
+    def train() -> Any:
+        model.zero_grad()
+        reprise.compile(model, "1GB")(batch()).sum().backward()
+
+    train()
+    files = [path for path in tmp_path.rglob("*.json")]
+    assert len(files) >= 2
+    for path in files:
+        spoiled = path.read_text()[:-10] if content == "spoiled" else content
+        path.write_text(spoiled)
+    with caplog.at_level(logging.WARNING, "reprise"):
+        train()
+    assert state_of(model) == state_of(plain)
+    assert "will be made anew" in caplog.text
+
+
+def test_a_cached_plan_of_other_contents_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+    plain, model = Mlp(layers=2), Mlp(layers=2)
+    model.load_state_dict(plain.state_dict())
+    plain(batch()).sum().backward()
+    reprise.compile(model, "1GB")(batch()).sum().backward()
+    for wrong in ({}, {"plan": "zz", "planner": "none"}, {"plan": "00" * 8, "planner": "none"}, {"plan": None}, []):
+        for path in (tmp_path / "plans").iterdir():
+            cache.write(f"plans/{path.name}", wrong)
+        model.zero_grad()
+        reprise.compile(model, "1GB")(batch()).sum().backward()
+        assert state_of(model) == state_of(plain)
+
+
+def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path / "file"))
+    reprise.compile(Mlp(layers=1), "1GB")(batch()).sum().backward()
