@@ -69,13 +69,14 @@ class _Runner:
             return compile_graph(gm, inputs, settings, self.plan.add)
 
         self.compiled = torch.compile(_frame(self.plain), backend=backend, fullgraph=True, dynamic=False)
+        self.dynamo_settings = _dynamo_settings()  # one for all steps: each leaves a variable in the thread's context
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self.plain(*args, **kwargs)
         if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
             raise Unsupported(_NO_WRAPPERS)
-        with _dynamo_settings(), _own_errors():
+        with self.dynamo_settings, _own_errors():
             return self.compiled(*args, **kwargs)
 
 
