@@ -1,8 +1,9 @@
 #include "torch/program.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <map>
-#include <sstream>
 
 #include "reprise/error.h"
 
@@ -20,6 +21,32 @@ void for_each_tensor(const Call& call, Visit visit) {
       if (tensor) visit(*tensor);
     }
   }
+}
+
+// No streams: they must not cross into libtorch, which may bring a C++ library of its own.
+std::string list_text(at::IntArrayRef numbers) {
+  std::string text = "[";
+  for (const std::int64_t number : numbers) text += std::to_string(number) + ' ';
+  return text + ']';
+}
+
+std::string double_text(double number) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+
+std::string constant_text(const c10::IValue& value) {
+  if (value.isNone()) return "none";
+  if (value.isBool()) return value.toBool() ? "true" : "false";
+  if (value.isInt()) return std::to_string(value.toInt());
+  if (value.isDouble()) return double_text(value.toDouble());
+  if (value.isString()) return value.toStringRef();
+  if (value.isDevice()) return value.toDevice().str();
+  if (value.isTensor()) return "number " + constant_text(value.toTensor().item());  // a wrapped number
+  if (!value.isList()) return value.tagKind();
+  std::string text = "[";
+  for (const c10::IValue& element : value.toListRef()) text += constant_text(element) + ' ';
+  return text + ']';
 }
 
 }  // namespace
@@ -43,12 +70,12 @@ std::int64_t extent_bytes(const Geometry& geometry) {
 }
 
 std::string to_string(const Geometry& geometry) {
-  std::ostringstream text;
-  text << geometry.dtype << at::IntArrayRef(geometry.sizes) << " strides " << at::IntArrayRef(geometry.strides);
-  if (geometry.offset != 0) text << " offset " << geometry.offset;
-  if (geometry.conj) text << " conj";
-  if (geometry.neg) text << " neg";
-  return text.str();
+  std::string text = std::string(c10::toString(geometry.dtype)) + list_text(geometry.sizes) + " strides " +
+                     list_text(geometry.strides);
+  if (geometry.offset != 0) text += " offset " + std::to_string(geometry.offset);
+  if (geometry.conj) text += " conj";
+  if (geometry.neg) text += " neg";
+  return text;
 }
 
 OpId Program::caller_op() const {
@@ -113,28 +140,27 @@ Graph make_graph(const Program& program) {
 
 std::string signature(const Program& program, OpId op) {
   const Call& call = program.ops[index(op)].call.value();
-  std::ostringstream text;
-  text.precision(17);
-  text << call.op.operator_name();
+  std::string text = call.op.operator_name().name + "." + call.op.operator_name().overload_name;
   std::map<ValueId, std::size_t> order;
   for (const Argument& argument : call.arguments) {
-    text << ';';
+    text += ';';
     if (argument.kind == Argument::Kind::kConstant) {
-      text << argument.constant;
+      text += constant_text(argument.constant);
       continue;
     }
     for (const auto& tensor : argument.tensors) {
       if (!tensor) {
-        text << "none,";
+        text += "none,";
         continue;
       }
       const std::size_t number = order.try_emplace(tensor->value, order.size()).first->second;
-      text << '#' << number << ' ' << to_string(tensor->geometry) << ',';
+      text += '#' + std::to_string(number) + ' ' + to_string(tensor->geometry) + ',';
       const std::int64_t bytes = program.values[index(tensor->value)].bytes;
-      if (bytes > extent_bytes(tensor->geometry)) text << " of " << bytes;  // some operators copy whole storages
+      // Some operators copy whole storages.
+      if (bytes > extent_bytes(tensor->geometry)) text += " of " + std::to_string(bytes);
     }
   }
-  return text.str();
+  return text;
 }
 
 }  // namespace reprise

@@ -29,7 +29,7 @@ def environment(device: torch.device) -> dict[str, object]:
     """All that time and workspace of a kernel depend on, beside the call itself."""
     facts: dict[str, object] = {
         "reprise": _core.__version__,
-        "format": 5,  # of the file
+        "format": 6,  # of the file
         "torch": torch.__version__,
         "device": device.type,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
