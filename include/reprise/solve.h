@@ -48,6 +48,15 @@ struct Prunings {
   bool table = true;         // index by overhead where times are small integers
 };
 
+// What planner `auto` may use. Switching one off never makes a plan illegal, only slower or larger.
+struct AutoTechniques {
+  bool cuts = true;          // priced cuts
+  bool prefix_cuts = true;   // again with cross sections of forward kept
+  bool planners = true;      // the candidates of all other planners
+  bool aimed_prices = true;  // cuts with prices adjusted to the budget
+  bool local_search = true;  // small changes of labels
+};
+
 struct SolveOptions {
   // Behaviour.
   std::string planner = "lower-sets-approx";   // one of planner_names()
@@ -60,10 +69,12 @@ struct SolveOptions {
   std::size_t max_lower_sets = 200'000;  // exact planner: above this it answers kStopped
   std::size_t max_labels = 40'000'000;   // above this, labels are rounded and overhead_error says by how much
   std::size_t candidates = 48;           // judge simulated: internal budgets tried per objective
+  std::size_t work = 400'000'000;        // planner auto: reads looked at; more never gives a worse plan
   std::function<bool()> should_stop{};   // asked between pieces of work; true ends the search
 
   std::function<void(std::size_t done, std::size_t total)> progress{};
   Prunings prunings{};
+  AutoTechniques techniques{};
 };
 
 // What the papers' formulas say of a lower-set sequence.

@@ -20,6 +20,7 @@ struct Planner {
   std::optional<Plan> (*as_printed)(const Problem&, const SolveOptions&, Solution&);
 };
 
+extern const Planner kAutoPlanner;
 extern const Planner kNonePlanner;
 extern const Planner kChenPlanner;
 extern const Planner kLowerSetsPlanner;

@@ -28,9 +28,10 @@ using detail::Front;
 using detail::Planner;
 using detail::Problem;
 
-const std::array kPlanners{&detail::kNonePlanner,      &detail::kChenPlanner,    &detail::kLowerSetsApproxPlanner,
-                           &detail::kLowerSetsPlanner, &detail::kChainPlanner,   &detail::kChainStaticPlanner,
-                           &detail::kFengHuangPlanner, &detail::kRevolvePlanner, &detail::kRotorPlanner};
+const std::array kPlanners{
+    &detail::kAutoPlanner,      &detail::kNonePlanner,  &detail::kChenPlanner,        &detail::kLowerSetsApproxPlanner,
+    &detail::kLowerSetsPlanner, &detail::kChainPlanner, &detail::kChainStaticPlanner, &detail::kFengHuangPlanner,
+    &detail::kRevolvePlanner,   &detail::kRotorPlanner};
 
 const Planner& planner_named(std::string_view name) {
   for (const Planner* planner : kPlanners) {
@@ -130,7 +131,9 @@ Curve curve(const Graph& graph, const SolveOptions& options) {
   const Problem problem(graph);
   Front front(problem);
   front.add_plain();
-  Solution base = fill(front, planner, problem, options);
+  SolveOptions all_budgets = options;
+  all_budgets.budget_bytes.reset();
+  Solution base = fill(front, planner, problem, all_budgets);
   base.stats.candidates = front.simulated();
   Curve result{.points = {}, .stopped = base.status == Status::kStopped, .message = base.message};
   for (const auto& [peak, point] : front.points()) {

@@ -27,7 +27,7 @@ Solution solve_with(const Graph& graph, std::string_view planner, SolveOptions o
 
 TEST(SolveTest, RefusesOptionsThatMeanNothing) {
   const std::string names =
-      "none, chen, lower-sets-approx, lower-sets, chain, chain-static, feng-huang, revolve, rotor";
+      "auto, none, chen, lower-sets-approx, lower-sets, chain, chain-static, feng-huang, revolve, rotor";
   EXPECT_EQ(error({.planner = "best"}), "unknown planner 'best'; there are " + names);
   EXPECT_EQ(error({.planner = ""}), "unknown planner ''; there are " + names);
   EXPECT_EQ(error({.budget_bytes = -1}), "budget_bytes is negative: -1");
@@ -37,8 +37,9 @@ TEST(SolveTest, RefusesOptionsThatMeanNothing) {
 }
 
 TEST(SolveTest, NamesItsPlanners) {
-  EXPECT_EQ(planner_names(), (std::vector<std::string_view>{"none", "chen", "lower-sets-approx", "lower-sets", "chain",
-                                                            "chain-static", "feng-huang", "revolve", "rotor"}));
+  EXPECT_EQ(planner_names(),
+            (std::vector<std::string_view>{"auto", "none", "chen", "lower-sets-approx", "lower-sets", "chain",
+                                           "chain-static", "feng-huang", "revolve", "rotor"}));
   EXPECT_EQ(solve_with(test::dropout_step(), "chen").planner, "chen");
 }
 

@@ -1,0 +1,57 @@
+// Better labels by small changes, at one budget.
+//
+//   repair  over the budget: drop the values that take most off the excess for the time they cost, until it fits
+//   fill    within the budget: keep what is computed again, dearest first, wherever there is room
+//   swap    drop one kept value, then keep dearer ones in its place; taken back where nothing is gained
+//
+// Example: a (time 5, 10 bytes) and b (time 8, 11 bytes) are dropped and 12 bytes are free. Fill keeps b, the dearer.
+// Had a been kept, no room would be left for b; the swap drops a, keeps b, and gains 3.
+//
+// Every change is judged by the evaluator, so it counts what recomputations pull in behind them. Work is counted in
+// reads (evaluator.h). Tested by tests/unit/solve/auto/local_search_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "solve/auto/evaluator.h"
+#include "solve/auto/pool.h"
+#include "solve/auto/step_model.h"
+
+namespace reprise::detail {
+
+class LocalSearch {
+ public:
+  // `out_of_work` is asked before each evaluation.
+  LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work);
+
+  // From the pool's entries next to the budget; what is found goes into the pool.
+  void improve(std::int64_t budget_bytes);
+
+  bool repair(Choice& choice, std::int64_t budget_bytes);
+  // The choice fits. Returns its time.
+  std::int64_t fill(Choice& choice, std::int64_t budget_bytes);
+  std::int64_t swap(Choice& choice, std::int64_t time_ns, std::int64_t budget_bytes);
+
+ private:
+  struct Move {
+    std::uint32_t value;
+    Label label;
+    double score;
+  };
+  [[nodiscard]] Cost judge(const Choice& choice, std::int64_t limit_bytes);
+  [[nodiscard]] double excess(std::int64_t budget_bytes) const;
+  [[nodiscard]] double dearness(std::uint32_t value) const;
+  [[nodiscard]] std::vector<Move> keeps(const Choice& choice) const;
+  [[nodiscard]] std::vector<Move> drops(const Choice& choice) const;
+
+  const StepModel& model_;
+  Evaluator& evaluator_;
+  Pool& pool_;
+  std::function<bool()> out_of_work_;
+  std::vector<std::uint32_t> read_slot_;
+  std::int64_t tiny_bytes_ = 0;
+};
+
+}  // namespace reprise::detail

@@ -1,0 +1,135 @@
+#include "solve/auto/priced_cut.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace reprise::detail {
+namespace {
+
+constexpr double kUnitsPerNs = 1024;
+constexpr std::int64_t kTinyShare = 20'000;  // of all bytes that backward reads
+
+std::int64_t units(double ns) { return static_cast<std::int64_t>(std::min(ns * kUnitsPerNs, 0x1p58)); }
+
+}  // namespace
+
+PricedCut::PricedCut(const StepModel& model, std::span<const std::uint32_t> order) : model_(model) {
+  find_uses(order);
+  find_price_range();
+  build();
+}
+
+void PricedCut::find_uses(std::span<const std::uint32_t> order) {
+  direct_.assign(model_.num_values(), {});
+  for (std::uint32_t slot = 0; slot < order.size(); ++slot) {
+    for (const std::uint32_t v : model_.inputs(order[slot])) {
+      direct_[v].first = std::min(direct_[v].first, slot + 1);
+      direct_[v].last = slot + 1;
+      ++direct_[v].count;
+    }
+  }
+  uses_ = direct_;
+  // From the last forward op to the first: a recomputation is wanted at the first use of what it makes.
+  for (std::uint32_t op = model_.caller; op-- > 0;) {
+    std::uint32_t wanted = kNone;
+    for (const std::uint32_t v : model_.outputs(op)) wanted = std::min(wanted, uses_[v].first);
+    if (wanted == kNone || !model_.ops[op].repeatable) continue;
+    for (const std::uint32_t v : model_.inputs(op)) {
+      if (direct_[v].count > 0) continue;
+      uses_[v].first = std::min(uses_[v].first, wanted);
+      uses_[v].last = std::max(uses_[v].last, wanted);
+      ++uses_[v].count;
+    }
+  }
+  std::int64_t read_bytes = 0;
+  for (const std::uint32_t v : model_.droppable_values) read_bytes += direct_[v].count > 0 ? model_.weight[v] : 0;
+  tiny_.assign(model_.num_values(), 0);
+  for (const std::uint32_t v : model_.droppable_values) {
+    tiny_[v] = model_.weight[v] <= read_bytes / kTinyShare ? 1 : 0;
+  }
+}
+
+void PricedCut::find_price_range() {
+  double least = 1e300;
+  double largest = 0;
+  for (const std::uint32_t v : model_.droppable_values) {
+    if (tiny_[v] != 0 || uses_[v].first == kNone) continue;
+    const auto time = static_cast<double>(std::max<std::int64_t>(1, model_.ops[model_.producer[v]].time_ns));
+    const double ratio = time / static_cast<double>(std::max<std::int64_t>(1, model_.weight[v]));
+    least = std::min(least, ratio);
+    largest = std::max(largest, ratio);
+  }
+  if (largest <= 0) return;
+  least_price_ = least;
+  largest_price_ = largest;
+}
+
+void PricedCut::build() {
+  std::uint32_t nodes = 2;
+  op_node_.assign(model_.num_ops(), kNone);
+  value_node_.assign(model_.num_values(), kNone);
+  op_arc_.assign(model_.num_ops(), kNone);
+  value_arc_.assign(model_.num_values(), kNone);
+  const auto wanted = [&](std::uint32_t v) { return uses_[v].first != kNone && model_.weight[v] > 0 && tiny_[v] == 0; };
+  for (std::uint32_t op = 0; op < model_.caller; ++op) {
+    const auto outputs = model_.outputs(op);
+    if (!model_.ops[op].repeatable || std::ranges::none_of(outputs, wanted)) continue;
+    op_node_[op] = nodes++;
+    op_arc_[op] = flow_.add_arc(MaxFlow::kSource, op_node_[op]);
+    for (const std::uint32_t v : model_.inputs(op)) {
+      if (!wanted(v)) continue;
+      if (value_node_[v] == kNone) {  // made at the start, or by an op that runs only once
+        value_node_[v] = nodes++;
+        value_arc_[v] = flow_.add_arc(MaxFlow::kSource, value_node_[v]);
+      }
+      flow_.set_capacity(flow_.add_arc(value_node_[v], op_node_[op]), MaxFlow::kUnlimited);
+    }
+    for (const std::uint32_t v : outputs) {
+      if (!wanted(v)) continue;
+      value_node_[v] = nodes++;
+      value_arc_[v] = flow_.add_arc(op_node_[op], value_node_[v]);
+      if (direct_[v].count > 0) flow_.set_capacity(flow_.add_arc(value_node_[v], MaxFlow::kSink), MaxFlow::kUnlimited);
+    }
+  }
+  flow_.freeze(nodes);
+}
+
+// Runs once and its outputs stay, or runs at each use: what is cheaper.
+void PricedCut::price_op(std::uint32_t op, std::span<const double> price, std::span<Label> labels) {
+  const auto time = static_cast<double>(model_.ops[op].time_ns);
+  double hold = time;
+  std::uint32_t demands = 1;
+  for (const std::uint32_t v : model_.outputs(op)) {
+    if (value_node_[v] == kNone) continue;
+    hold += static_cast<double>(model_.weight[v]) * (price[uses_[v].last] - price[uses_[v].first]);
+    demands = std::max(demands, uses_[v].count);
+  }
+  const double discard = time * demands;
+  for (const std::uint32_t v : model_.outputs(op)) labels[v] = discard < hold ? Label::kDiscard : Label::kHold;
+  flow_.set_capacity(op_arc_[op], units(std::min(hold, discard)));
+}
+
+void PricedCut::solve(std::span<const double> cumulative_price, std::span<const std::uint8_t> kept,
+                      std::span<Label> labels) {
+  std::ranges::fill(labels, Label::kKeep);
+  for (std::uint32_t op = 0; op < model_.caller; ++op) {
+    if (op_node_[op] != kNone) price_op(op, cumulative_price, labels);
+  }
+  for (std::uint32_t v = 0; v < model_.num_values(); ++v) {
+    if (value_node_[v] == kNone) continue;
+    const double cost = static_cast<double>(model_.weight[v]) * cumulative_price[uses_[v].last];
+    const bool given = !kept.empty() && kept[v] != 0;
+    flow_.set_capacity(value_arc_[v], given ? 0 : units(cost));
+  }
+  flow_.solve();
+  for (const std::uint32_t v : model_.droppable_values) {
+    const std::uint32_t node = value_node_[v];
+    const std::uint32_t op = op_node_[model_.producer[v]];
+    const bool again = op != kNone && flow_.with_sink(op);
+    const bool there = node == kNone || flow_.with_sink(node) || (!kept.empty() && kept[v] != 0);
+    if (tiny_[v] != 0 || (there && !again)) labels[v] = Label::kKeep;
+    if (node == kNone && uses_[v].first == kNone) labels[v] = Label::kHold;
+  }
+}
+
+}  // namespace reprise::detail

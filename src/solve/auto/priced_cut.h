@@ -1,0 +1,67 @@
+// The best labels when memory has a price: a least cut.
+//
+// Let C(t) be the price of holding one byte from the caller's op to the t-th backward op. A value that backward needs
+// is either kept, for bytes * C(last use), or its op runs again, for its time and bytes * (C(last use) - C(first use)),
+// or for its time at each use and nothing held in between. An op that runs again needs its inputs, so one choice pulls
+// at the next. As a cut, on x -> [f] -> y with y read by backward:
+//
+//   source --time(f)--> f --keep(y)--> y --unlimited--> sink          x --unlimited--> f
+//
+// A value on the sink's side is there in backward; an op on the sink's side runs again. Cutting keep(y) keeps y,
+// cutting time(f) makes it again, which puts x on the sink's side. Several outputs share their op's node. Values too
+// small to matter are kept for nothing: forgetting the statistics of a batch norm would run all of it again.
+//
+// The price of a plan is exact only for what is directly read; what a recomputation reads is priced at the first use of
+// what it makes. The evaluator judges the labels. Tested by tests/unit/solve/auto/priced_cut_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "solve/auto/evaluator.h"
+#include "solve/auto/max_flow.h"
+#include "solve/auto/step_model.h"
+
+namespace reprise::detail {
+
+class PricedCut {
+ public:
+  // For backward in this order.
+  PricedCut(const StepModel& model, std::span<const std::uint32_t> order);
+
+  // cumulative_price[t]: C(t) in ns per byte, t = 0 for the caller's op, then the backward ops; it never falls.
+  // `kept`, by value, where not empty: values that are there whatever they cost.
+  void solve(std::span<const double> cumulative_price, std::span<const std::uint8_t> kept, std::span<Label> labels);
+
+  // The least and the largest price at which a single value is worth dropping.
+  [[nodiscard]] double least_price() const { return least_price_; }
+  [[nodiscard]] double largest_price() const { return largest_price_; }
+  [[nodiscard]] std::size_t work() const { return flow_.work(); }
+
+ private:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFFU;
+  struct Uses {
+    std::uint32_t first = kNone;
+    std::uint32_t last = 0;
+    std::uint32_t count = 0;
+  };
+  void find_uses(std::span<const std::uint32_t> order);
+  void find_price_range();
+  void build();
+  void price_op(std::uint32_t op, std::span<const double> price, std::span<Label> labels);
+
+  const StepModel& model_;
+  std::vector<Uses> direct_;  // by value: reads of backward ops
+  std::vector<Uses> uses_;    // the same, where there are none: reads of recomputations
+  std::vector<std::uint8_t> tiny_;
+  MaxFlow flow_;
+  std::vector<std::uint32_t> op_node_;     // kNone: never again
+  std::vector<std::uint32_t> value_node_;  // kNone: free or not wanted
+  std::vector<std::uint32_t> op_arc_;
+  std::vector<std::uint32_t> value_arc_;
+  double least_price_ = 1e-6;
+  double largest_price_ = 1;
+};
+
+}  // namespace reprise::detail

@@ -1,0 +1,118 @@
+// Planner `auto` on random steps and graphs: never behind another planner, never worse with more work or memory, and
+// sound with any of its techniques switched off.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "reprise/reprise.h"
+#include "support/random.h"
+#include "support/random_dag.h"
+#include "support/random_step.h"
+
+namespace reprise::test {
+namespace {
+
+#ifdef REPRISE_SMALL_TESTS
+constexpr int kSteps = 25;
+#else
+constexpr int kSteps = 150;
+#endif
+
+Graph step_number(int i) {
+  Random random(static_cast<std::uint64_t>(7000 + i));
+  const StepOptions options{.forward_ops = random.between(2, 10), .backward_ops = random.between(1, 16)};
+  return random_step(options, [&](std::int64_t bound) { return random.below(bound); });
+}
+
+std::vector<Graph> assorted_graphs() {
+  std::vector<Graph> graphs;
+  for (int i = 0; i < kSteps; ++i) graphs.push_back(step_number(i));
+  for (const Dag& dag : assorted_dags(kSteps / 3, 4, 10, 77)) graphs.push_back(to_graph(dag));
+  return graphs;
+}
+
+// The time of a curve's fastest plan within the budget, or nothing.
+std::optional<std::int64_t> time_at(const Curve& found, std::int64_t budget) {
+  std::optional<std::int64_t> time;
+  for (const Solution& point : found.points) {
+    if (point.simulation.peak_bytes <= budget) time = point.simulation.time_ns;
+  }
+  return time;
+}
+
+TEST(AutoTest, NeverLosesToAnotherPlanner) {
+  for (const Graph& graph : assorted_graphs()) {
+    const Curve own = curve(graph, {.planner = "auto"});
+    for (const std::string_view name : planner_names()) {
+      SCOPED_TRACE(std::string(name) + '\n' + format_graph(graph));
+      for (const Solution& point : curve(graph, {.planner = std::string(name)}).points) {
+        const auto time = time_at(own, point.simulation.peak_bytes);
+        ASSERT_TRUE(time.has_value());
+        ASSERT_LE(*time, point.simulation.time_ns);
+      }
+    }
+  }
+}
+
+TEST(AutoTest, TheBudgetOnlySelectsWhereStepsAreSmall) {
+  for (int i = 0; i < kSteps; i += 10) {
+    const Graph step = step_number(i);
+    const Curve own = curve(step, {.planner = "auto"});
+    for (const Solution& point : own.points) {
+      const Solution found = solve(step, {.planner = "auto", .budget_bytes = point.budget_bytes});
+      EXPECT_EQ(found.simulation, point.simulation) << format_graph(step);
+    }
+  }
+}
+
+TEST(AutoTest, MoreWorkIsNeverWorse) {
+  for (int i = 0; i < kSteps; i += 5) {
+    const Graph step = step_number(i);
+    const Solution least = solve(step, {.planner = "auto"});
+    const std::int64_t budget = (least.budget_bytes + 3 * solve(step, {.planner = "none"}).budget_bytes) / 4;
+    Solution before;
+    for (const std::size_t work : {0, 1'000, 10'000, 100'000, 10'000'000}) {
+      const Solution now = solve(step, {.planner = "auto", .budget_bytes = budget, .work = work});
+      if (before.found()) {
+        ASSERT_TRUE(now.found()) << format_graph(step);
+        EXPECT_LE(now.simulation.time_ns, before.simulation.time_ns) << format_graph(step);
+      }
+      before = now;
+    }
+  }
+}
+
+TEST(AutoTest, WhatIsNamedAsSmallestBudgetHasAPlan) {
+  for (int i = 0; i < kSteps; i += 2) {
+    const Graph step = step_number(i);
+    const std::int64_t smallest = solve(step, {.planner = "auto"}).budget_bytes;
+    const Solution found = solve(step, {.planner = "auto", .budget_bytes = smallest});
+    ASSERT_TRUE(found.found()) << format_graph(step);
+    EXPECT_LE(found.simulation.peak_bytes, smallest);
+    if (smallest == 0) continue;
+    const Solution below = solve(step, {.planner = "auto", .budget_bytes = smallest - 1});
+    EXPECT_TRUE(below.status == Status::kInfeasible || below.simulation.peak_bytes < smallest) << format_graph(step);
+  }
+}
+
+TEST(AutoTest, CurvesRiseInMemoryAndFallInTime) {
+  for (int i = 0; i < kSteps; i += 3) {
+    const Curve found = curve(step_number(i), {.planner = "auto", .budget_bytes = 1});
+    for (std::size_t k = 1; k < found.points.size(); ++k) {
+      EXPECT_GT(found.points[k].simulation.peak_bytes, found.points[k - 1].simulation.peak_bytes);
+      EXPECT_LT(found.points[k].simulation.time_ns, found.points[k - 1].simulation.time_ns);
+    }
+  }
+}
+
+TEST(AutoTest, StopsWhenAsked) {
+  for (int i = 0; i < kSteps; i += 5) {
+    for (int calls : {0, 1, 5, 50}) {
+      const Solution found = solve(step_number(i), {.planner = "auto", .should_stop = [&] { return calls-- <= 0; }});
+      EXPECT_FALSE(found.plan.steps.empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test
