@@ -17,12 +17,16 @@ std::string bar(std::int64_t part, std::int64_t whole) {
 
 Report point_row(const Solution& point, const Graph& graph, std::int64_t largest_peak) {
   const Simulation& found = point.simulation;
+  const Report::Number bound = point.lower_bound_ns ? Report::Number(*point.lower_bound_ns) : std::nullopt;
+  const std::int64_t plain = found.time_ns - found.recompute_ns;
   return Report()
       .text("", "budget", format_bytes(found.peak_bytes))
       .number("peak_bytes", "bytes", found.peak_bytes)
       .time("time_ns", "time", found.time_ns, graph.forward_only())
       .number("recompute_ns", "", found.recompute_ns)
       .text("", "overhead", percent(found.recompute_ns, found.time_ns - found.recompute_ns))
+      .number("lower_bound_ns", "", bound)
+      .text("", bound ? "at least" : "", bound ? percent(std::max<std::int64_t>(0, *bound - plain), plain) : "")
       .text("", "memory", bar(found.peak_bytes, largest_peak));
 }
 

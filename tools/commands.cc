@@ -24,6 +24,19 @@ std::string formula_text(const Formula& formula) {
          format_bytes(formula.cached_bytes) + ", " + std::to_string(formula.blocks) + " blocks";
 }
 
+Report::Number planned_bound(const Solution& solution) {
+  return solution.lower_bound_ns ? Report::Number(*solution.lower_bound_ns) : std::nullopt;
+}
+
+// How far the plan is from what no plan can beat.
+std::string gap_text(const Solution& solution) {
+  if (!solution.lower_bound_ns || !has_plan(solution)) return "";
+  if (solution.reordered) return "backward reordered; the bound holds for the captured order";
+  const std::int64_t time = solution.simulation.time_ns;
+  return "at most " + percent(time - *solution.lower_bound_ns, time - solution.simulation.recompute_ns) +
+         " of the step";
+}
+
 }  // namespace
 
 std::string status_name(Status status) {
@@ -66,6 +79,9 @@ void add_solution(const Solution& solution, const Graph& graph, Report& report) 
       .time("time_ns", "time", planned(found.time_ns), graph.forward_only())
       .time("recompute_ns", "recomputed", planned(found.recompute_ns), graph.forward_only())
       .text("", "overhead", has_plan(solution) ? percent(found.recompute_ns, found.time_ns - found.recompute_ns) : "")
+      .time("lower_bound_ns", "", planned_bound(solution), graph.forward_only())
+      .text("", "gap", gap_text(solution))
+      .bytes("floor_bytes", "floor", solution.floor_bytes > 0 ? Report::Number(solution.floor_bytes) : std::nullopt)
       .bytes("smallest_budget_bytes", "smallest", smallest > 0 ? Report::Number(smallest) : std::nullopt)
       .text("", "by formula", solution.formula ? formula_text(*solution.formula) : "")
       .part("formula", formula_report(solution.formula))

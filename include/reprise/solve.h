@@ -55,6 +55,7 @@ struct AutoTechniques {
   bool planners = true;      // the candidates of all other planners
   bool aimed_prices = true;  // cuts with prices adjusted to the budget
   bool local_search = true;  // small changes of labels
+  bool bound = true;         // lower_bound_ns and floor_bytes
 };
 
 struct SolveOptions {
@@ -70,6 +71,7 @@ struct SolveOptions {
   std::size_t max_labels = 40'000'000;   // above this, labels are rounded and overhead_error says by how much
   std::size_t candidates = 48;           // judge simulated: internal budgets tried per objective
   std::size_t work = 400'000'000;        // planner auto: reads looked at; more never gives a worse plan
+  std::size_t bound_work = 20'000'000;   // planner auto: arcs looked at for lower_bound_ns
   std::function<bool()> should_stop{};   // asked between pieces of work; true ends the search
 
   std::function<void(std::size_t done, std::size_t total)> progress{};
@@ -97,7 +99,12 @@ struct Solution {
   std::string planner{};
   std::optional<Formula> formula{};
   std::int64_t overhead_error = 0;  // formula.overhead is at most this far above the least; 0 unless rounded
-  std::string message{};            // why stopped or infeasible, or a caveat, for people
+  // Planner auto: no plan whose backward ops first run in the captured order is faster within the budget, and no plan
+  // of any order has a peak below floor_bytes (0: not known). Where `reordered`, this plan has another order.
+  std::optional<std::int64_t> lower_bound_ns{};
+  std::int64_t floor_bytes = 0;
+  bool reordered = false;
+  std::string message{};  // why stopped or infeasible, or a caveat, for people
 
   struct Stats {
     std::size_t nodes = 0;       // of the forward view

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "check.h"
 #include "reprise/validate.h"
+#include "solve/auto/evaluator.h"
+#include "solve/auto/lower_bound.h"
 #include "solve/front.h"
 #include "solve/planner.h"
 
@@ -55,6 +58,40 @@ void attach(const Front::Point& point, const Problem& problem, Solution& solutio
   solution.formula = point.formula;
 }
 
+// The certificate beside a plan of `auto`: any number of budgets on one step.
+class Certificate {
+ public:
+  Certificate(const Planner& planner, const Problem& problem, const SolveOptions& options) {
+    if (&planner != &detail::kAutoPlanner || !options.techniques.bound) return;
+    model_.emplace(problem.step());
+    detail::Evaluator evaluator(*model_);
+    (void)evaluator.evaluate(plain_choice(*model_));
+    bound_.emplace(*model_, evaluator.profile(), detail::asked_to_stop(options) ? 0 : options.bound_work);
+  }
+
+  void attach(Solution& solution) const {
+    if (!bound_) return;
+    solution.floor_bytes = bound_->floor_bytes();
+    solution.reordered = reordered(solution.plan);
+    if (solution.budget_bytes >= solution.floor_bytes) solution.lower_bound_ns = bound_->time_ns(solution.budget_bytes);
+  }
+
+ private:
+  [[nodiscard]] bool reordered(const Plan& plan) const {
+    std::vector<std::uint8_t> done(model_->num_ops(), 0);
+    std::size_t last = 0;
+    for (const Step& step : plan.steps) {
+      if (step.is_free() || std::exchange(done[index(step.op())], 1) != 0) continue;
+      if (index(step.op()) < last && index(step.op()) > model_->caller) return true;
+      last = index(step.op());
+    }
+    return false;
+  }
+
+  std::optional<detail::StepModel> model_;
+  std::optional<detail::LowerBound> bound_;
+};
+
 Solution blank_solution(const Planner& planner, const Problem& problem) {
   Solution solution{.planner = std::string(planner.name)};
   solution.stats.nodes = problem.view().num_nodes();
@@ -100,6 +137,7 @@ Solution solve_simulated(const Planner& planner, const Problem& problem, const S
   } else if (solution.status != Status::kStopped) {
     solution.status = Status::kInfeasible;
   }
+  Certificate(planner, problem, options).attach(solution);
   return solution;
 }
 
@@ -136,12 +174,14 @@ Curve curve(const Graph& graph, const SolveOptions& options) {
   Solution base = fill(front, planner, problem, all_budgets);
   base.stats.candidates = front.simulated();
   Curve result{.points = {}, .stopped = base.status == Status::kStopped, .message = base.message};
+  const Certificate certificate(planner, problem, options);
   for (const auto& [peak, point] : front.points()) {
     Solution solution = base;
     solution.status = Status::kFeasible;
     solution.budget_bytes = peak;
     solution.smallest_budget_bytes = front.points().begin()->first;
     attach(point, problem, solution);
+    certificate.attach(solution);
     result.points.push_back(std::move(solution));
   }
   return result;

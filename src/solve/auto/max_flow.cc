@@ -31,8 +31,9 @@ void MaxFlow::freeze(std::uint32_t nodes) {
 }
 
 std::int64_t MaxFlow::solve() {
+  const std::int64_t most = kUnlimited / 2 / static_cast<std::int64_t>(place_.size() + 1);
   for (std::size_t i = 0; i < place_.size(); ++i) {
-    arcs_[place_[i]].left = capacity_[i];
+    arcs_[place_[i]].left = capacity_[i] == kUnlimited ? kUnlimited : std::min(capacity_[i], most);
     arcs_[arcs_[place_[i]].back].left = 0;
   }
   std::int64_t flow = 0;

@@ -24,6 +24,7 @@ class MaxFlow {
   std::uint32_t add_arc(std::uint32_t from, std::uint32_t to);
   void freeze(std::uint32_t nodes);
 
+  // So large that the sum over all arcs would not fit, a capacity counts as less; kUnlimited is exempt.
   void set_capacity(std::uint32_t arc, std::int64_t capacity) { capacity_[arc] = capacity; }
   // The value of the least cut; at least kUnlimited where no cut is without an unlimited arc.
   std::int64_t solve();

@@ -1,0 +1,258 @@
+#include "solve/auto/lower_bound.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "solve/auto/max_flow.h"
+
+namespace reprise::detail {
+namespace {
+
+constexpr std::size_t kMostSlots = 14;
+constexpr std::size_t kPrices = 40;
+constexpr double kUnitsPerNs = 1024;
+
+// Rounded down, and down to what an integer holds: a smaller capacity makes a smaller bound.
+std::int64_t units(double ns) { return static_cast<std::int64_t>(std::min(ns * kUnitsPerNs, 0x1p58)); }
+
+// The network of one window, built from its needs backwards.
+class WindowCut {
+ public:
+  WindowCut(const StepModel& model, std::span<const std::uint32_t> first_run, std::uint32_t slot)
+      : model_(model),
+        first_run_(first_run),
+        slot_(slot),
+        value_node_(model.num_values(), kNone),
+        op_node_(model.num_ops(), kNone) {}
+
+  // Values that are there for nothing.
+  void give(std::uint32_t value) { value_node_[value] = kFree; }
+
+  void need(std::uint32_t value) {
+    const std::uint32_t node = node_of(value);
+    if (node != kFree) flow_.set_capacity(flow_.add_arc(node, MaxFlow::kSink), MaxFlow::kUnlimited);
+  }
+
+  void freeze() {
+    for (std::size_t i = 0; i < made_.size(); ++i) {  // grows while it is walked
+      const std::uint32_t op = made_[i];
+      for (const std::uint32_t v : model_.inputs(op)) {
+        const std::uint32_t node = node_of(v);
+        if (node != kFree) flow_.set_capacity(flow_.add_arc(node, op_node_[op]), MaxFlow::kUnlimited);
+      }
+    }
+    flow_.freeze(nodes_);
+  }
+
+  // The value of the cut, never above the truth: capacities are rounded down.
+  double solve(double price) {
+    for (const auto& [arc, bytes] : keeps_) {
+      flow_.set_capacity(arc, units(price * static_cast<double>(bytes)));
+    }
+    return static_cast<double>(flow_.solve()) / kUnitsPerNs;
+  }
+
+  // Prices beyond these change nothing.
+  [[nodiscard]] double least_price() const { return least_price_; }
+  [[nodiscard]] double largest_price() const { return largest_price_; }
+  [[nodiscard]] std::size_t work() const { return flow_.work(); }
+
+ private:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFFU;
+  static constexpr std::uint32_t kFree = 0xFFFFFFFEU;
+
+  std::uint32_t node_of(std::uint32_t v) {
+    if (value_node_[v] != kNone) return value_node_[v];
+    const std::uint32_t op = model_.producer[v];
+    const bool from_start = op == model_.num_ops();
+    // Weightless, or made after the window begins, or perhaps made then: assumed to be there.
+    if (model_.weight[v] == 0 || (!from_start && first_run_[op] > slot_)) return value_node_[v] = kFree;
+    value_node_[v] = nodes_++;
+    const std::uint32_t keep = flow_.add_arc(from_start ? MaxFlow::kSource : op_node(op), value_node_[v]);
+    keeps_.push_back({keep, model_.weight[v]});
+    return value_node_[v];
+  }
+
+  std::uint32_t op_node(std::uint32_t op) {
+    if (op_node_[op] != kNone) return op_node_[op];
+    op_node_[op] = nodes_++;
+    made_.push_back(op);
+    const bool once = model_.graph.once(op_id(op));
+    const std::int64_t time = model_.ops[op].time_ns;
+    flow_.set_capacity(flow_.add_arc(MaxFlow::kSource, op_node_[op]),
+                       once ? MaxFlow::kUnlimited : units(static_cast<double>(time)));
+    for (const std::uint32_t v : model_.outputs(op)) {
+      if (once || model_.weight[v] == 0 || time == 0) continue;
+      const double ratio = static_cast<double>(time) / static_cast<double>(model_.weight[v]);
+      least_price_ = std::min(least_price_, ratio);
+      largest_price_ = std::max(largest_price_, ratio);
+    }
+    return op_node_[op];
+  }
+
+  const StepModel& model_;
+  std::span<const std::uint32_t> first_run_;
+  std::uint32_t slot_;
+  MaxFlow flow_;
+  std::uint32_t nodes_ = 2;
+  std::vector<std::uint32_t> value_node_;
+  std::vector<std::uint32_t> op_node_;
+  std::vector<std::uint32_t> made_;
+  std::vector<std::pair<std::uint32_t, std::int64_t>> keeps_;
+  double least_price_ = 1e9;
+  double largest_price_ = 0;
+};
+
+}  // namespace
+
+LowerBound::LowerBound(const StepModel& model, std::span<const std::int64_t> plain_profile, std::size_t work)
+    : model_(model) {
+  find_needed();
+  find_floor();
+  choose_slots(plain_profile, kMostSlots);
+  // Whole windows first: with little work they say the most.
+  for (std::size_t begin = 0; begin + 1 < slots_.size() && work_ <= work; ++begin) {
+    windows_.push_back({.begin = begin, .end = slots_.size() - 1, .samples = {}});
+    sample(windows_.back());
+  }
+  for (std::size_t length = 1; length + 1 < slots_.size(); ++length) {
+    for (std::size_t begin = 0; begin + length + 1 < slots_.size() && work_ <= work; ++begin) {
+      windows_.push_back({.begin = begin, .end = begin + length, .samples = {}});
+      sample(windows_.back());
+    }
+  }
+  std::ranges::stable_sort(windows_, {}, &Window::begin);
+}
+
+std::uint32_t LowerBound::op_at(std::size_t slot) const {
+  return slot == 0 ? model_.caller : model_.captured_order[slot - 1];
+}
+
+// The op must have run when the op at `slot` has, and so must all it depends on.
+void LowerBound::need(std::uint32_t op, std::uint32_t slot) {
+  std::vector<std::uint32_t> stack{op};
+  while (!stack.empty()) {
+    const std::uint32_t top = stack.back();
+    stack.pop_back();
+    if (first_run_[top] <= slot) continue;
+    first_run_[top] = slot;
+    for (const ValueId v : model_.graph.inputs(op_id(top))) {
+      const OpId maker = model_.graph.producer(v);
+      if (maker != kNoOp) stack.push_back(static_cast<std::uint32_t>(index(maker)));
+    }
+  }
+}
+
+void LowerBound::find_needed() {
+  first_run_.assign(model_.num_ops(), kNever);
+  const auto end = static_cast<std::uint32_t>(model_.captured_order.size());
+  for (const ValueId v : model_.graph.step_outputs()) {
+    const OpId maker = model_.graph.producer(v);
+    if (maker != kNoOp) need(static_cast<std::uint32_t>(index(maker)), end + 1);
+  }
+  for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
+    if (model_.graph.once(op_id(op))) need(op, end + 1);
+  }
+  const std::vector<std::uint32_t> some_time = first_run_;
+  for (std::uint32_t op = 0; op <= model_.caller; ++op) {
+    if (model_.graph.once(op_id(op))) need(op, 0);
+  }
+  for (std::uint32_t slot = 1; slot <= end; ++slot) {
+    if (some_time[op_at(slot)] != kNever) need(op_at(slot), slot);
+  }
+  for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
+    if (first_run_[op] != kNever) needed_time_ns_ += model_.ops[op].time_ns;
+  }
+}
+
+// Inputs, outputs and workspace of a run, what is pinned left out.
+std::int64_t LowerBound::footprint(std::uint32_t op) const {
+  std::int64_t bytes = model_.ops[op].transient_bytes - model_.ops[op].in_place_bytes;
+  for (const std::uint32_t v : model_.inputs(op)) bytes += model_.weight[v];
+  return bytes;
+}
+
+void LowerBound::find_floor() {
+  std::int64_t start_pinned = 0;
+  for (std::size_t i = 0; i < model_.graph.num_values(); ++i) {
+    const ValueId v = value_id(i);
+    if (model_.graph.residence(v) != Residence::kPlanned && model_.graph.pinned(v))
+      start_pinned += model_.graph.bytes(v);
+  }
+  pinned_bytes_ = start_pinned;
+  for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
+    if (first_run_[op] == 0 && op != model_.caller) pinned_bytes_ += model_.ops[op].held_bytes;
+  }
+  floor_bytes_ = model_.start_bytes;
+  for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
+    if (first_run_[op] == kNever) continue;
+    floor_bytes_ = std::max(floor_bytes_, (op == model_.caller ? pinned_bytes_ : start_pinned) + footprint(op));
+  }
+}
+
+// From each of `count` stretches of backward the slot with the most bytes, and the caller's op.
+void LowerBound::choose_slots(std::span<const std::int64_t> plain_profile, std::size_t count) {
+  const std::size_t slots = plain_profile.size();
+  slots_.push_back(0);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::size_t best = 0;
+    for (std::size_t slot = std::max<std::size_t>(1, i * slots / count); slot < (i + 1) * slots / count; ++slot) {
+      if (first_run_[op_at(slot)] != slot) continue;  // not needed, or forced to be earlier than its place
+      if (best == 0 || plain_profile[slot] > plain_profile[best]) best = slot;
+    }
+    if (best > slots_.back()) slots_.push_back(best);
+  }
+  slots_.push_back(slots);  // the end, where the step's outputs are needed
+}
+
+void LowerBound::sample(Window& window) {
+  const auto slot = static_cast<std::uint32_t>(slots_[window.begin]);
+  WindowCut cut(model_, first_run_, slot);
+  for (const std::uint32_t v : model_.inputs(op_at(slot))) cut.give(v);
+  for (const std::uint32_t v : model_.outputs(op_at(slot))) cut.give(v);
+  const bool to_end = window.end + 1 == slots_.size();
+  const std::size_t last = to_end ? model_.captured_order.size() : slots_[window.end];
+  for (std::size_t s = slot + 1; s <= last; ++s) {
+    if (first_run_[op_at(s)] == kNever) continue;
+    for (const std::uint32_t v : model_.inputs(op_at(s))) cut.need(v);
+  }
+  if (to_end) {
+    for (const ValueId v : model_.graph.step_outputs()) cut.need(static_cast<std::uint32_t>(index(v)));
+  }
+  cut.freeze();
+  if (cut.largest_price() <= 0) return;
+  const double low = cut.least_price() / 4;
+  const double ratio = std::pow(8 * cut.largest_price() / cut.least_price(), 1 / static_cast<double>(kPrices - 1));
+  for (std::size_t i = 0; i < kPrices; ++i) {
+    const double price = low * std::pow(ratio, static_cast<double>(i));
+    const double value = cut.solve(price);
+    if (value < static_cast<double>(MaxFlow::kUnlimited) / kUnitsPerNs) window.samples.push_back({price, value});
+  }
+  work_ += cut.work();
+}
+
+double LowerBound::at_least(const Window& window, std::int64_t budget_bytes) const {
+  const std::size_t slot = slots_[window.begin];
+  const std::int64_t pinned = pinned_bytes_ + (slot == 0 ? 0 : model_.ops[model_.caller].held_bytes);
+  const auto room = static_cast<double>(budget_bytes - pinned - footprint(op_at(slot)));
+  double best = 0;
+  for (const Sample& sample : window.samples) best = std::max(best, sample.cut_ns - sample.price * room);
+  return best;
+}
+
+std::int64_t LowerBound::time_ns(std::int64_t budget_bytes) const {
+  constexpr double kRounding = 1e-3;
+  // best[i]: at least this much is spent again between slot i and the end.
+  std::vector<double> best(slots_.size(), 0);
+  std::size_t w = windows_.size();
+  for (std::size_t begin = slots_.size() - 1; begin-- > 0;) {
+    best[begin] = best[begin + 1];
+    while (w > 0 && windows_[w - 1].begin == begin) {
+      --w;
+      best[begin] = std::max(best[begin], at_least(windows_[w], budget_bytes) + best[windows_[w].end]);
+    }
+  }
+  return needed_time_ns_ + static_cast<std::int64_t>(std::ceil(std::max(0.0, best[0] - kRounding)));
+}
+
+}  // namespace reprise::detail

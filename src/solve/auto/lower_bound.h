@@ -1,0 +1,70 @@
+// What no plan can beat: a lower bound on time at a budget, and a floor below every budget that works.
+//
+// Fix the order in which backward ops run for the first time. When op a does, a plan holds a's inputs, outputs and
+// workspace, and some set W of other values within budget - footprint(a). Whatever later ops need of what was made
+// before is in W or is computed again after a. With a price of q per byte, the cheapest W is a least cut: keep a value
+// for q * bytes or run its op again for its time, which needs its inputs. So for every q >= 0
+//
+//   time computed again after a  >=  cut(a, q) - q * (budget - footprint(a))
+//
+// for any number of recomputations, also of backward ops. Example: two values of 10 bytes and times 3 and 5 are needed
+// after a, which leaves 12 bytes. At q = 0.3 the cut is 3 + 3, less 0.3 * 12: at least 2.4 ns, so 3, are spent again.
+//
+// Between two ops a and b of the order the same holds for what is needed up to b, and stretches that do not overlap add
+// up; a dynamic program takes the best division. Cuts do not depend on the budget: they are made once, at a grid of
+// prices, and any budget is then answered by arithmetic. To this comes the time of everything that must run at least
+// once. Ops that no output needs are not counted, and forward ops may run as late as they like.
+//
+// The floor is the most that any single op needs with what is pinned by then; it holds for every order.
+// Tested by tests/oracle/lower_bound_test.cc against all schedules of small steps.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "solve/auto/step_model.h"
+
+namespace reprise::detail {
+
+class LowerBound {
+ public:
+  // `plain_profile`: bytes at the caller's op and each backward op without recomputation; it guides the division.
+  // `work`: arcs that may be looked at; the bound is valid however few, and better with more.
+  LowerBound(const StepModel& model, std::span<const std::int64_t> plain_profile, std::size_t work);
+
+  // No plan whose backward ops first run in the captured order takes less time within the budget.
+  [[nodiscard]] std::int64_t time_ns(std::int64_t budget_bytes) const;
+  // No plan at all, in any order, has a lower peak.
+  [[nodiscard]] std::int64_t floor_bytes() const { return floor_bytes_; }
+
+ private:
+  static constexpr std::uint32_t kNever = 0xFFFFFFFFU;
+  struct Sample {
+    double price;  // ns per byte
+    double cut_ns;
+  };
+  struct Window {  // what is needed after slot `begin` up to slot `end`
+    std::size_t begin;
+    std::size_t end;
+    std::vector<Sample> samples;
+  };
+  void find_needed();
+  void need(std::uint32_t op, std::uint32_t slot);
+  void find_floor();
+  [[nodiscard]] std::int64_t footprint(std::uint32_t op) const;
+  [[nodiscard]] std::uint32_t op_at(std::size_t slot) const;
+  void choose_slots(std::span<const std::int64_t> plain_profile, std::size_t count);
+  void sample(Window& window);
+  [[nodiscard]] double at_least(const Window& window, std::int64_t budget_bytes) const;
+
+  const StepModel& model_;
+  std::vector<std::uint32_t> first_run_;  // by op: the slot by which it has run at the latest; kNever: not needed
+  std::int64_t needed_time_ns_ = 0;
+  std::int64_t pinned_bytes_ = 0;  // held from the caller's op on, whatever the plan
+  std::int64_t floor_bytes_ = 0;
+  std::vector<std::size_t> slots_;  // rising; the last is the end
+  std::vector<Window> windows_;     // sorted by begin
+  std::size_t work_ = 0;
+};
+
+}  // namespace reprise::detail

@@ -1,0 +1,96 @@
+// The certificate of `auto` against all schedules of small steps: the bound on time is never above the best schedule in
+// the captured order, the floor never above the smallest budget of any order, and no plan below either.
+#include <gtest/gtest.h>
+
+#include "oracle/ordered_schedules.h"
+#include "reprise/io.h"
+#include "reprise/solve.h"
+#include "support/random.h"
+#include "support/random_step.h"
+
+namespace reprise::test {
+namespace {
+
+#ifdef REPRISE_SMALL_TESTS
+constexpr std::uint64_t kSeeds = 150;
+#else
+constexpr std::uint64_t kSeeds = 1200;
+#endif
+
+bool small_enough(const Graph& step) {
+  if (step.num_values() > 13 || step.num_ops() > 14) return false;
+  for (std::size_t v = 0; v < step.num_values(); ++v) {
+    const ValueId old = step.overwrites(value_id(v));
+    if (old != kNoValue && step.pinned(old)) return false;
+  }
+  return true;
+}
+
+struct Tally {
+  int steps = 0;
+  int above_plain = 0;  // bounds that prove that something is computed again
+  int tight = 0;        // of these, equal to the best schedule
+};
+
+void expect_sound(const Graph& step, Tally& tally) {
+  const Solution plain = solve(step, {.planner = "none"});
+  const Solution least = solve(step, {.planner = "auto"});
+  const std::int64_t floor = least.floor_bytes;
+  EXPECT_LE(floor, least.budget_bytes);
+  if (floor > 0) {
+    EXPECT_FALSE(least_time(step, floor - 1, BackwardOrder::kAny).has_value());
+  }
+  for (std::int64_t i = 0; i <= 3; ++i) {
+    const std::int64_t budget = floor + (plain.budget_bytes - floor) * i / 4;
+    const Solution found = solve(step, {.planner = "auto", .budget_bytes = budget});
+    const auto best = least_time(step, budget, BackwardOrder::kCaptured);
+    ASSERT_TRUE(found.lower_bound_ns.has_value());
+    if (best) {
+      EXPECT_LE(*found.lower_bound_ns, *best) << "at " << budget;
+      tally.above_plain += *found.lower_bound_ns > *least_time(step, plain.budget_bytes, BackwardOrder::kAny) ? 1 : 0;
+      tally.tight += *found.lower_bound_ns == *best && best > least_time(step, plain.budget_bytes, BackwardOrder::kAny);
+    }
+    if (!found.found()) continue;
+    const auto any = least_time(step, budget, BackwardOrder::kAny);
+    ASSERT_TRUE(any.has_value());
+    EXPECT_GE(found.simulation.time_ns, *any);
+  }
+  ++tally.steps;
+}
+
+TEST(LowerBoundTest, IsNeverAboveTheBestOfAllSchedules) {
+  Tally tally;
+  for (std::uint64_t seed = 0; seed < kSeeds && !HasFailure(); ++seed) {
+    Random random(seed);
+    const StepOptions options{.forward_ops = random.between(2, 5), .backward_ops = random.between(1, 4)};
+    const Graph step = random_step(options, [&](std::int64_t bound) { return random.below(bound); });
+    if (!small_enough(step)) continue;
+    SCOPED_TRACE("seed " + std::to_string(seed) + '\n' + format_graph(step));
+    expect_sound(step, tally);
+  }
+  EXPECT_GT(tally.steps, static_cast<int>(kSeeds / 8));
+  EXPECT_GT(tally.above_plain, tally.steps / 20);
+  EXPECT_GT(tally.tight, 0);
+}
+
+TEST(LowerBoundTest, ProvesWhatItsExampleSays) {
+  // Two values of 10 bytes (times 3 and 5) are needed after the caller's op, which leaves 12 bytes.
+  GraphBuilder b("two values");
+  const ValueId x = b.resident(1);
+  const ValueId first = b.value(10);
+  const ValueId second = b.value(10);
+  const ValueId seed = b.value(8);
+  const ValueId gradient = b.value(1);
+  b.op({.name = "f", .time_ns = 3, .inputs = {x}, .outputs = {first}});
+  b.op({.name = "g", .time_ns = 5, .inputs = {x}, .outputs = {second}});
+  b.op({.name = "caller", .phase = Phase::kCaller, .workspace_bytes = 9, .outputs = {seed}});
+  b.op({.name = "h", .phase = Phase::kBackward, .time_ns = 1, .inputs = {first, second, seed}, .outputs = {gradient}});
+  b.output(gradient);
+  const Graph step = b.build();
+  const Solution found = solve(step, {.planner = "auto", .budget_bytes = 30});
+  EXPECT_EQ(least_time(step, 30, BackwardOrder::kCaptured), 9);  // nothing of forward has to run before the caller
+  EXPECT_LE(*found.lower_bound_ns, 9);
+}
+
+}  // namespace
+}  // namespace reprise::test
