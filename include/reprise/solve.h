@@ -52,9 +52,11 @@ struct Prunings {
 struct AutoTechniques {
   bool cuts = true;          // priced cuts
   bool prefix_cuts = true;   // again with cross sections of forward kept
+  bool nesting = true;       // cross sections within cross sections
   bool planners = true;      // the candidates of all other planners
   bool aimed_prices = true;  // cuts with prices adjusted to the budget
   bool local_search = true;  // small changes of labels
+  bool reordering = true;    // other orders of backward ops
   bool bound = true;         // lower_bound_ns and floor_bytes
 };
 
@@ -70,7 +72,7 @@ struct SolveOptions {
   std::size_t max_lower_sets = 200'000;  // exact planner: above this it answers kStopped
   std::size_t max_labels = 40'000'000;   // above this, labels are rounded and overhead_error says by how much
   std::size_t candidates = 48;           // judge simulated: internal budgets tried per objective
-  std::size_t work = 400'000'000;        // planner auto: reads looked at; more never gives a worse plan
+  std::size_t work = 250'000'000;        // planner auto: reads looked at; more never gives a worse plan
   std::size_t bound_work = 20'000'000;   // planner auto: arcs looked at for lower_bound_ns
   std::function<bool()> should_stop{};   // asked between pieces of work; true ends the search
 

@@ -1,9 +1,10 @@
 // `auto`: a label per value of the op-level step, and the simulator as the only judge.
 //
 //   1. prices     cuts at a grid of prices (price_search.h), again with cross sections of forward kept (prefix_cuts.h)
-//   2. planners   the candidates of all other planners, and the labels that can be read off their plans
-//   3. aims       cuts with prices adjusted to the budget
-//   4. search     small changes of labels at the budget (local_search.h)
+//   2. nesting    cross sections within cross sections, everything else discarded: for the least memory
+//   3. aims       cuts with prices adjusted to the budget; again for other orders of backward (backward_order.h)
+//   4. planners   the candidates of all other planners, and the labels that can be read off their plans
+//   5. search     small changes of labels and order at the budget (local_search.h)
 //
 // Everything found goes into one pool of choices that no other beats. Work is counted, and the order of what is done
 // does not depend on the limit: more work never gives a worse plan. Without a budget, the same is done for a ladder of
@@ -15,6 +16,7 @@
 #include <array>
 #include <optional>
 
+#include "solve/auto/backward_order.h"
 #include "solve/auto/evaluator.h"
 #include "solve/auto/local_search.h"
 #include "solve/auto/pool.h"
@@ -55,17 +57,20 @@ class AutoSearch {
         model_(problem.step()),
         evaluator_(model_),
         prices_(model_, evaluator_, pool_, model_.captured_order, [this] { return out_of_work(); }),
-        local_(model_, evaluator_, pool_, [this] { return out_of_work(); }) {}
+        local_(
+            model_, evaluator_, pool_, [this] { return out_of_work(); }, options.techniques.reordering) {}
 
   void run() {
     offer(plain_choice(model_));
     plain_bytes_ = pool_.entries().begin()->first;
-    if (options_.techniques.cuts) prices_.grid({}, kHeights);
+    if (options_.techniques.cuts) prices_.grid({}, scaled(kHeights));
     const PrefixCuts prefixes(model_);
     if (options_.techniques.prefix_cuts) try_prefixes(prefixes);
-    if (options_.techniques.planners) try_planners();
+    if (options_.techniques.nesting) try_nesting(prefixes);
     const std::vector<std::int64_t> budgets = aims_at_budget() ? std::vector{*options_.budget_bytes} : ladder();
-    if (options_.techniques.aimed_prices) aim(prefixes, budgets);
+    if (options_.techniques.aimed_prices) aim(prices_, prefixes, budgets);
+    if (options_.techniques.reordering) try_orders(prefixes, budgets);
+    if (options_.techniques.planners) try_planners();
     if (options_.techniques.local_search) search(budgets);
     hand_over();
     if (!stopped_ && aims_at_budget() && front_.fastest(*options_.budget_bytes) == nullptr) return search_all();
@@ -81,7 +86,7 @@ class AutoSearch {
     if (!stopped_ && asked_to_stop(options_)) stopped_ = true;
     return stopped_ || work() > std::min(options_.work, slice_end_);
   }
-  [[nodiscard]] std::size_t work() const { return evaluator_.work() + prices_.work(); }
+  [[nodiscard]] std::size_t work() const { return evaluator_.work() + prices_.work() + other_work_; }
 
   // A small step has its whole curve searched whatever the budget, which then only selects.
   [[nodiscard]] bool aims_at_budget() const {
@@ -89,19 +94,46 @@ class AutoSearch {
     return options_.budget_bytes && model_.num_ops() > kSmallStep;
   }
 
+  // Fewer tries the larger the step, but never fewer than a handful.
+  [[nodiscard]] std::size_t scaled(std::size_t tries) const {
+    constexpr std::size_t kReads = 8'000;
+    constexpr std::size_t kLeast = 3;
+    return std::clamp(tries * kReads / (model_.op_inputs.size() + 1), kLeast, tries);
+  }
+
   void offer(const Choice& choice) { pool_.offer(evaluator_.evaluate(choice), choice); }
 
   void try_prefixes(const PrefixCuts& prefixes) {
     for (const std::uint32_t stretches : kStretches) {
       if (stretches > model_.caller || out_of_work()) return;
-      prices_.grid(prefixes.kept(stretches), kPrefixHeights);
+      prices_.grid(prefixes.kept(stretches), scaled(kPrefixHeights));
+    }
+  }
+
+  // Two levels: few cross sections are kept, more are held once they were made again, everything else is discarded.
+  void try_nesting(const PrefixCuts& prefixes) {
+    for (const std::uint32_t outer : {1U, 2U, 3U, 4U, 6U, 8U, 12U, 16U, 24U}) {
+      const std::vector<std::uint8_t> kept = prefixes.kept(outer);
+      for (const std::uint32_t inner : {1U, 2U, 3U, 4U, 6U, 8U, 12U, 16U}) {
+        if (outer * inner > model_.caller || out_of_work()) break;
+        const std::vector<std::uint8_t> held = prefixes.kept(outer * inner);
+        Choice choice = plain_choice(model_);
+        for (const std::uint32_t v : model_.droppable_values) {
+          if (kept[v] == 0) choice.labels[v] = held[v] != 0 ? Label::kHold : Label::kDiscard;
+        }
+        offer(choice);
+        for (const std::uint32_t v : model_.droppable_values) {
+          if (model_.weight[v] <= plain_bytes_ / 20'000) choice.labels[v] = Label::kKeep;
+        }
+        offer(choice);
+      }
     }
   }
 
   // Exact methods only where they are quick; the others with fewer candidates the larger the step.
   void try_planners() {
     constexpr std::size_t kSmall = 200;
-    constexpr std::size_t kMedium = 2'000;
+    constexpr std::size_t kMedium = 500;
     const std::size_t nodes = problem_.view().num_nodes();
     SolveOptions options = options_;
     if (nodes > kSmall) options.candidates = std::max<std::size_t>(1, options.candidates / 6);
@@ -131,15 +163,45 @@ class AutoSearch {
     return budgets;
   }
 
-  void aim(const PrefixCuts& prefixes, const std::vector<std::int64_t>& budgets) {
+  // The cuts again, for backward ops in other orders.
+  void try_orders(const PrefixCuts& prefixes, const std::vector<std::int64_t>& budgets) {
+    std::vector<std::vector<std::uint32_t>> seen{model_.captured_order};
+    for (const std::int64_t least_bytes : {std::int64_t{0}, plain_bytes_ / 100}) {
+      std::vector<std::uint32_t> order = deferring_order(model_, least_bytes);
+      if (std::ranges::find(seen, order) != seen.end() || out_of_work()) continue;
+      PriceSearch prices(model_, evaluator_, pool_, order, [this] { return out_of_work(); });
+      offer({.labels = plain_choice(model_).labels, .order = order});
+      if (options_.techniques.cuts) prices.grid({}, scaled(kHeights));
+      if (options_.techniques.aimed_prices) aim(prices, prefixes, budgets);
+      other_work_ += prices.work();
+      seen.push_back(std::move(order));
+    }
+  }
+
+  void aim(PriceSearch& prices, const PrefixCuts& prefixes, const std::vector<std::int64_t>& budgets) {
     constexpr std::size_t kRounds = 30;
-    for (const std::int64_t budget : budgets) prices_.aim(budget, {}, kRounds);
+    for (const std::int64_t budget : budgets) prices.aim(budget, {}, scaled(kRounds));
+    if (budgets.size() == 1) aim_around(prices, budgets.front());
     for (const std::uint32_t stretches : {4U, 8U, 16U, 32U}) {
       const std::vector<std::uint8_t> kept = prefixes.kept(stretches);
       for (const std::int64_t budget : budgets) {
-        if (budget < (plain_bytes_ - model_.start_bytes) / 2 + model_.start_bytes) prices_.aim(budget, kept, kRounds);
+        if (budget < (plain_bytes_ - model_.start_bytes) / 2 + model_.start_bytes)
+          prices.aim(budget, kept, scaled(kRounds));
       }
     }
+  }
+
+  // Budgets a little above and below, with prices that differ a little from value to value.
+  void aim_around(PriceSearch& prices, std::int64_t budget) {
+    constexpr std::size_t kRounds = 24;
+    constexpr double kJitter = 0.04;
+    std::uint64_t seed = 0;
+    for (const int percent : {-1, 1, -2, 2, -4, 4, 0, -1, 1, -6, 3, 0}) {
+      ++seed;
+      prices.jitter(seed, kJitter * static_cast<double>(seed % 4));
+      prices.aim(budget + (budget - model_.start_bytes) / 100 * percent, {}, scaled(kRounds));
+    }
+    prices.jitter(0, 0);
   }
 
   // Nothing fits: then what is found without a budget must not fit either, and names the smallest that would.
@@ -149,16 +211,32 @@ class AutoSearch {
     AutoSearch(problem_, all_budgets, front_, solution_).run();
   }
 
+  // Below the least peak known, in steps that shrink where they fail.
+  void descend(std::size_t slice) {
+    for (std::int64_t part = 50; part <= 800 && !out_of_work();) {
+      const std::int64_t least = pool_.entries().begin()->first;
+      slice_end_ = work() + slice;
+      local_.improve(least - std::max<std::int64_t>(1, (least - model_.start_bytes) / part));
+      slice_end_ = kNoEnd;
+      if (pool_.entries().begin()->first == least) part *= 2;
+    }
+  }
+
   void search(const std::vector<std::int64_t>& budgets) {
-    if (budgets.size() == 1) return local_.improve(budgets.front());
+    if (budgets.size() == 1) {
+      local_.improve(budgets.front());
+      return local_.kick(budgets.front(), kKicks);
+    }
     std::size_t before = 0;
     for (std::size_t slice = kFirstSlice; before != pool_.accepted() && !out_of_work(); slice *= 2) {
       before = pool_.accepted();
       for (const std::int64_t budget : budgets) {
         slice_end_ = work() + slice;
         local_.improve(budget);
+        if (slice >= kKickSlice) local_.kick(budget, kKicks);
         slice_end_ = kNoEnd;
       }
+      descend(slice);
     }
   }
 
@@ -186,6 +264,8 @@ class AutoSearch {
   }
 
   static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t kKicks = 2000;
+  static constexpr std::size_t kKickSlice = 8'000'000;  // on a ladder, no kicks before each rung has been looked at
   static constexpr std::size_t kFirstSlice = 1'000'000;
 
   const Problem& problem_;
@@ -199,6 +279,7 @@ class AutoSearch {
   LocalSearch local_;
   std::int64_t plain_bytes_ = 0;
   std::size_t slice_end_ = kNoEnd;
+  std::size_t other_work_ = 0;
   bool stopped_ = false;
 };
 

@@ -19,6 +19,7 @@ bool Evaluator::make_runs(const Choice& choice) {
   runs_.clear();
   slot_end_.clear();
   reruns_.assign(model_.num_ops(), 0);
+  first_rerun_.resize(model_.num_ops());
   time_ns_ = model_.step_time_ns;
   present_.assign(model_.num_values(), 1);
   for (const std::uint32_t v : model_.droppable_values) {
@@ -58,7 +59,7 @@ void Evaluator::demand(std::uint32_t op, const Choice& choice) {
 
 void Evaluator::run_again(std::uint32_t op, const Choice& choice) {
   runs_.push_back({op, true});
-  ++reruns_[op];
+  if (reruns_[op]++ == 0) first_rerun_[op] = static_cast<std::uint32_t>(slot_end_.size());
   time_ns_ += model_.ops[op].time_ns;
   for (const std::uint32_t v : model_.outputs(op)) {
     if (present_[v] != 0) continue;

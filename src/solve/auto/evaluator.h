@@ -59,6 +59,8 @@ class Evaluator {
   [[nodiscard]] std::span<const std::int64_t> profile() const { return profile_; }
   // Per op: how often the last choice ran it again.
   [[nodiscard]] std::span<const std::uint32_t> reruns() const { return reruns_; }
+  // Per op that ran again: the slot at which it did first.
+  [[nodiscard]] std::span<const std::uint32_t> first_rerun() const { return first_rerun_; }
   // Work done since the beginning, in reads of runs.
   [[nodiscard]] std::size_t work() const { return work_; }
 
@@ -88,6 +90,7 @@ class Evaluator {
   std::vector<std::uint8_t> needed_;
   std::vector<std::int64_t> profile_;
   std::vector<std::uint32_t> reruns_;
+  std::vector<std::uint32_t> first_rerun_;
   std::size_t work_ = 0;
 };
 

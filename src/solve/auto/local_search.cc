@@ -4,9 +4,23 @@
 #include <utility>
 
 namespace reprise::detail {
+namespace {
 
-LocalSearch::LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work)
-    : model_(model), evaluator_(evaluator), pool_(pool), out_of_work_(std::move(out_of_work)) {
+// A kept value that is discarded is made again at least twice; otherwise it might be held.
+constexpr double kTwice = 2;
+constexpr std::int64_t kNear = 100;  // a kicked choice is worth polishing within this part of the best time
+constexpr std::int64_t kRoom = 50;   // orders aim this part below the budget, so that there is room to keep more
+
+}  // namespace
+
+LocalSearch::LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work,
+                         bool reorder)
+    : model_(model),
+      evaluator_(evaluator),
+      pool_(pool),
+      out_of_work_(out_of_work),
+      orders_(model, evaluator, pool, std::move(out_of_work)),
+      reorder_(reorder) {
   std::int64_t bytes = 0;
   for (const std::uint32_t v : model.droppable_values) bytes += model.weight[v];
   tiny_bytes_ = bytes / 20'000;
@@ -58,13 +72,27 @@ std::vector<LocalSearch::Move> LocalSearch::drops(const Choice& choice) const {
   return moves;
 }
 
+// What may lower a peak: kept values are dropped, and what is held between two uses is made again for each.
+std::vector<LocalSearch::Move> LocalSearch::reliefs(const Choice& choice) const {
+  std::vector<Move> moves = drops(choice);
+  const auto reruns = evaluator_.reruns();
+  for (const std::uint32_t v : model_.droppable_values) {
+    const bool held = choice.labels[v] == Label::kHold && reruns[model_.producer[v]] > 0;
+    if (model_.weight[v] <= tiny_bytes_ || (!held && choice.labels[v] != Label::kKeep)) continue;
+    moves.push_back({v, Label::kDiscard, (held ? 1 : kTwice) * dearness(v)});
+  }
+  std::ranges::stable_sort(moves, {}, &Move::score);
+  return moves;
+}
+
 bool LocalSearch::repair(Choice& choice, std::int64_t budget_bytes) {
   constexpr std::size_t kTries = 24;
   constexpr auto kNoLimit = std::numeric_limits<std::int64_t>::max();
   Cost cost = judge(choice, kNoLimit);
   double over = excess(budget_bytes);
   while (cost.peak_bytes > budget_bytes) {
-    std::vector<Move> moves = drops(choice);
+    (void)evaluator_.evaluate(choice);  // for its reruns
+    const std::vector<Move> moves = reliefs(choice);
     double best_ratio = 0;
     const Move* best = nullptr;
     Cost best_cost;
@@ -73,9 +101,9 @@ bool LocalSearch::repair(Choice& choice, std::int64_t budget_bytes) {
     for (const Move& move : moves) {
       if (out_of_work_()) return false;
       if (tried >= kTries && best != nullptr) break;
-      choice.labels[move.value] = move.label;
+      const Label before = std::exchange(choice.labels[move.value], move.label);
       const Cost now = judge(choice, kNoLimit);
-      choice.labels[move.value] = Label::kKeep;
+      choice.labels[move.value] = before;
       if (now == Cost{}) continue;
       const double left = excess(budget_bytes);
       if (left >= over) continue;
@@ -87,7 +115,12 @@ bool LocalSearch::repair(Choice& choice, std::int64_t budget_bytes) {
       best_cost = now;
       best_over = left;
     }
-    if (best == nullptr) return false;
+    if (best == nullptr) {
+      if (!reorder_ || !orders_.improve(choice, budget_bytes)) return false;
+      cost = judge(choice, kNoLimit);
+      over = excess(budget_bytes);
+      continue;
+    }
     choice.labels[best->value] = best->label;
     cost = best_cost;
     over = best_over;
@@ -95,19 +128,65 @@ bool LocalSearch::repair(Choice& choice, std::int64_t budget_bytes) {
   return true;
 }
 
+LocalSearch::Sketch LocalSearch::sketch(std::int64_t budget_bytes) const {
+  Sketch sketch;
+  const auto profile = evaluator_.profile();
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t bytes : profile) sketch.room.push_back(least = std::min(least, budget_bytes - bytes));
+  sketch.first_rerun.assign(evaluator_.first_rerun().begin(), evaluator_.first_rerun().end());
+  return sketch;
+}
+
+bool LocalSearch::may_fit(const Sketch& sketch, const Move& move) const {
+  if (move.label != Label::kKeep) return true;
+  const std::uint32_t op = model_.producer[move.value];
+  std::int64_t more = model_.weight[move.value];
+  for (const std::uint32_t v : model_.inputs(op)) more -= model_.weight[v];
+  const std::uint32_t slot = sketch.first_rerun[op];
+  return slot == 0 || more <= sketch.room[std::min<std::size_t>(slot, sketch.room.size()) - 1];
+}
+
 std::int64_t LocalSearch::fill(Choice& choice, std::int64_t budget_bytes) {
   Cost cost = judge(choice, budget_bytes);
+  if (cost == Cost{}) return cost.time_ns;
+  Sketch now = sketch(budget_bytes);
   for (const Move& move : keeps(choice)) {
     if (out_of_work_()) break;
+    if (!may_fit(now, move)) continue;
     const Label before = std::exchange(choice.labels[move.value], move.label);
-    const Cost now = judge(choice, budget_bytes);
-    if (now.time_ns < cost.time_ns) {
-      cost = now;
+    const Cost other = judge(choice, budget_bytes);
+    if (other.time_ns < cost.time_ns) {
+      cost = other;
+      now = sketch(budget_bytes);
     } else {
       choice.labels[move.value] = before;
     }
   }
   return cost.time_ns;
+}
+
+// Keeps dearer values in place of one that was dropped; true where that is faster than `time_ns`.
+bool LocalSearch::replace(Choice& choice, std::uint32_t dropped, std::int64_t time_ns, std::int64_t budget_bytes) {
+  constexpr std::size_t kTries = 24;
+  const Cost cost = judge(choice, budget_bytes);
+  if (cost == Cost{} || cost.time_ns <= time_ns) return cost != Cost{};
+  const Sketch now = sketch(budget_bytes);
+  std::int64_t best = cost.time_ns;
+  std::size_t tries = 0;
+  for (const Move& keep : keeps(choice)) {
+    if (2 * keep.score < static_cast<double>(cost.time_ns - time_ns) || tries >= kTries || out_of_work_()) break;
+    if (keep.value == dropped || !may_fit(now, keep)) continue;
+    ++tries;
+    const Label before = std::exchange(choice.labels[keep.value], keep.label);
+    const std::int64_t time = judge(choice, budget_bytes).time_ns;
+    if (time < best) {
+      best = time;
+      if (best < time_ns) return true;
+    } else {
+      choice.labels[keep.value] = before;
+    }
+  }
+  return false;
 }
 
 std::int64_t LocalSearch::swap(Choice& choice, std::int64_t time_ns, std::int64_t budget_bytes) {
@@ -116,58 +195,77 @@ std::int64_t LocalSearch::swap(Choice& choice, std::int64_t time_ns, std::int64_
     if (choice.labels[drop.value] != Label::kKeep) continue;
     Choice other = choice;
     other.labels[drop.value] = Label::kHold;
-    const Cost dropped = judge(other, budget_bytes);
-    if (dropped == Cost{}) continue;
-    if (dropped.time_ns <= time_ns) {
-      choice = other;
-      time_ns = dropped.time_ns;
-      continue;
-    }
-    const std::int64_t lost = dropped.time_ns - time_ns;
-    std::int64_t now_time = dropped.time_ns;
-    std::size_t tries = 0;
-    for (const Move& keep : keeps(other)) {
-      if (keep.value == drop.value) continue;
-      if (keep.score * 2 < static_cast<double>(lost) || ++tries > 24 || out_of_work_()) break;
-      const Label before = std::exchange(other.labels[keep.value], keep.label);
-      const Cost now = judge(other, budget_bytes);
-      if (now.time_ns < now_time) {
-        now_time = now.time_ns;
-        if (now_time < time_ns) break;
-      } else {
-        other.labels[keep.value] = before;
-      }
-    }
-    if (now_time < time_ns) {
-      time_ns = now_time;
-      choice = std::move(other);
-      time_ns = fill(choice, budget_bytes);
-    }
+    if (!replace(other, drop.value, time_ns, budget_bytes)) continue;
+    choice = std::move(other);
+    time_ns = fill(choice, budget_bytes);
   }
   return time_ns;
 }
 
+void LocalSearch::polish(Choice& choice, std::int64_t budget_bytes, bool reorder) {
+  std::int64_t time = fill(choice, budget_bytes);
+  for (std::int64_t before = time + 1; time < before && !out_of_work_();) {
+    before = time;
+    time = swap(choice, time, budget_bytes);
+    if (reorder && orders_.improve(choice, budget_bytes - budget_bytes / kRoom)) time = fill(choice, budget_bytes);
+  }
+}
+
+// splitmix64 from a fixed seed: equal input, equal kicks.
+std::size_t LocalSearch::random(std::size_t bound) {
+  std::uint64_t z = random_ += 0x9E3779B97F4A7C15U;
+  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+  return static_cast<std::size_t>((z ^ (z >> 31U)) % std::max<std::size_t>(1, bound));
+}
+
+void LocalSearch::disturb(Choice& choice) {
+  const std::vector<std::uint32_t>& values = model_.droppable_values;
+  for (std::size_t left = 1 + random(4), tries = 0; left > 0 && tries < 50; ++tries) {
+    const std::uint32_t v = values[random(values.size())];
+    if (model_.weight[v] <= tiny_bytes_) continue;
+    const auto label = static_cast<Label>(random(3));
+    if (label == choice.labels[v]) continue;
+    choice.labels[v] = label;
+    --left;
+  }
+  if (reorder_ && random(2) == 0) orders_.disturb(choice, random(std::numeric_limits<std::uint32_t>::max()));
+}
+
+void LocalSearch::kick(std::int64_t budget_bytes, std::size_t rounds) {
+  if (model_.droppable_values.empty()) return;
+  random_ = 0;
+  for (std::size_t failed = 0; failed < rounds && !out_of_work_(); ++failed) {
+    const auto best = pool_.fastest(budget_bytes);
+    if (best == pool_.entries().end()) return;
+    const std::int64_t time = best->second.time_ns;
+    if (time <= model_.step_time_ns) return;
+    Choice choice = best->second.choice;
+    disturb(choice);
+    if (!repair(choice, budget_bytes)) continue;
+    const std::int64_t now = fill(choice, budget_bytes);
+    if (now - now / kNear > time) continue;
+    polish(choice, budget_bytes, /*reorder=*/false);
+    if (pool_.fastest(budget_bytes)->second.time_ns < time) failed = 0;
+  }
+}
+
 void LocalSearch::improve(std::int64_t budget_bytes) {
+  constexpr std::size_t kFromAbove = 6;
+  std::vector<Choice> starts;
   const auto below = pool_.fastest(budget_bytes);
-  if (below != pool_.entries().end()) {
-    Choice choice = below->second.choice;
-    std::int64_t time = fill(choice, budget_bytes);
-    for (std::int64_t before = time + 1; time < before && !out_of_work_();) {
-      before = time;
-      time = swap(choice, time, budget_bytes);
-    }
+  if (below != pool_.entries().end()) starts.push_back(below->second.choice);
+  for (auto it = pool_.entries().upper_bound(budget_bytes); it != pool_.entries().end(); ++it) {
+    if (starts.size() <= kFromAbove) starts.push_back(it->second.choice);
   }
-  std::vector<Choice> above;
-  for (auto it = pool_.entries().upper_bound(budget_bytes); it != pool_.entries().end() && above.size() < 3; ++it) {
-    above.push_back(it->second.choice);
+  for (Choice& choice : starts) {
+    if (!out_of_work_() && repair(choice, budget_bytes)) (void)fill(choice, budget_bytes);
   }
-  for (Choice& choice : above) {
-    if (out_of_work_() || !repair(choice, budget_bytes)) continue;
-    std::int64_t time = fill(choice, budget_bytes);
-    for (std::int64_t before = time + 1; time < before && !out_of_work_();) {
-      before = time;
-      time = swap(choice, time, budget_bytes);
-    }
+  for (const bool reorder : {false, true}) {
+    const auto best = pool_.fastest(budget_bytes);
+    if ((reorder && !reorder_) || out_of_work_() || best == pool_.entries().end()) return;
+    Choice choice = best->second.choice;
+    polish(choice, budget_bytes, reorder);
   }
 }
 

@@ -2,6 +2,7 @@
 //
 //   repair  over the budget: drop the values that take most off the excess for the time they cost, until it fits
 //   fill    within the budget: keep what is computed again, dearest first, wherever there is room
+//   kick    disturb a few labels and places of the best choice, then all of this again
 //   swap    drop one kept value, then keep dearer ones in its place; taken back where nothing is gained
 //
 // Example: a (time 5, 10 bytes) and b (time 8, 11 bytes) are dropped and 12 bytes are free. Fill keeps b, the dearer.
@@ -15,6 +16,7 @@
 #include <functional>
 #include <vector>
 
+#include "solve/auto/backward_order.h"
 #include "solve/auto/evaluator.h"
 #include "solve/auto/pool.h"
 #include "solve/auto/step_model.h"
@@ -24,7 +26,9 @@ namespace reprise::detail {
 class LocalSearch {
  public:
   // `out_of_work` is asked before each evaluation.
-  LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work);
+  // With `reorder`, backward ops may move too (backward_order.h).
+  LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work,
+              bool reorder);
 
   // From the pool's entries next to the budget; what is found goes into the pool.
   void improve(std::int64_t budget_bytes);
@@ -32,6 +36,11 @@ class LocalSearch {
   bool repair(Choice& choice, std::int64_t budget_bytes);
   // The choice fits. Returns its time.
   std::int64_t fill(Choice& choice, std::int64_t budget_bytes);
+  // Disturbs the best choice at the budget here and there and improves it again, many times over.
+  void kick(std::int64_t budget_bytes, std::size_t rounds);
+  // All of them in turn until nothing is gained; the choice fits.
+  void polish(Choice& choice, std::int64_t budget_bytes, bool reorder);
+  bool replace(Choice& choice, std::uint32_t dropped, std::int64_t time_ns, std::int64_t budget_bytes);
   std::int64_t swap(Choice& choice, std::int64_t time_ns, std::int64_t budget_bytes);
 
  private:
@@ -43,15 +52,28 @@ class LocalSearch {
   [[nodiscard]] Cost judge(const Choice& choice, std::int64_t limit_bytes);
   [[nodiscard]] double excess(std::int64_t budget_bytes) const;
   [[nodiscard]] double dearness(std::uint32_t value) const;
+  // Of the last choice judged to its end: where there is room, and what ran again where.
+  struct Sketch {
+    std::vector<std::int64_t> room;  // by slot: bytes below the budget, the least from the caller's op to it
+    std::vector<std::uint32_t> first_rerun;
+  };
+  [[nodiscard]] Sketch sketch(std::int64_t budget_bytes) const;
+  // Whether keeping the value may fit: it then lives on to where its op ran again, whose inputs it may set free.
+  [[nodiscard]] bool may_fit(const Sketch& sketch, const Move& move) const;
   [[nodiscard]] std::vector<Move> keeps(const Choice& choice) const;
   [[nodiscard]] std::vector<Move> drops(const Choice& choice) const;
+  [[nodiscard]] std::vector<Move> reliefs(const Choice& choice) const;
+  void disturb(Choice& choice);
+  [[nodiscard]] std::size_t random(std::size_t bound);
 
   const StepModel& model_;
   Evaluator& evaluator_;
   Pool& pool_;
   std::function<bool()> out_of_work_;
-  std::vector<std::uint32_t> read_slot_;
+  OrderSearch orders_;
+  bool reorder_;
   std::int64_t tiny_bytes_ = 0;
+  std::uint64_t random_ = 0;
 };
 
 }  // namespace reprise::detail

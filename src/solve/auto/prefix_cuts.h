@@ -5,7 +5,7 @@
 // cross section near each division. On x(9) -> a(4) -> b(9) -> c(1) -> d(9), k = 2: {c}, or {a} when it is nearer.
 //
 // For low budgets: with everything dropped, the first demand would run the whole of forward again and hold it.
-// Tested by tests/unit/solve/auto/prefix_cuts_test.cc.
+// Tested by tests/unit/solve/auto/priced_cut_test.cc.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 //          backward ops where the plan is over the budget and lower it where there is room, in shrinking steps
 //
 // Identical layers would tie and flip together; the shapes slope a little so that they do not.
-// Tested by tests/unit/solve/auto/price_search_test.cc.
+// Tested by tests/unit/solve/auto/local_search_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@ class PriceSearch {
   // `kept`: as in PricedCut::solve. `heights` per shape.
   void grid(std::span<const std::uint8_t> kept, std::size_t heights);
   void aim(std::int64_t budget_bytes, std::span<const std::uint8_t> kept, std::size_t rounds);
+  void jitter(std::uint64_t seed, double part) { cut_.jitter(seed, part); }
 
   [[nodiscard]] std::size_t work() const { return cut_.work(); }
 

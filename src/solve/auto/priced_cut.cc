@@ -14,6 +14,7 @@ std::int64_t units(double ns) { return static_cast<std::int64_t>(std::min(ns * k
 }  // namespace
 
 PricedCut::PricedCut(const StepModel& model, std::span<const std::uint32_t> order) : model_(model) {
+  factor_.assign(model.num_values(), 1);
   find_uses(order);
   find_price_range();
   build();
@@ -46,6 +47,14 @@ void PricedCut::find_uses(std::span<const std::uint32_t> order) {
   tiny_.assign(model_.num_values(), 0);
   for (const std::uint32_t v : model_.droppable_values) {
     tiny_[v] = model_.weight[v] <= read_bytes / kTinyShare ? 1 : 0;
+  }
+}
+
+void PricedCut::jitter(std::uint64_t seed, double part) {
+  std::uint64_t state = seed;
+  for (double& factor : factor_) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    factor = 1 + part * (static_cast<double>(state >> 40U) / 0x1p23 - 1);
   }
 }
 
@@ -117,7 +126,7 @@ void PricedCut::solve(std::span<const double> cumulative_price, std::span<const 
   }
   for (std::uint32_t v = 0; v < model_.num_values(); ++v) {
     if (value_node_[v] == kNone) continue;
-    const double cost = static_cast<double>(model_.weight[v]) * cumulative_price[uses_[v].last];
+    const double cost = static_cast<double>(model_.weight[v]) * factor_[v] * cumulative_price[uses_[v].last];
     const bool given = !kept.empty() && kept[v] != 0;
     flow_.set_capacity(value_arc_[v], given ? 0 : units(cost));
   }

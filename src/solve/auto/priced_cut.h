@@ -34,6 +34,10 @@ class PricedCut {
   // `kept`, by value, where not empty: values that are there whatever they cost.
   void solve(std::span<const double> cumulative_price, std::span<const std::uint8_t> kept, std::span<Label> labels);
 
+  // Keeping a value costs up to `part` more or less from now on, at random but the same for the same seed: identical
+  // layers tie no longer.
+  void jitter(std::uint64_t seed, double part);
+
   // The least and the largest price at which a single value is worth dropping.
   [[nodiscard]] double least_price() const { return least_price_; }
   [[nodiscard]] double largest_price() const { return largest_price_; }
@@ -60,6 +64,7 @@ class PricedCut {
   std::vector<std::uint32_t> value_node_;  // kNone: free or not wanted
   std::vector<std::uint32_t> op_arc_;
   std::vector<std::uint32_t> value_arc_;
+  std::vector<double> factor_;  // by value, of its price
   double least_price_ = 1e-6;
   double largest_price_ = 1;
 };

@@ -1,0 +1,48 @@
+// Other orders of the backward ops. A gradient that nobody reads may run late, when its bytes do not matter any more,
+// or early, to let its inputs go.
+//
+//   deferring_order  the captured order, but an op whose outputs nobody in backward reads waits as long as it would
+//   take
+//                    more bytes than it lets go. Example: a gradient of 400 MB from inputs of 7 MB waits to the end.
+//   OrderSearch      at one budget: single ops moved as far up or down as their neighbours allow, or just past the
+//                    slots that are at the budget; kept where it takes bytes off the highest slots for no time.
+//
+// `once` ops stay where they are. Tested by tests/unit/solve/auto/backward_order_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "solve/auto/evaluator.h"
+#include "solve/auto/pool.h"
+#include "solve/auto/step_model.h"
+
+namespace reprise::detail {
+
+// Ops that take at least `least_bytes` more than they let go wait.
+[[nodiscard]] std::vector<std::uint32_t> deferring_order(const StepModel& model, std::int64_t least_bytes);
+
+class OrderSearch {
+ public:
+  OrderSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work);
+
+  // Lowers what is above `target_bytes`, summed over the slots, at no cost of time. Whether anything was gained.
+  bool improve(Choice& choice, std::int64_t target_bytes);
+  // Moves one op, chosen by `number`, to another place that its neighbours allow.
+  void disturb(Choice& choice, std::size_t number);
+
+ private:
+  [[nodiscard]] double pressure(const Choice& choice, std::int64_t target_bytes, std::int64_t most_time_ns);
+  [[nodiscard]] std::pair<std::size_t, std::size_t> range(const Choice& choice, std::size_t place) const;
+  void find_places(const Choice& choice);
+
+  const StepModel& model_;
+  Evaluator& evaluator_;
+  Pool& pool_;
+  std::function<bool()> out_of_work_;
+  std::vector<std::uint32_t> movable_;  // ops, those with the most bytes first
+  std::vector<std::uint32_t> place_;    // by op
+};
+
+}  // namespace reprise::detail

@@ -1,0 +1,73 @@
+#include "solve/auto/backward_order.h"
+
+#include <gtest/gtest.h>
+
+#include "reprise/io.h"
+#include "reprise/solve.h"
+#include "reprise/validate.h"
+
+namespace reprise::test {
+namespace {
+
+using detail::Choice;
+using detail::Cost;
+using detail::Evaluator;
+using detail::OrderSearch;
+using detail::Pool;
+using detail::StepModel;
+
+// Two layers. Backward: the gradient of the last weight (400 bytes), then that of the values between (10), then that of
+// the first weight (5), which lets the 100 bytes of `x` go.
+Graph two_weights_step() {
+  GraphBuilder b("two weights");
+  const ValueId w = b.resident(1);
+  const ValueId x = b.arriving(100);
+  const ValueId y = b.value(10);
+  const ValueId seed = b.value(10);
+  const ValueId big = b.value(400);
+  const ValueId between = b.value(10);
+  const ValueId small = b.value(5);
+  b.op({.name = "f", .time_ns = 1, .inputs = {w, x}, .outputs = {y}});
+  b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {y}, .outputs = {seed}});
+  b.op({.name = "big", .phase = Phase::kBackward, .time_ns = 1, .inputs = {y, seed}, .outputs = {big}});
+  b.op({.name = "between", .phase = Phase::kBackward, .time_ns = 1, .inputs = {w, seed}, .outputs = {between}});
+  b.op({.name = "small", .phase = Phase::kBackward, .time_ns = 1, .inputs = {x, between}, .outputs = {small}});
+  b.output(big);
+  b.output(small);
+  return b.build();
+}
+
+TEST(DeferringOrderTest, LargeGradientsOfSmallInputsWait) {
+  const Graph step = two_weights_step();
+  const StepModel model(step);
+  EXPECT_EQ(model.captured_order, (std::vector<std::uint32_t>{2, 3, 4}));
+  EXPECT_EQ(deferring_order(model, 0), (std::vector<std::uint32_t>{3, 4, 2}));
+  EXPECT_EQ(deferring_order(model, 1'000), model.captured_order);
+}
+
+TEST(OrderSearchTest, TakesBytesOffTheHighestSlot) {
+  const Graph step = two_weights_step();
+  const StepModel model(step);
+  Evaluator evaluator(model);
+  Pool pool;
+  Choice choice = plain_choice(model);
+  const Cost before = evaluator.evaluate(choice);
+  EXPECT_TRUE(OrderSearch(model, evaluator, pool, [] { return false; }).improve(choice, 0));
+  const Cost after = evaluator.evaluate(choice);
+  EXPECT_EQ(before.peak_bytes, 1 + 100 + 10 + 10 + 400);  // `big` while all else is there
+  EXPECT_EQ(after.peak_bytes, 1 + 10 + 10 + 5 + 400);     // `big` when all else is gone
+  EXPECT_EQ(after.time_ns, before.time_ns);
+}
+
+TEST(OrderSearchTest, IsSaidOfThePlan) {
+  const Graph step = two_weights_step();
+  const Solution found = solve(step, {.planner = "auto"});
+  EXPECT_TRUE(found.reordered);
+  EXPECT_EQ(found.simulation.peak_bytes, 426);
+  const Solution captured = solve(step, {.planner = "auto", .techniques = {.reordering = false}});
+  EXPECT_FALSE(captured.reordered);
+  EXPECT_EQ(captured.simulation.peak_bytes, 521);
+}
+
+}  // namespace
+}  // namespace reprise::test
