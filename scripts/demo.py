@@ -11,7 +11,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NETWORKS = ["vgg19", "resnet50", "resnet152", "densenet161", "googlenet", "unet", "pspnet"]
-PLANNERS = ["chen", "rotor", "lower-sets-approx", "lower-sets"]
+PLANNERS = ["chen", "rotor", "lower-sets-approx", "lower-sets", "auto"]
 SECONDS = 10  # the exact planner has millions of pairs of lower sets to look at on two of the networks
 INFEASIBLE, STOPPED = 1, 4
 COLUMNS = "{:<13}{:>11}  {:<19}{:>11}{:>8}{:>15}{:>13}"

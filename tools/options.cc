@@ -32,6 +32,25 @@ void add_choice(CLI::App& app, const char* flag, const std::map<std::string, Enu
   limit(app.add_option_function<std::string>(flag, assign, help), names);
 }
 
+// --without: what planner auto may not use.
+void add_techniques(CLI::App& app, AutoTechniques& techniques) {
+  const std::map<std::string, bool AutoTechniques::*> known{{"cuts", &AutoTechniques::cuts},
+                                                            {"prefix-cuts", &AutoTechniques::prefix_cuts},
+                                                            {"nesting", &AutoTechniques::nesting},
+                                                            {"aimed-prices", &AutoTechniques::aimed_prices},
+                                                            {"planners", &AutoTechniques::planners},
+                                                            {"local-search", &AutoTechniques::local_search},
+                                                            {"reordering", &AutoTechniques::reordering},
+                                                            {"bound", &AutoTechniques::bound}};
+  std::vector<std::string> names;
+  std::ranges::transform(known, std::back_inserter(names), [](const auto& entry) { return entry.first; });
+  const auto assign = [known, &techniques](const std::vector<std::string>& without) {
+    for (const std::string& name : without) techniques.*known.at(name) = false;
+  };
+  limit(app.add_option_function<std::vector<std::string>>("--without", assign, "planner auto: leave a technique out"),
+        names);
+}
+
 void add_planner(CLI::App& app, Options& options, const std::vector<std::string>& more_names) {
   const auto known = planner_names();
   std::vector<std::string> names(known.begin(), known.end());
@@ -44,6 +63,11 @@ void add_planner(CLI::App& app, Options& options, const std::vector<std::string>
   app.add_option("--max-lower-sets", options.solve.max_lower_sets, "planner lower-sets: give up above this many")
       ->type_name("N")
       ->capture_default_str();
+  app.add_option("--work", options.solve.work,
+                 "planner auto: search this long, in reads of values; the same everywhere")
+      ->type_name("N")
+      ->capture_default_str();
+  add_techniques(app, options.solve.techniques);
   app.add_option("--seconds", options.seconds, "stop after this long with the best so far")
       ->check(CLI::Range(0.001, 1e9).description(""))
       ->type_name("S");

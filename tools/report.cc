@@ -88,6 +88,8 @@ Report& Report::time(std::string_view key, std::string_view label, Number time_n
   return add(key, label, {json_number(time_ns)}, time_ns ? shown_time(*time_ns, in_units) : "");
 }
 
+Report& Report::flag(std::string_view key, bool flag) { return add(key, "", {ordered_json(flag)}, ""); }
+
 Report& Report::seconds(std::string_view key, std::string_view label, double seconds) {
   return add(key, label, {std::round(seconds * 1e6) / 1e6}, decimal(seconds, 3) + " s");
 }

@@ -19,6 +19,7 @@ class Report {
   Report& number(std::string_view key, std::string_view label, Number number);
   Report& bytes(std::string_view key, std::string_view label, Number bytes);
   Report& time(std::string_view key, std::string_view label, Number time_ns, bool in_units);
+  Report& flag(std::string_view key, bool flag);  // for programs only
   Report& seconds(std::string_view key, std::string_view label, double seconds);
   Report& part(std::string_view key, const std::optional<Report>& part);  // for programs only
   Report& rows(std::string_view key, std::vector<Report> rows);           // people see a table of their labels

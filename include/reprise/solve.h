@@ -62,7 +62,7 @@ struct AutoTechniques {
 
 struct SolveOptions {
   // Behaviour.
-  std::string planner = "lower-sets-approx";   // one of planner_names()
+  std::string planner = "auto";                // one of planner_names()
   std::optional<std::int64_t> budget_bytes{};  // none: the smallest feasible one
   Judge judge = Judge::kSimulated;
   Objective objective = Objective::kAny;

@@ -105,6 +105,30 @@ TEST(AutoTest, CurvesRiseInMemoryAndFallInTime) {
   }
 }
 
+// As many bytes and as much time as a graph may have: no sum leaves the range of an integer.
+TEST(AutoTest, TakesTheLargestNumbers) {
+  constexpr std::int64_t kLarge = Graph::kMaxTotalBytes / 32;
+  GraphBuilder b("large");
+  std::vector<ValueId> x{b.arriving(kLarge)};
+  for (std::size_t i = 0; i < 6; ++i) {
+    x.push_back(b.value(kLarge));
+    b.op({.name = "f", .time_ns = kLarge, .inputs = {x[i]}, .outputs = {x[i + 1]}});
+  }
+  ValueId gradient = b.value(kLarge);
+  b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {x.back()}, .outputs = {gradient}});
+  for (std::size_t i = 6; i > 0; --i) {
+    const ValueId next = b.value(kLarge);
+    b.op(
+        {.name = "g", .phase = Phase::kBackward, .time_ns = kLarge, .inputs = {x[i - 1], gradient}, .outputs = {next}});
+    gradient = next;
+  }
+  b.output(gradient);
+  const Graph step = b.build();
+  const Curve found = curve(step, {.planner = "auto"});
+  EXPECT_LE(found.points.front().simulation.peak_bytes, 5 * kLarge);
+  for (const Solution& point : found.points) EXPECT_LE(*point.lower_bound_ns, point.simulation.time_ns);
+}
+
 TEST(AutoTest, StopsWhenAsked) {
   for (int i = 0; i < kSteps; i += 5) {
     for (int calls : {0, 1, 5, 50}) {

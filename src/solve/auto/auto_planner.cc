@@ -240,9 +240,11 @@ class AutoSearch {
     }
   }
 
-  // The best choices as plans. The front simulates them once more.
+  // The best choices as plans; the front simulates them once more. Without a budget, all of them, or where the step is
+  // so large that this would take long, an even selection.
   void hand_over() {
-    constexpr std::size_t kMost = 256;
+    constexpr std::size_t kRunsToSimulate = 4'000'000;
+    constexpr std::size_t kAtLeast = 128;
     constexpr int kSpare = 4;
     const auto add = [&](const Choice& choice) {
       if (evaluator_.evaluate(choice) != Cost{}) front_.add(evaluator_.runs(), std::nullopt);
@@ -254,10 +256,11 @@ class AutoSearch {
       for (int i = 0; i < kSpare && it != entries.begin(); ++i) add((--it)->second.choice);
       return;
     }
-    std::size_t i = 0;
+    const std::size_t most = std::max(kAtLeast, kRunsToSimulate / (model_.num_ops() + 1));
     std::size_t done = 0;
+    std::size_t i = 0;
     for (const auto& [peak, entry] : entries) {
-      if (i++ * kMost < done * entries.size()) continue;
+      if (i++ * most < done * entries.size()) continue;
       ++done;
       add(entry.choice);
     }

@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace reprise::detail {
+namespace {
+
+// One demand adds less than the whole step: no sum comes near the range of an integer.
+constexpr std::int64_t kMostTime = 4 * Graph::kMaxTotalTime;
+
+}  // namespace
 
 Choice plain_choice(const StepModel& model) {
   return {.labels = std::vector<Label>(model.num_values(), Label::kKeep), .order = model.captured_order};
@@ -35,7 +41,7 @@ bool Evaluator::make_runs(const Choice& choice) {
     slot_end_.push_back(static_cast<std::uint32_t>(runs_.size()));
     for (const std::uint32_t v : passing_) present_[v] = 0;
     passing_.clear();
-    if (runs_.size() > most_runs_) return false;
+    if (runs_.size() > most_runs_ || time_ns_ > kMostTime) return false;
   }
   return true;
 }

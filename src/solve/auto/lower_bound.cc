@@ -34,8 +34,9 @@ class WindowCut {
   }
 
   void freeze() {
-    for (std::size_t i = 0; i < made_.size(); ++i) {  // grows while it is walked
-      const std::uint32_t op = made_[i];
+    std::size_t next = 0;
+    while (next < made_.size()) {  // grows while it is walked
+      const std::uint32_t op = made_[next++];
       for (const std::uint32_t v : model_.inputs(op)) {
         const std::uint32_t node = node_of(v);
         if (node != kFree) flow_.set_capacity(flow_.add_arc(node, op_node_[op]), MaxFlow::kUnlimited);
@@ -69,7 +70,7 @@ class WindowCut {
     if (model_.weight[v] == 0 || (!from_start && first_run_[op] > slot_)) return value_node_[v] = kFree;
     value_node_[v] = nodes_++;
     const std::uint32_t keep = flow_.add_arc(from_start ? MaxFlow::kSource : op_node(op), value_node_[v]);
-    keeps_.push_back({keep, model_.weight[v]});
+    keeps_.emplace_back(keep, model_.weight[v]);
     return value_node_[v];
   }
 
@@ -252,7 +253,8 @@ std::int64_t LowerBound::time_ns(std::int64_t budget_bytes) const {
       best[begin] = std::max(best[begin], at_least(windows_[w], budget_bytes) + best[windows_[w].end]);
     }
   }
-  return needed_time_ns_ + static_cast<std::int64_t>(std::ceil(std::max(0.0, best[0] - kRounding)));
+  const double again = std::clamp(best[0] - kRounding, 0.0, static_cast<double>(Graph::kMaxTotalTime));
+  return needed_time_ns_ + static_cast<std::int64_t>(std::ceil(again));
 }
 
 }  // namespace reprise::detail

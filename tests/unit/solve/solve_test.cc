@@ -220,6 +220,15 @@ TEST(SolveTest, OddStepsHavePlansAtEveryBudgetTheyNeed) {
   }
 }
 
+TEST(SolveTest, AutoIsTheDefault) {
+  const Solution found = solve(test::residual_block_step(), {});
+  EXPECT_EQ(found.planner, "auto");
+  ASSERT_TRUE(found.lower_bound_ns.has_value());
+  EXPECT_LE(*found.lower_bound_ns, found.simulation.time_ns);
+  EXPECT_LE(found.floor_bytes, found.simulation.peak_bytes);
+  EXPECT_FALSE(solve(test::residual_block_step(), {.techniques = {.bound = false}}).lower_bound_ns.has_value());
+}
+
 TEST(CurveTest, RisesInMemoryAndFallsInTime) {
   for (const std::string_view planner : planner_names()) {
     const Curve front = curve(test::residual_block_step(), {.planner = std::string(planner)});
