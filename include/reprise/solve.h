@@ -72,7 +72,7 @@ struct SolveOptions {
   std::size_t max_lower_sets = 200'000;  // exact planner: above this it answers kStopped
   std::size_t max_labels = 40'000'000;   // above this, labels are rounded and overhead_error says by how much
   std::size_t candidates = 48;           // judge simulated: internal budgets tried per objective
-  std::size_t work = 250'000'000;        // planner auto: reads looked at; more never gives a worse plan
+  std::size_t work = 250'000'000;        // planner auto: reads looked at, for all budgets twice as many
   std::size_t bound_work = 20'000'000;   // planner auto: arcs looked at for lower_bound_ns
   std::function<bool()> should_stop{};   // asked between pieces of work; true ends the search
 

@@ -70,29 +70,32 @@ class AutoSearch {
     const std::vector<std::int64_t> budgets = aims_at_budget() ? std::vector{*options_.budget_bytes} : ladder();
     if (options_.techniques.aimed_prices) aim(prices_, prefixes, budgets);
     if (options_.techniques.reordering) try_orders(prefixes, budgets);
-    if (options_.techniques.planners) try_planners();
+    // Where something fits already, the others rarely have better: they come last.
+    const bool fits = aims_at_budget() && pool_.fastest(*options_.budget_bytes) != pool_.entries().end();
+    if (options_.techniques.planners && !fits) try_planners();
     if (options_.techniques.local_search) search(budgets);
+    if (options_.techniques.planners && fits) try_planners();
     hand_over();
     if (!stopped_ && aims_at_budget() && front_.fastest(*options_.budget_bytes) == nullptr) return search_all();
     if (stopped_) stop(solution_, "stopped before the search was done; the plan is the best so far");
   }
 
  private:
+  static constexpr std::uint32_t kSmallStep = 80;
   static constexpr std::size_t kHeights = 30;
   static constexpr std::size_t kPrefixHeights = 16;
   static constexpr std::array<std::uint32_t, 14> kStretches{2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48};
 
   bool out_of_work() {
     if (!stopped_ && asked_to_stop(options_)) stopped_ = true;
-    return stopped_ || work() > std::min(options_.work, slice_end_);
+    const std::size_t limit = aims_at_budget() ? options_.work : 2 * std::min(options_.work, kNoEnd / 2);
+    return stopped_ || work() > std::min(limit, slice_end_);
   }
   [[nodiscard]] std::size_t work() const { return evaluator_.work() + prices_.work() + other_work_; }
 
+  [[nodiscard]] bool small() const { return model_.num_ops() <= kSmallStep; }
   // A small step has its whole curve searched whatever the budget, which then only selects.
-  [[nodiscard]] bool aims_at_budget() const {
-    constexpr std::uint32_t kSmallStep = 80;
-    return options_.budget_bytes && model_.num_ops() > kSmallStep;
-  }
+  [[nodiscard]] bool aims_at_budget() const { return options_.budget_bytes && !small(); }
 
   // Fewer tries the larger the step, but never fewer than a handful.
   [[nodiscard]] std::size_t scaled(std::size_t tries) const {
@@ -130,17 +133,18 @@ class AutoSearch {
     }
   }
 
-  // Exact methods only where they are quick; the others with fewer candidates the larger the step.
+  // Slow methods only where they are quick, or with fewer candidates.
   void try_planners() {
     constexpr std::size_t kSmall = 200;
-    constexpr std::size_t kMedium = 500;
+    constexpr std::size_t kMedium = 700;
     const std::size_t nodes = problem_.view().num_nodes();
     SolveOptions options = options_;
-    if (nodes > kSmall) options.candidates = std::max<std::size_t>(1, options.candidates / 6);
     options.max_lower_sets = std::min<std::size_t>(options.max_lower_sets, 1'000);
     for (const Planner* planner : kOthers) {
       const bool exact = planner == &kLowerSetsPlanner || planner == &kChainPlanner;
       if (out_of_work() || nodes > kMedium || (exact && nodes > kSmall)) break;
+      const bool slow = planner == &kLowerSetsApproxPlanner && nodes > kSmall;
+      options.candidates = slow ? std::max<std::size_t>(1, options_.candidates / 6) : options_.candidates;
       Solution ignored{.status = Status::kFeasible};
       planner->propose(problem_, options, front_, ignored);
       solution_.stats.lower_sets = std::max(solution_.stats.lower_sets, ignored.stats.lower_sets);
@@ -154,11 +158,11 @@ class AutoSearch {
 
   // Budgets from just below the peak without recomputation to the least peak known.
   [[nodiscard]] std::vector<std::int64_t> ladder() const {
-    constexpr std::int64_t kRungs = 24;
+    const std::int64_t rungs = small() ? 12 : 32;
     const std::int64_t least = pool_.entries().begin()->first;
     std::vector<std::int64_t> budgets;
-    for (std::int64_t i = 1; i <= kRungs; ++i) {
-      budgets.push_back(plain_bytes_ - (plain_bytes_ - least) / kRungs * i);
+    for (std::int64_t i = 1; i <= rungs; ++i) {
+      budgets.push_back(plain_bytes_ - (plain_bytes_ - least) / rungs * i);
     }
     return budgets;
   }
@@ -180,8 +184,11 @@ class AutoSearch {
 
   void aim(PriceSearch& prices, const PrefixCuts& prefixes, const std::vector<std::int64_t>& budgets) {
     constexpr std::size_t kRounds = 30;
-    for (const std::int64_t budget : budgets) prices.aim(budget, {}, scaled(kRounds));
-    if (budgets.size() == 1) aim_around(prices, budgets.front());
+    const bool ladder = budgets.size() > 1;
+    for (const std::int64_t budget : budgets) {
+      prices.aim(budget, {}, scaled(kRounds));
+      aim_around(prices, budget, std::span(kAround).first(small() ? 1 : ladder ? 4 : kAround.size()));
+    }
     for (const std::uint32_t stretches : {4U, 8U, 16U, 32U}) {
       const std::vector<std::uint8_t> kept = prefixes.kept(stretches);
       for (const std::int64_t budget : budgets) {
@@ -191,12 +198,13 @@ class AutoSearch {
     }
   }
 
-  // Budgets a little above and below, with prices that differ a little from value to value.
-  void aim_around(PriceSearch& prices, std::int64_t budget) {
+  // Budgets a little above and below, by so many percent, with prices that differ a little from value to value.
+  static constexpr std::array<int, 12> kAround{-1, 1, -2, 2, -4, 4, 0, -1, 1, -6, 3, 0};
+  void aim_around(PriceSearch& prices, std::int64_t budget, std::span<const int> percents) {
     constexpr std::size_t kRounds = 24;
     constexpr double kJitter = 0.04;
     std::uint64_t seed = 0;
-    for (const int percent : {-1, 1, -2, 2, -4, 4, 0, -1, 1, -6, 3, 0}) {
+    for (const int percent : percents) {
       ++seed;
       prices.jitter(seed, kJitter * static_cast<double>(seed % 4));
       prices.aim(budget + (budget - model_.start_bytes) / 100 * percent, {}, scaled(kRounds));
@@ -228,12 +236,14 @@ class AutoSearch {
       return local_.kick(budgets.front(), kKicks);
     }
     std::size_t before = 0;
-    for (std::size_t slice = kFirstSlice; before != pool_.accepted() && !out_of_work(); slice *= 2) {
+    const std::size_t kicks = small() ? kFewKicks : kKicks;
+    for (std::size_t slice = kFirstSlice; !out_of_work(); slice *= 2) {
+      if (before == pool_.accepted() && slice > kKickSlice) return;
       before = pool_.accepted();
       for (const std::int64_t budget : budgets) {
         slice_end_ = work() + slice;
         local_.improve(budget);
-        if (slice >= kKickSlice) local_.kick(budget, kKicks);
+        if (slice >= kKickSlice) local_.kick(budget, kicks);
         slice_end_ = kNoEnd;
       }
       descend(slice);
@@ -268,6 +278,7 @@ class AutoSearch {
 
   static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
   static constexpr std::size_t kKicks = 2000;
+  static constexpr std::size_t kFewKicks = 8;
   static constexpr std::size_t kKickSlice = 8'000'000;  // on a ladder, no kicks before each rung has been looked at
   static constexpr std::size_t kFirstSlice = 1'000'000;
 
