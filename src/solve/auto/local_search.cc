@@ -232,20 +232,25 @@ void LocalSearch::disturb(Choice& choice) {
   if (reorder_ && random(2) == 0) orders_.disturb(choice, random(std::numeric_limits<std::uint32_t>::max()));
 }
 
+// Walks on from a result that is nearly as good as the best, and back to the best every now and then.
 void LocalSearch::kick(std::int64_t budget_bytes, std::size_t rounds) {
+  constexpr std::size_t kWalk = 24;
   if (model_.droppable_values.empty()) return;
   random_ = 0;
+  Choice current;
   for (std::size_t failed = 0; failed < rounds && !out_of_work_(); ++failed) {
     const auto best = pool_.fastest(budget_bytes);
     if (best == pool_.entries().end()) return;
     const std::int64_t time = best->second.time_ns;
     if (time <= model_.step_time_ns) return;
-    Choice choice = best->second.choice;
+    if (failed % kWalk == 0) current = best->second.choice;
+    Choice choice = current;
     disturb(choice);
     if (!repair(choice, budget_bytes)) continue;
     const std::int64_t now = fill(choice, budget_bytes);
     if (now - now / kNear > time) continue;
     polish(choice, budget_bytes, /*reorder=*/false);
+    current = std::move(choice);
     if (pool_.fastest(budget_bytes)->second.time_ns < time) failed = 0;
   }
 }
