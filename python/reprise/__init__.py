@@ -63,4 +63,6 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'reprise' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)
+    # Kept: importing a module puts it here under its own name, and two bear that of their function.
+    globals()[name] = getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)
+    return globals()[name]

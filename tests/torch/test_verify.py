@@ -1,0 +1,126 @@
+"""reprise.verify says the truth, and leaves the model as it was."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from training import Mlp, batch, smallest_budget, state_of
+
+import reprise
+from reprise.region import Region
+
+count = itertools.count()
+
+
+@torch.library.custom_op("reprise_tests::drifting", mutates_args=())
+def drifting(x: Tensor) -> Tensor:
+    """Other numbers at every call: nothing can be the same."""
+    return x * (1 + next(count))
+
+
+@drifting.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+drifting.register_autograd(lambda ctx, grad: grad * 1.0)
+
+
+class Drifting(Mlp):
+    def forward(self, x: Tensor) -> Tensor:
+        return drifting(super().forward(x))
+
+
+class Everything(Mlp):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(16)
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.dropout(self.norm(x)))
+
+
+def step(model: nn.Module) -> None:
+    output = model(batch())
+    output.sum().backward()
+
+
+def test_a_healthy_model_passes_and_is_left_as_it_was() -> None:
+    model = Everything()
+    step(model)
+    torch.manual_seed(5)
+    before, generator = state_of(model), torch.get_rng_state()
+    budget = smallest_budget(model, step)
+    torch.manual_seed(5)
+    found = reprise.verify(model, batch(), budget)
+    assert found.ok, str(found)
+    assert found.same
+    assert found.inside
+    assert found.planned_peak_bytes <= budget
+    assert found.predicted_peak_bytes == found.planned_peak_bytes
+    assert state_of(model) == before
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert model._compiled_call_impl is None
+    assert not hasattr(model, "plan")
+    assert "the same" in str(found)
+
+
+def test_a_model_whose_operator_drifts_is_reported() -> None:
+    found = reprise.verify(Drifting(), batch())
+    assert not found.ok
+    assert "loss" in found.different
+    assert "differ: " in str(found)
+
+
+def test_wrong_gradients_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Region.backward
+
+    def wrong(self: Region, args: list[Any]) -> list[Any]:
+        gradients = right(self, args)
+        return [None if g is None else g * 2 if i == 0 else g for i, g in enumerate(gradients)]
+
+    monkeypatch.setattr(Region, "backward", wrong)
+    model = Mlp()
+    found = reprise.verify(model, batch())
+    assert not found.ok
+    assert len(found.different) == 1
+    assert found.different[0].startswith("gradient of ")
+
+
+def test_a_step_above_its_budget_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Region.backward
+
+    def greedy(self: Region, args: list[Any]) -> list[Any]:
+        gradients = right(self, args)
+        torch.zeros(1 << 20)
+        return gradients
+
+    monkeypatch.setattr(Region, "backward", greedy)
+    found = reprise.verify(Mlp(), batch(), "1MB")
+    assert not found.inside
+    assert not found.ok
+    assert "EXCEEDED" in str(found)
+
+
+def test_a_budget_too_small_is_refused_and_the_model_left_as_it_was() -> None:
+    model = Everything()
+    before = state_of(model)
+    with pytest.raises(reprise.InfeasibleBudget):
+        reprise.verify(model, batch(), 1)
+    assert state_of(model) == before
+    assert model._compiled_call_impl is None
+
+
+@pytest.mark.parametrize("inputs", [batch(), (batch(),), {"x": batch()}, ((batch(),), {}), ((), {"x": batch()})],
+                         ids=["tensor", "tuple", "dict", "args", "kwargs"])
+def test_inputs_of_every_form(inputs: Any) -> None:
+    assert reprise.verify(Mlp(layers=1), inputs, repeats=1).ok
+
+
+def test_a_loss_of_one_s_own() -> None:
+    assert reprise.verify(Mlp(layers=1), batch(), loss=lambda y: y.square().mean(), repeats=2).ok
