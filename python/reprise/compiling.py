@@ -126,10 +126,12 @@ def _refuse_wrappers(model: Any) -> None:
 
 
 def _dynamo_settings() -> contextlib.AbstractContextManager[Any]:
-    """Never falls back to running the model as it is: that would exceed the budget silently."""
+    """Never falls back to running the model as it is: that would exceed the budget silently; and
+    sees hooks that come and go."""
     return torch._dynamo.config.patch(
         fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
         accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False,
+        skip_nnmodule_hook_guards=False,
         ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())
 
 

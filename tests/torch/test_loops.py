@@ -306,6 +306,49 @@ def test_parameters_of_an_output_left_out_of_the_loss_get_zeros() -> None:
     assert not planned.layers[1].weight.grad.any()
 
 
+class Aliases(Mlp):
+    """Outputs that are inputs, views of them, views of one another, without gradient, or nothing."""
+
+    def forward(self, x: Tensor) -> Any:
+        y = torch.tanh(self.layers[0](x))
+        with torch.no_grad():
+            mean = self.layers[1](x).mean()
+        return x, x[:4], y, y.view(-1), y, y.detach(), mean, None, self.layers[2](y * mean)
+
+
+def test_outputs_may_alias_inputs_and_one_another() -> None:
+    """Exception: three and more gradients of one tensor, some from outputs, may be added up in
+    another order than eager's; of two the order does not matter."""
+
+    def loop(model: nn.Module) -> Any:
+        results = []
+        for i in range(2):
+            outputs = model(batch(seed=i))
+            (outputs[3].square().sum() + outputs[-1].sum()).backward()
+            results.append([None if y is None else y.detach() for y in outputs])
+            results.append([y is not None and y.requires_grad for y in outputs])
+        return results
+
+    assert_same(Aliases(), loop)
+
+
+class WritesInput(Mlp):
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        seen.add_(1)
+        x.mul_(0.5)
+        return super().forward(x + seen)
+
+
+def test_the_model_may_write_into_its_inputs() -> None:
+    def loop(model: nn.Module) -> Any:
+        seen, inputs = torch.zeros(16), [batch(seed=i) for i in range(2)]
+        for x in inputs:
+            model(x, seen).sum().backward()
+        return seen, inputs
+
+    assert_same(WritesInput(), loop)
+
+
 class Nested(Mlp):
     def forward(self, inputs: dict[str, Any], *more: Tensor, scale: float = 1.0, bias: Any = None) -> Any:
         x = inputs["x"] + inputs["pair"][0] * inputs["pair"][1]

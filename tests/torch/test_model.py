@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import threading
 from typing import Any
 
 import pytest
@@ -71,6 +72,43 @@ def test_saving_the_whole_model_gives_a_plain_one() -> None:
     assert torch.load(file, weights_only=False)._compiled_call_impl is None
 
 
+def test_changes_to_the_model_between_steps_are_seen() -> None:
+    def loop(model: nn.Module) -> Any:
+        losses = [step(model)]
+        model.head.weight = nn.Parameter(torch.ones(4, 16))
+        losses.append(step(model))
+        model.layers[1] = nn.Linear(16, 16, bias=False)
+        losses.append(step(model))
+        model.layers[2].forward = lambda x: x * 2
+        losses.append(step(model))
+        del model.layers[2].forward
+        losses.append(step(model))
+        return losses
+
+    assert_same(Mlp(), loop, budget="10MB")
+
+
+def test_a_model_may_change_its_type() -> None:
+    def loop(model: nn.Module) -> Any:
+        step(model)
+        model.zero_grad()
+        model.double()
+        model(batch().double()).square().mean().backward()
+
+    assert_same(Mlp(), loop, budget="10MB")
+
+
+def test_a_step_may_run_in_another_thread() -> None:
+    def loop(model: nn.Module) -> Any:
+        losses = [step(model)]
+        thread = threading.Thread(target=lambda: losses.append(step(model)))
+        thread.start()
+        thread.join()
+        return losses
+
+    assert_same(Mlp(), loop, budget="10MB")
+
+
 def test_restore_gives_the_plain_model_back() -> None:
     model = reprise.compile(Mlp(), "1GB")
     step(model)
@@ -100,6 +138,22 @@ def test_forward_hooks_of_the_model_and_of_its_parts_run_once() -> None:
         return step(model), step(model)
 
     assert_same(Mlp(), loop)
+
+
+@pytest.mark.parametrize("part", ["", "layers.1"])
+def test_hooks_may_come_and_go_between_steps(part: str) -> None:
+    def loop(model: nn.Module) -> Any:
+        losses = [step(model)]
+        hooks = [model.get_submodule(part).register_forward_hook(lambda module, args, output: output * 3)]
+        losses.append(step(model))
+        hooks.append(model.get_submodule(part).register_forward_pre_hook(lambda module, args: (args[0] - 1,)))
+        losses.append(step(model))
+        for hook in hooks:
+            hook.remove()
+        losses.append(step(model))
+        return losses
+
+    assert_same(Mlp(), loop, budget="10MB")
 
 
 def test_hooks_of_parameters() -> None:
