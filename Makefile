@@ -1,13 +1,14 @@
 # The front door; each command sets up what it needs first (scripts/setup.sh).
-.PHONY: help build test lint format demo bench clean
+.PHONY: help build test lint format demo bench matrix clean
 
 help:
 	@echo "make build   release build: build/release"
 	@echo "make test    everything that must hold: lint, tests, sanitizers, fuzz smoke"
 	@echo "make lint    format, clang-tidy, layering and sizes"
 	@echo "make format  put all C++ files into the project's format"
-	@echo "make demo    build, then show what the planner does"
+	@echo "make demo    build, then train ResNet-50 on the CPU, plain and inside half of its memory"
 	@echo "make bench   build, then write bench/results/NAME.json (NAME=..., default: the architecture)"
+	@echo "make matrix  build, then check every network x budget x planner against eager PyTorch"
 	@echo "make clean   remove build/ and caches"
 
 build:
@@ -24,7 +25,10 @@ format:
 	@scripts/format.sh -i
 
 demo: build
-	@python3 scripts/demo.py build/release/tools/reprise
+	@scripts/python.sh scripts/demo.py
+
+matrix: build
+	@scripts/python.sh scripts/matrix.py
 
 bench: build
 	@python3 scripts/bench.py $(NAME)

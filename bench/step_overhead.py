@@ -67,7 +67,7 @@ def run(name: str, steps: int, share: float) -> dict[str, object]:
         times["none"].append(step(model))
     region = model.plan.region
     budget = int(share * model.plan.peak_bytes)
-    found = reprise.planning.find(region.graph, budget - region.current.outside_bytes, "best", 10.0)
+    found = reprise.planning.find(region.graph, budget - region.current.outside_bytes, "auto", 10.0)
     medians = {kind: statistics.median(values[2:]) for kind, values in times.items()}
     return {
         "case": name, "ops": region.graph.num_ops, "eager_ms": 1e3 * medians["eager"],

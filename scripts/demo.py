@@ -1,66 +1,115 @@
-#!/usr/bin/env python3
-"""Plans the seven networks of Kusumoto et al. inside half of their memory and prints what each planner does."""
+"""Trains ResNet-50 on the CPU, plain and inside half of its memory, and compares.
+
+Both trainings begin with the same parameters and see the same batches. The table shows the loss
+of every step, bit for bit the same, the peak as the allocator counts it, and the time. What the
+plan keeps and computes again goes to out/resnet50.txt, the plan itself beside it.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import pathlib
-import subprocess
+import copy
 import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-NETWORKS = ["vgg19", "resnet50", "resnet152", "densenet161", "googlenet", "unet", "pspnet"]
-PLANNERS = ["chen", "rotor", "lower-sets-approx", "lower-sets", "auto"]
-SECONDS = 10  # the exact planner has millions of pairs of lower sets to look at on two of the networks
-INFEASIBLE, STOPPED = 1, 4
-COLUMNS = "{:<13}{:>11}  {:<19}{:>11}{:>8}{:>15}{:>13}"
+import torch
+from torch import nn
 
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
 
-def gigabytes(count: int) -> str:
-    return f"{count / 1e9:.3f} GB"
+from networks.resnet import ResNet  # noqa: E402
 
+import reprise  # noqa: E402
+from reprise.memory import storage_bytes  # noqa: E402
+from reprise.native import _torch  # noqa: E402
 
-def plan(command: pathlib.Path, graph: pathlib.Path, planner: str, budget: int | str) -> dict:
-    """What `reprise plan` says as JSON; raises where it failed rather than answered."""
-    call = [command, "plan", graph, "--planner", planner, "--budget", str(budget), "--seconds", str(SECONDS), "--json"]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, INFEASIBLE, STOPPED):
-        sys.exit(done.stderr.strip() or f"reprise plan exited with {done.returncode}")
-    return json.loads(done.stdout)
+CPU = torch.device("cpu")
 
 
-def row(name: str, budget: str, answer: dict, baseline: dict) -> str:
-    took = f"{answer['seconds']:.2f} s" + ("*" if answer["status"] == "stopped" else "")
-    if answer["status"] == "infeasible":
-        smallest = f"no; {gigabytes(answer['smallest_budget_bytes'])} at least"
-        return f"{name:<13}{budget:>11}  {answer['planner']:<19}{smallest:>34}{took:>13}"
-    share = f"{100 * answer['peak_bytes'] / baseline['peak_bytes']:.0f} %"
-    recomputed = f"{100 * answer['recompute_ns'] / baseline['time_ns']:.1f} %"
-    return COLUMNS.format(name, budget, answer["planner"], gigabytes(answer["peak_bytes"]), share, recomputed, took)
+@dataclass
+class Training:
+    losses: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    peak_bytes: int = 0
 
 
-def show(command: pathlib.Path, network: str) -> None:
-    graph = ROOT / "data" / "papers" / f"{network}.graph.json"
-    baseline = plan(command, graph, "none", "min")
-    print(row(baseline["graph"], "", baseline, baseline))
-    budget = baseline["peak_bytes"] // 2
-    for planner in PLANNERS:
-        print(row("", gigabytes(budget), plan(command, graph, planner, budget), baseline), flush=True)
+def batches(steps: int, batch: int, size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.randn(batch, 3, size, size, generator=generator),
+             torch.randint(1000, (batch,), generator=generator)) for _ in range(steps)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", type=pathlib.Path, help="the reprise command")
-    arguments = parser.parse_args()
-    print("One training step of each network, planned inside half of the memory it needs without recomputation.")
-    print("Recomputed: share of the forward pass that runs again. Sizes without parameters, as in the paper.\n")
-    print(COLUMNS.format("network", "budget", "planner", "peak", "", "recomputed", "planned in"))
-    for network in NETWORKS:
-        show(arguments.command, network)
-    print(f"\n* stopped after {SECONDS} s with the best plan so far.")
-    print("One network over all budgets: build/release/tools/reprise curve data/papers/resnet50.graph.json")
+def train(model: nn.Module, data: list[tuple[torch.Tensor, torch.Tensor]], label: str) -> Training:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    result = Training()
+    for number, (images, labels) in enumerate(data, 1):
+        optimizer.zero_grad()
+        there = storage_bytes([*model.parameters(), *model.buffers(), images], CPU)
+        _torch.reset_peak(CPU)
+        entry = _torch.allocated_bytes(CPU)
+        begin = time.perf_counter()
+        loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        result.seconds.append(time.perf_counter() - begin)
+        result.peak_bytes = max(result.peak_bytes, there + _torch.peak_bytes(CPU) - entry)
+        result.losses.append(loss.item())
+        optimizer.step()
+        print(f"  {label} step {number}: loss {loss.item():.6f}, {result.seconds[-1]:.1f} s", flush=True)
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--size", type=int, default=96)
+    parser.add_argument("--share", type=float, default=0.5, help="of the plain peak, for the budget")
+    options = parser.parse_args()
+    _torch.install_meter()
+    torch.manual_seed(0)
+    model = ResNet(50).train()
+    twin = copy.deepcopy(model)
+    data = batches(options.steps, options.batch, options.size)
+    size = reprise.format_bytes
+
+    print(f"ResNet-50, batch {options.batch}, {options.size}x{options.size}, on the CPU "
+          f"({torch.get_num_threads()} threads)\n")
+    plain = train(twin, data, "plain  ")
+    del twin
+    budget = int(options.share * plain.peak_bytes)
+    print(f"\n  model = reprise.compile(model, budget=\"{size(budget)}\")\n"
+          "  (the first step also captures, profiles and plans)")
+    reprise.compile(model, budget)
+    planned = train(model, data, "planned")
+
+    region = model.plan.region
+    same = plain.losses == planned.losses
+    inside = planned.peak_bytes <= budget
+    rows = [
+        ("peak", size(plain.peak_bytes), size(planned.peak_bytes),
+         f"{100 * planned.peak_bytes / plain.peak_bytes:.0f} %"),
+        ("budget", "", size(budget), "kept" if inside else "EXCEEDED"),
+        ("predicted peak", "", size(model.plan.peak_bytes), ""),
+        ("step", f"{min(plain.seconds):.2f} s", f"{min(planned.seconds):.2f} s",
+         f"{min(planned.seconds) / min(plain.seconds):.2f} x"),
+        ("loss of the last step", f"{plain.losses[-1]:.9f}", f"{planned.losses[-1]:.9f}",
+         "the same bits" if same else "DIFFERENT"),
+        ("profiled / planned in", "", f"{region.profile_seconds:.1f} s / {region.planning_seconds:.1f} s", ""),
+    ]
+    print(f"\n{'':<24}{'plain':>14}{'planned':>18}")
+    for name, left, right, note in rows:
+        print(f"{name:<24}{left:>14}{right:>18}   {note}")
+
+    folder = ROOT / "out"
+    folder.mkdir(exist_ok=True)
+    (folder / "resnet50.txt").write_text(f"{reprise.explain(model)}\n")
+    model.plan.save(folder / "resnet50.plan.json")
+    print("\nWhat is kept and what is computed again: out/resnet50.txt; the plan: out/resnet50.plan.json")
+    return 0 if same and inside else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -94,7 +94,7 @@ class Bench:
         """None: the smallest of each planner. Networks whose parameters or largest operator leave
         little to save have a budget halfway to the smallest at least."""
         plain = self.region.current.peak_bytes
-        smallest = planning.smallest_budget_bytes(self.graph, planning.BEST, seconds)
+        smallest = planning.smallest_budget_bytes(self.graph, planning.AUTO, seconds)
         return {"100%": plain, **{f"{share:.0%}": int(share * plain) for share in SHARES},
                 "halfway": (plain + smallest) // 2, "smallest": None}
 

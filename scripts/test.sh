@@ -15,7 +15,7 @@ step() {
   summary+=("$(printf '%-34s %4d s' "$name" $((SECONDS - begin)))")
 }
 tests() { ctest --preset "$1" -j "$(nproc)"; }
-python_tests() { PYTHONPATH=build/release/python "$(cat build/python)" -m pytest -q tests/torch tests/python; }
+python_tests() { REPRISE_CACHE_DIR=build/cache scripts/python.sh -m pytest -q --show-capture=no tests/torch tests/python; }
 have() { ! grep -qxF "$1" build/missing; }
 
 step "lint" scripts/lint.sh

@@ -35,6 +35,15 @@ std::string double_text(double number) {
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
 }
 
+// Of a wrapped number: a tensor of one element on the CPU. Read in place, since calls may be watched.
+std::string number_text(const at::Tensor& tensor) {
+  const void* data = tensor.storage().data();
+  if (tensor.scalar_type() == at::kDouble) return double_text(*static_cast<const double*>(data));
+  if (tensor.scalar_type() == at::kLong) return std::to_string(*static_cast<const std::int64_t*>(data));
+  if (tensor.scalar_type() == at::kBool) return *static_cast<const bool*>(data) ? "true" : "false";
+  throw InternalError("a constant tensor is no number");
+}
+
 std::string constant_text(const c10::IValue& value) {
   if (value.isNone()) return "none";
   if (value.isBool()) return value.toBool() ? "true" : "false";
@@ -42,7 +51,7 @@ std::string constant_text(const c10::IValue& value) {
   if (value.isDouble()) return double_text(value.toDouble());
   if (value.isString()) return value.toStringRef();
   if (value.isDevice()) return value.toDevice().str();
-  if (value.isTensor()) return "number " + constant_text(value.toTensor().item());  // a wrapped number
+  if (value.isTensor()) return "number " + number_text(value.toTensor());
   if (!value.isList()) return value.tagKind();
   std::string text = "[";
   for (const c10::IValue& element : value.toListRef()) text += constant_text(element) + ' ';

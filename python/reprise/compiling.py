@@ -19,7 +19,7 @@ MAX_SHAPES = 64  # different shapes of inputs one model may be called with
 
 
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
-            optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "best",
+            optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
             planning_seconds: float = 10.0, profile: str = "measure") -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
@@ -31,7 +31,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         included: "6GiB", or a number. None: no recomputation.
     optimizer: counts the state it will create at its first step before it exists.
     reserve: bytes to leave free for anything else that will be allocated later.
-    planner: one of reprise.planner_names(), or "best": the best plan of all.
+    planner: one of reprise.planner_names(); "auto" never loses to another.
     planning_seconds: how long planning may take, per shape and situation.
     profile: "measure" the time of each operator, or estimate it by a "roofline".
 

@@ -75,9 +75,8 @@ class ModelPlan:
         path = Path(path)
         graph = self.graph
         found = self._planned.found
-        file = _core.PlanFile(
-            graph=graph.name, ops=graph.num_ops, values=graph.num_values, planner=found.planner,
-            budget_bytes=self._planned.room_bytes or 0, simulation=found.simulation, plan=found.plan)
+        file = _core.PlanFile(graph, found.plan, planner=found.planner,
+                              budget_bytes=self._planned.room_bytes or 0)
         path.write_text(file.format())
         stem = path.name.removesuffix(".json").removesuffix(".plan")
         path.with_name(f"{stem}.graph.json").write_text(graph.format())

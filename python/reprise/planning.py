@@ -1,4 +1,4 @@
-"""The best plan for a budget: all planners of the core, and a file of plans found before."""
+"""The best plan for a budget, from the core's planners or from a file of plans found before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .progress import Progress
 
 log = logging.getLogger("reprise")
 
-BEST = "best"
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,13 @@ class Found:
     seconds: float = 0.0
 
 
-def planner_names(planner: str) -> list[str]:
-    if planner == BEST:
-        return [name for name in _core.planner_names()]
+def check_planner(planner: str) -> None:
     if planner not in _core.planner_names():
-        raise ValueError(f"unknown planner '{planner}'; there are {BEST}, {', '.join(_core.planner_names())}")
-    return [planner]
+        raise ValueError(f"unknown planner '{planner}'; there are {', '.join(_core.planner_names())}")
 
 
 def find(graph: _core.Graph, budget_bytes: int | None, planner: str, seconds: float) -> Found:
-    """The fastest plan within the budget (of two equally fast ones, that of the lower peak).
-    Without a budget, the plan without recomputation."""
+    """The fastest plan within the budget. Without one, the plan without recomputation."""
     begin = time.monotonic()
     if budget_bytes is None:
         solution = _core.solve(graph, planner="none")
@@ -57,27 +53,13 @@ def smallest_budget_bytes(graph: _core.Graph, planner: str, seconds: float) -> i
 
 
 def _search(graph: _core.Graph, budget_bytes: int, planner: str, seconds: float) -> Found:
-    names = planner_names(planner)
-    best: Found | None = None
-    smallest: list[int] = []
-    with Progress("planning, planner") as progress:
-        for done, name in enumerate(names):
-            progress(done, len(names))
-            deadline = time.monotonic() + seconds / len(names)
-            solution = _core.solve(graph, planner=name, budget_bytes=budget_bytes,
-                                   should_stop=lambda limit=deadline: time.monotonic() > limit)
-            if solution.smallest_budget_bytes:
-                smallest.append(solution.smallest_budget_bytes)
-            fits = solution.plan.steps and solution.simulation.peak_bytes <= budget_bytes
-            if fits and (best is None or _rank(solution.simulation) < _rank(best.simulation)):
-                best = Found(solution.plan, name, solution.simulation, 0)
-            if best is not None and best.simulation.recompute_ns == 0:
-                break
-    return best or Found(None, "", None, min(smallest, default=0))
-
-
-def _rank(simulation: _core.Simulation) -> tuple[int, int]:
-    return simulation.time_ns, simulation.peak_bytes
+    deadline = time.monotonic() + seconds
+    with Progress("planning") as progress:
+        solution = _core.solve(graph, planner=planner, budget_bytes=budget_bytes, progress=progress,
+                               should_stop=lambda: time.monotonic() > deadline)
+    if solution.plan.steps and solution.simulation.peak_bytes <= budget_bytes:
+        return Found(solution.plan, planner, solution.simulation, 0)
+    return Found(None, "", None, solution.smallest_budget_bytes or 0)
 
 
 def _key(graph: _core.Graph, budget_bytes: int, planner: str) -> str:

@@ -15,7 +15,7 @@ PROFILES = ("measure", "roofline")
 @dataclass
 class Settings:
     budget_bytes: int | None = None  # None: no recomputation
-    planner: str = planning.BEST
+    planner: str = planning.AUTO
     planning_seconds: float = 10.0
     profile: str = "measure"
     reserve_bytes: int = 0
@@ -24,7 +24,7 @@ class Settings:
     optimizer_peak_bytes: int | None = field(default=None, init=False)  # of its latest step
 
     def __post_init__(self) -> None:
-        planning.planner_names(self.planner)
+        planning.check_planner(self.planner)
         if self.profile not in PROFILES:
             raise ValueError(f"profile={self.profile!r}: choose {' or '.join(map(repr, PROFILES))}")
         if self.planning_seconds <= 0:
