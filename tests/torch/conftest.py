@@ -1,5 +1,16 @@
 """Tests of the torch layer run on two threads, so that results do not depend on the machine."""
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 
 torch.set_num_threads(2)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For tiny models, whose kernels wait for a second thread longer than they run."""
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(2)

@@ -17,6 +17,8 @@ from training import CPU, Mlp, allocated, batch, smallest_budget, state_of
 
 import reprise
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def step(model: nn.Module, x: Tensor | None = None) -> None:
     """The caller holds the output until the end, as is planned for."""
@@ -87,7 +89,7 @@ def test_a_refused_budget_names_one_that_works_and_leaves_everything_as_it_was()
 
 @pytest.mark.parametrize("name", ["dropout_mlp", "inplace_views"])
 def test_the_peak_is_as_predicted_and_never_above_any_budget(name: str) -> None:
-    case = dataclasses.replace(CASES[name], batch=128)
+    case = dataclasses.replace(CASES[name], batch=64)
     model = model_of(case)
     free = reprise.compile(copy.deepcopy(model))
     run_step(free, case)

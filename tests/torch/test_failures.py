@@ -22,15 +22,12 @@ from reprise.native import _torch
 
 
 @pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    """Many tiny steps and collections: on one thread, without a look at what torch itself holds."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def quick(one_thread: None) -> Iterator[None]:
+    """Many collections: without a look at what torch itself holds."""
     gc.collect()
     gc.freeze()
     yield
     gc.unfreeze()
-    torch.set_num_threads(threads)
 
 
 failing: dict[str, Any] = {"in": 0, "sleep": 0.0}

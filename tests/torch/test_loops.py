@@ -13,6 +13,8 @@ from training import Mlp, assert_same, batch
 
 import reprise
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int = 3, **zero: Any) -> list[Tensor]:
     losses = []

@@ -15,6 +15,8 @@ from training import Mlp, allocated, assert_same, batch, state_of
 
 import reprise
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def step(model: nn.Module, seed: int = 0) -> Tensor:
     loss = model(batch(seed=seed)).square().mean()

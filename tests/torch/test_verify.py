@@ -13,6 +13,8 @@ from training import Mlp, batch, smallest_budget, state_of
 import reprise
 from reprise.region import Region
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 count = itertools.count()
 
 
