@@ -165,7 +165,6 @@ std::int64_t LocalSearch::fill(Choice& choice, std::int64_t budget_bytes) {
   return cost.time_ns;
 }
 
-// Keeps dearer values in place of one that was dropped; true where that is faster than `time_ns`.
 bool LocalSearch::replace(Choice& choice, std::uint32_t dropped, std::int64_t time_ns, std::int64_t budget_bytes) {
   constexpr std::size_t kTries = 24;
   const Cost cost = judge(choice, budget_bytes);

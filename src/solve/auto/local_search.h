@@ -2,8 +2,8 @@
 //
 //   repair  over the budget: drop the values that take most off the excess for the time they cost, until it fits
 //   fill    within the budget: keep what is computed again, dearest first, wherever there is room
-//   kick    disturb a few labels and places of the best choice, then all of this again
 //   swap    drop one kept value, then keep dearer ones in its place; taken back where nothing is gained
+//   kick    disturb a few labels and places of the best choice, then all of this again
 //
 // Example: a (time 5, 10 bytes) and b (time 8, 11 bytes) are dropped and 12 bytes are free. Fill keeps b, the dearer.
 // Had a been kept, no room would be left for b; the swap drops a, keeps b, and gains 3.
@@ -25,14 +25,14 @@ namespace reprise::detail {
 
 class LocalSearch {
  public:
-  // `out_of_work` is asked before each evaluation.
-  // With `reorder`, backward ops may move too (backward_order.h).
+  // `out_of_work` is asked before each evaluation. With `reorder`, backward ops may move too (backward_order.h).
   LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work,
               bool reorder);
 
   // From the pool's entries next to the budget; what is found goes into the pool.
   void improve(std::int64_t budget_bytes);
 
+  // Whether the choice fits in the end.
   bool repair(Choice& choice, std::int64_t budget_bytes);
   // The choice fits. Returns its time.
   std::int64_t fill(Choice& choice, std::int64_t budget_bytes);
@@ -40,7 +40,6 @@ class LocalSearch {
   void kick(std::int64_t budget_bytes, std::size_t rounds);
   // All of them in turn until nothing is gained; the choice fits.
   void polish(Choice& choice, std::int64_t budget_bytes, bool reorder);
-  bool replace(Choice& choice, std::uint32_t dropped, std::int64_t time_ns, std::int64_t budget_bytes);
   std::int64_t swap(Choice& choice, std::int64_t time_ns, std::int64_t budget_bytes);
 
  private:
@@ -60,6 +59,8 @@ class LocalSearch {
   [[nodiscard]] Sketch sketch(std::int64_t budget_bytes) const;
   // Whether keeping the value may fit: it then lives on to where its op ran again, whose inputs it may set free.
   [[nodiscard]] bool may_fit(const Sketch& sketch, const Move& move) const;
+  // Keeps dearer values in place of one that was dropped; true where that is faster than `time_ns`.
+  [[nodiscard]] bool replace(Choice& choice, std::uint32_t dropped, std::int64_t time_ns, std::int64_t budget_bytes);
   [[nodiscard]] std::vector<Move> keeps(const Choice& choice) const;
   [[nodiscard]] std::vector<Move> drops(const Choice& choice) const;
   [[nodiscard]] std::vector<Move> reliefs(const Choice& choice) const;
