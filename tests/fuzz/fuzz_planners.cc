@@ -24,6 +24,7 @@ namespace {
 constexpr std::size_t kMostInput = 512;
 constexpr std::int64_t kMaxNodes = 7;
 constexpr std::size_t kCandidates = 3;
+constexpr std::size_t kWork = 20'000;  // of planner auto
 
 class Bytes {
  public:
@@ -82,8 +83,8 @@ class Check {
     compare_by_formula();
     for (const std::string_view name : planner_names()) {
       if (name.starts_with("lower-sets")) continue;  // compared with each other instead
-      check_if_found({.planner = std::string(name), .judge = Judge::kFormula});
-      check_if_found({.planner = std::string(name), .judge = Judge::kSimulated});
+      check_if_found({.planner = std::string(name), .judge = Judge::kFormula, .work = kWork});
+      check_if_found({.planner = std::string(name), .judge = Judge::kSimulated, .work = kWork});
     }
     compare_simulated(plain);
   }
