@@ -337,8 +337,10 @@ void Executor::keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& resu
       throw InternalError("operator '" + op.op->name + "' was expected to give " + to_string(outputs[i]->geometry) +
                           ", gave " + (tensors[i].defined() ? to_string(geometry_of(tensors[i])) : "nothing"));
     }
+    // Live already, in its slot or (released) in the caller's hands: this is a second copy.
     at::Tensor& slot = state.slots[index(outputs[i]->value)];
-    if (!slot.defined()) slot = std::move(tensors[i]);
+    const bool live = slot.defined() || (state.pending && std::ranges::count(released_, outputs[i]->value) != 0);
+    if (!live) slot = std::move(tensors[i]);
   }
 }
 
