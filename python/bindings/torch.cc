@@ -132,6 +132,21 @@ std::uint32_t add_op(Program& program, const std::string& kind, const py::kwargs
   return static_cast<std::uint32_t>(program.ops.size() - 1);
 }
 
+// Of the numbers that stand for tensors in its calls.
+std::int64_t number_bytes(const Program& program) {
+  std::int64_t total = 0;
+  for (const ProgramOp& op : program.ops) {
+    for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
+      if (!*call) continue;
+      for (const Argument& argument : (*call)->arguments) {
+        if (!argument.constant.isTensor() || !argument.constant.toTensor().defined()) continue;
+        total += static_cast<std::int64_t>(argument.constant.toTensor().storage().nbytes());
+      }
+    }
+  }
+  return total;
+}
+
 py::capsule graph_capsule(const Program& program) {
   auto* graph = new std::shared_ptr<const Graph>(std::make_shared<const Graph>(make_graph(program)));
   return py::capsule(graph, "reprise.Graph", [](PyObject* capsule) {
@@ -271,6 +286,7 @@ void bind_program(py::module_& module) {
            [](const Program& program, std::uint32_t value) {
              return program.values.at(value).held || program.values.at(value).residence == Residence::kResident;
            })
+      .def_property_readonly("number_bytes", &number_bytes, "Bytes of the numbers its calls hold, in host memory.")
       .def_property_readonly("num_ops", [](const Program& program) { return program.ops.size(); })
       .def("is_call",
            [](const Program& program, std::uint32_t op) { return program.ops.at(op).kind == ProgramOp::Kind::kCall; })
