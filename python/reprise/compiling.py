@@ -139,9 +139,13 @@ def _logging_functions() -> set[Any]:
     """Log calls inside a model are no reason to refuse it. Libraries add methods of their own."""
     names = ("debug", "info", "error", "critical", "exception", "log", "info_once", "warning_advice", "warning",
              "warning_once")
-    found = [getattr(logging.Logger, name) for name in reversed(names) if hasattr(logging.Logger, name)]
-    # Before 2.12 torch sorts this set for its own log, which functions do not allow: one at most.
-    return set(found) if torch.__version__ >= (2, 12) else set(found[:1])
+    return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}
+
+
+if torch.__version__ < (2, 12):
+    # It writes its settings as JSON into a log of its own, fails on functions, and says so.
+    logging.getLogger("torch._dynamo.metrics_context").addFilter(
+        lambda record: "logging compilation metrics" not in record.getMessage())
 
 
 @contextlib.contextmanager
