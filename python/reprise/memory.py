@@ -25,13 +25,14 @@ class Ledger:
         self.optimizer = optimizer
         self._base: int | None = None
 
-    def total_bytes(self, inputs: Iterable[Any], program_bytes: int = 0) -> int:
-        """Allocated now, when the model is called with these inputs; `program_bytes` of it by us."""
+    def total_bytes(self, inputs: Iterable[Any], program: Any = None) -> int:
+        """Allocated now, when the model is called with these inputs, by what `program` keeps, too."""
         counted = _torch.allocated_bytes(self.device)
         if self.device.type != "cpu":
             return counted
         if self._base is None:
-            self._base = storage_bytes([*self._known(), *inputs], self.device) + program_bytes - counted
+            ours = 0 if program is None else program.number_bytes
+            self._base = storage_bytes([*self._known(), *inputs], self.device) + ours - counted
         return self._base + counted
 
     def _known(self) -> Iterator[Any]:

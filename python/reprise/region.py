@@ -101,7 +101,7 @@ class Region:
         args.clear()
         if self.graph is None:
             self._profile()
-        total = self.ledger.total_bytes([*inputs, *self.captured.constants], self.captured.program.number_bytes)
+        total = self.ledger.total_bytes([*inputs, *self.captured.constants], self.captured.program)
         room = self._room(total)
         planned = self._plan_for(room, total)
         self.last_call = next(_clock)
