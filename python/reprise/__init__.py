@@ -46,8 +46,8 @@ __all__ = [
 _WITH_TORCH = {
     "compile": "compiling",
     "restore": "compiling",
-    "verify": "verify",
-    "explain": "explain",
+    "verify": "verification",
+    "explain": "explanation",
     "declare_repeatable": "operators",
     "RepriseError": "errors",
     "InfeasibleBudget": "errors",
@@ -63,6 +63,4 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'reprise' has no attribute '{name}'")
     from importlib import import_module
 
-    # Kept: importing a module puts it here under its own name, and two bear that of their function.
-    globals()[name] = getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)
-    return globals()[name]
+    return getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)
