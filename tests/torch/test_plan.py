@@ -1,0 +1,117 @@
+"""model.plan and reprise.explain: what people look at, and the file they keep."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from networks.zoo import CASES
+from steps import compiled, different, model_of, run_step, smallest_budget
+from training import Mlp, batch
+
+import reprise
+from reprise.progress import Progress
+
+CASE = CASES["dropout_mlp"]
+
+
+def trained(model: torch.nn.Module, steps: int = 2) -> torch.nn.Module:
+    for seed in range(steps):
+        model.zero_grad()
+        model(batch(seed=seed)).square().mean().backward()
+    return model
+
+
+def recomputing() -> torch.nn.Module:
+    """A model at the smallest budget that works."""
+    model = Mlp(layers=6)
+    refused = reprise.compile(Mlp(layers=6), 1)
+    with pytest.raises(reprise.InfeasibleBudget) as error:
+        trained(refused)
+    return trained(reprise.compile(model, error.value.smallest_budget_bytes))
+
+
+def test_before_the_first_step_there_is_no_plan() -> None:
+    model = reprise.compile(Mlp(), "1GB")
+    assert not model.plan.ready
+    assert "not made yet" in repr(model.plan)
+    with pytest.raises(reprise.RepriseError, match="call the model once"):
+        _ = model.plan.peak_bytes
+
+
+def test_the_plan_tells_its_numbers() -> None:
+    plan = recomputing().plan
+    assert plan.peak_bytes <= plan.budget_bytes
+    assert 0 < plan.recompute_ns < plan.time_ns
+    assert plan.planner == "auto"
+    simulation = reprise.simulate(plan.graph, plan.steps)
+    assert (simulation.time_ns, simulation.recompute_ns) == (plan.time_ns, plan.recompute_ns)
+
+
+def test_a_saved_plan_is_loaded_and_run_again(tmp_path: Path) -> None:
+    model = model_of(CASE)
+    plain = run_step(model_of(CASE), CASE)
+    saved = compiled(model, smallest_budget(model, CASE))
+    run_step(saved, CASE)
+    saved.plan.save(tmp_path / "mlp.plan.json")
+    assert {path.name for path in tmp_path.iterdir()} == {"mlp.plan.json", "mlp.graph.json"}
+
+    other = compiled(model)
+    run_step(other, CASE)
+    other.load_state_dict(model.state_dict())
+    other.plan.load(tmp_path / "mlp.plan.json")
+    assert other.plan.steps == saved.plan.steps
+    assert not different(run_step(other, CASE), plain)
+    assert other.plan.steps == saved.plan.steps
+
+
+def test_the_plan_of_another_model_is_refused(tmp_path: Path) -> None:
+    trained(reprise.compile(Mlp(layers=2))).plan.save(tmp_path / "two.plan.json")
+    model = trained(reprise.compile(Mlp(layers=6)))
+    with pytest.raises(ValueError, match="two.plan.json.*not for Mlp"):
+        model.plan.load(tmp_path / "two.plan.json")
+    broken = tmp_path / "broken.plan.json"
+    broken.write_text(json.dumps({"format": "something else"}))
+    with pytest.raises(ValueError, match="broken.plan.json"):
+        model.plan.load(broken)
+    trained(model)  # goes on with the plan it had
+
+
+def test_the_explanation_speaks_of_the_users_modules() -> None:
+    model = recomputing()
+    explanation = reprise.explain(model)
+    names = {name for name, _ in model.named_modules()}
+    assert {row.name for row in explanation.modules} <= names
+    assert sum(row.recompute_ns for row in explanation.modules) == model.plan.recompute_ns
+    assert explanation.peak_bytes == model.plan.peak_bytes < explanation.plain_peak_bytes
+    text = str(explanation)
+    assert "computed again" in text and "peak, measured" in text and str(model.plan.peak_bytes) in text
+
+
+def test_the_explanation_knows_the_optimizers_own_peak() -> None:
+    model = Mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+    reprise.compile(model, "10MB", optimizer=optimizer)
+    trained(model)
+    assert reprise.explain(model).optimizer_peak_bytes is None
+    optimizer.step()
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    assert reprise.explain(model).optimizer_peak_bytes >= 4 * parameters  # with gradients and two moments
+
+
+def test_a_model_without_a_plan_cannot_be_explained() -> None:
+    with pytest.raises(reprise.RepriseError, match="not compiled"):
+        reprise.explain(Mlp())
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_for_terminals_alone(terminal: bool) -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
+    with Progress("planning", stream) as progress:
+        progress.last = 0.0
+        progress(3, 7)
+    assert ("planning 3/7" in stream.getvalue()) == terminal
+    if terminal:
+        assert stream.getvalue().endswith("\r\x1b[K")  # the line is gone
