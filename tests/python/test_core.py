@@ -154,7 +154,7 @@ class TestPlan:
 class TestSolve:
     def test_keeps_the_budget(self, googlenet: Graph) -> None:
         full = _core.solve(googlenet, planner="none").simulation
-        found = _core.solve(googlenet, budget_bytes=full.peak_bytes // 2)
+        found = _core.solve(googlenet, planner="lower-sets-approx", budget_bytes=full.peak_bytes // 2)
         assert found.found and found.status == "feasible"
         assert found.simulation.peak_bytes <= full.peak_bytes // 2 == found.budget_bytes
         assert _core.simulate(googlenet.complete_backward(), found.plan) == found.simulation
@@ -168,9 +168,16 @@ class TestSolve:
         assert found.smallest_budget_bytes is not None
         assert _core.solve(googlenet, budget_bytes=found.smallest_budget_bytes).found
 
+    def test_auto_proves_how_much_faster_no_plan_can_be(self, googlenet: Graph) -> None:
+        peak = _core.solve(googlenet, planner="none").simulation.peak_bytes
+        found = _core.solve(googlenet, planner="auto", budget_bytes=peak // 2)
+        assert found.reordered or 0 < found.lower_bound_ns <= found.simulation.time_ns
+        assert 0 < found.floor_bytes <= found.simulation.peak_bytes
+
     def test_passes_options_on(self, googlenet: Graph) -> None:
         assert "lower-sets-approx" in _core.planner_names()
-        by_formula = _core.solve(googlenet, judge="formula", objective="min-cache", keep_last=True)
+        by_formula = _core.solve(googlenet, planner="lower-sets-approx", judge="formula", objective="min-cache",
+                                 keep_last=True)
         assert by_formula.planner == "lower-sets-approx"
         assert _core.solve(googlenet, planner="lower-sets", max_lower_sets=10).status == "stopped"
         assert _core.solve(googlenet, candidates=1).stats != _core.solve(googlenet).stats
