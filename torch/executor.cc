@@ -143,6 +143,7 @@ void Executor::check_in_place() const {
 // Which of the caller's tensors (and of those it got from forward) are read after it had its turn, and which values
 // nothing reads any more though the plan may not free them.
 void Executor::find_watched() {
+  released_.resize(program_->values.size(), 0);
   std::vector<std::uint8_t> read(program_->values.size(), 0);
   for (std::size_t i = boundary_ + 1; i < steps_.size(); ++i) {
     if (steps_[i].is_free()) continue;
@@ -161,7 +162,7 @@ void Executor::find_watched() {
     const bool never_freed =
         callers[i] != 0 || program_->values[i].held || program_->values[i].residence != Residence::kPlanned;
     if (callers[i] != 0 && read[i] != 0) watched_.push_back(value_id(i));
-    if (never_freed && read[i] == 0) released_.push_back(value_id(i));
+    released_[i] = never_freed && read[i] == 0 ? 1 : 0;
   }
 }
 
@@ -181,7 +182,9 @@ std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Ten
     admit(inputs, program_->inputs, state);
     run(0, boundary_, state, interrupted);
     auto outputs = collect(program_->forward_outputs, state, /*keep=*/true);
-    for (const ValueId value : released_) state.slots[index(value)].reset();
+    for (std::size_t i = 0; i < released_.size(); ++i) {
+      if (released_[i] != 0) state.slots[i].reset();
+    }
     for (const ValueId value : watched_) state.versions.push_back(version_of(state.slots[index(value)]));
     state.pending = true;
     return outputs;
@@ -339,7 +342,7 @@ void Executor::keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& resu
     }
     // Live already, in its slot or (released) in the caller's hands: this is a second copy.
     at::Tensor& slot = state.slots[index(outputs[i]->value)];
-    const bool live = slot.defined() || (state.pending && std::ranges::count(released_, outputs[i]->value) != 0);
+    const bool live = slot.defined() || (state.pending && released_[index(outputs[i]->value)] != 0);
     if (!live) slot = std::move(tensors[i]);
   }
 }

@@ -99,9 +99,9 @@ class Executor {
   std::vector<std::optional<Geometry>> produced_;  // by value: geometry of what a slot holds
   std::vector<PreparedOp> ops_;
   std::vector<Step> steps_;
-  std::size_t boundary_ = 0;       // the caller's step
-  std::vector<ValueId> watched_;   // the caller's tensors that backward reads
-  std::vector<ValueId> released_;  // values that nothing after the caller's op reads: dropped at its begin
+  std::size_t boundary_ = 0;            // the caller's step
+  std::vector<ValueId> watched_;        // the caller's tensors that backward reads
+  std::vector<std::uint8_t> released_;  // by value: nothing after the caller's op reads it, so it is dropped there
 };
 
 // The tensor that `geometry` describes on the storage of `base`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +15,6 @@ from .errors import GraphBreak, Unsupported
 from .lowering import lower
 from .region import Region
 from .settings import Settings, settings_from
-
-log = logging.getLogger("reprise")
 
 
 def dynamo_backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None,

@@ -56,7 +56,6 @@ class Captured:
     seed_values: list[int]
     output_bytes: int  # of the forward outputs that get gradients
     caller_value: int  # what the caller keeps from between forward and backward
-    random: bool
     estimates: dict[int, int]  # op -> time by the roofline, ns
     keys: dict[int, str]  # op -> what its layouts are known by
 
@@ -267,7 +266,7 @@ class Capture:
                         also_reads=reads, also_makes=[*seeds, kept])
         resident = sum(self.program.value_bytes(v) for v in {*self.input_values, *self.constants})
         return Captured(self.program, resident, list(self.constants.values()), seeds,
-                        sum(self.program.value_bytes(v) for v in seeds), kept, self.token is not None, self.estimates, self.keys)
+                        sum(self.program.value_bytes(v) for v in seeds), kept, self.estimates, self.keys)
 
     def _emit(self, node: fx.Node, phase: str) -> None:
         if node.op != "call_function" or node.target is operator.getitem or node in self.dropped:
