@@ -9,6 +9,7 @@
 #include "reprise/error.h"
 #include "reprise/validate.h"
 #include "torch/call_guards.h"
+#include "torch/device_thread.h"
 #include "torch/generator.h"
 #include "torch/meter.h"
 
@@ -85,6 +86,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : p
   }
   find_boundary(plan);
   find_watched();
+  find_saved();
   check_in_place();
 }
 
@@ -125,6 +127,25 @@ void Executor::find_boundary(const Plan& plan) {
   const auto found =
       std::ranges::find_if(steps_, [&](const Step& step) { return !step.is_free() && step.op() == caller; });
   boundary_ = static_cast<std::size_t>(found - steps_.begin());
+}
+
+// Where a state takes no bytes of the device it is saved only for calls that run again: a CUDA graph cannot save it.
+void Executor::find_saved() {
+  saved_.resize(program_->ops.size(), 0);
+  std::vector<std::size_t> runs(program_->ops.size(), 0);
+  for (const Step& step : steps_) {
+    if (!step.is_free()) ++runs[index(step.op())];
+  }
+  std::vector<std::uint8_t> read(program_->values.size(), 0);
+  for (std::size_t i = 0; i < program_->ops.size(); ++i) {
+    const ValueId state = program_->ops[i].generator_state;
+    if (state != kNoValue && runs[i] > 1) read[index(state)] = 1;
+  }
+  for (std::size_t i = 0; i < program_->ops.size(); ++i) {
+    if (program_->ops[i].kind != ProgramOp::Kind::kGeneratorState) continue;
+    const ValueId state = program_->ops[i].also_makes.front();
+    saved_[i] = read[index(state)] != 0 || program_->values[index(state)].bytes > 0 ? 1 : 0;
+  }
 }
 
 // New contents of memory the step does not own are written there, not into a copy.
@@ -231,6 +252,11 @@ void Executor::admit(std::span<const at::Tensor> tensors, const std::vector<std:
 
 void Executor::run(std::size_t begin, std::size_t end, StepState& state,
                    const std::function<void()>& interrupted) const {
+  on_device_thread(program_->device, [&] { run_here(begin, end, state, interrupted); });
+}
+
+void Executor::run_here(std::size_t begin, std::size_t end, StepState& state,
+                        const std::function<void()>& interrupted) const {
   const CallGuards guards(program_->device);
   for (std::size_t i = begin; i < end; ++i) {
     if (interrupted) interrupted();
@@ -259,6 +285,7 @@ void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) co
     case ProgramOp::Kind::kCall:
       return compute_call(op, in_place, first, state);
     case ProgramOp::Kind::kGeneratorState:
+      if (saved_[static_cast<std::size_t>(&op - ops_.data())] == 0) return;
       state.slots[index(op.op->also_makes.front())] = generator_state(program_->device);
       return;
     case ProgramOp::Kind::kEffect:

@@ -48,12 +48,14 @@ class Executor {
   // Throws InputError where validate() refuses the plan. The program must not change afterwards.
   Executor(std::shared_ptr<const Program> program, const Plan& plan);
 
-  // `interrupted` is called before every op; it throws to end the step.
+  // `interrupted` is called before every op, on the thread the op runs on; it throws to end the step.
   [[nodiscard]] std::vector<std::optional<at::Tensor>> forward(std::span<const at::Tensor> inputs, StepState& state,
                                                                const std::function<void()>& interrupted = {}) const;
   [[nodiscard]] std::vector<std::optional<at::Tensor>> backward(std::span<const at::Tensor> seeds, StepState& state,
                                                                 const std::function<void()>& interrupted = {}) const;
   [[nodiscard]] const Program& program() const { return *program_; }
+  // The caller's tensors that backward reads: they must not change before it.
+  [[nodiscard]] std::span<const ValueId> watched() const { return watched_; }
 
  private:
   // A tensor argument to put into the prepared arguments of a call.
@@ -84,7 +86,9 @@ class Executor {
   [[nodiscard]] PreparedCall prepare(const std::optional<Call>& call) const;
   void find_boundary(const Plan& plan);
   void find_watched();
+  void find_saved();
   void run(std::size_t begin, std::size_t end, StepState& state, const std::function<void()>& interrupted) const;
+  void run_here(std::size_t begin, std::size_t end, StepState& state, const std::function<void()>& interrupted) const;
   void take(Step step, StepState& state) const;
   void compute(const PreparedOp& op, bool in_place, StepState& state) const;
   void compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
@@ -101,6 +105,7 @@ class Executor {
   std::vector<Step> steps_;
   std::size_t boundary_ = 0;            // the caller's step
   std::vector<ValueId> watched_;        // the caller's tensors that backward reads
+  std::vector<std::uint8_t> saved_;     // by op that saves a generator's state: whether it is needed
   std::vector<std::uint8_t> released_;  // by value: nothing after the caller's op reads it, so it is dropped there
 };
 

@@ -37,7 +37,7 @@ class CountingAllocator final : public c10::Allocator {
 
   [[nodiscard]] MeterReading read() {
     const std::lock_guard lock(mutex_);
-    return {allocated_, peak_};
+    return {allocated_, peak_, allocated_};
   }
   void reset_peak() {
     const std::lock_guard lock(mutex_);
@@ -103,8 +103,9 @@ void install_meter() {
 
 MeterReading read_meter(c10::Device device) {
   if (device.is_cpu()) return cpu_meter().read();
-  const auto stat = device_allocator(device).getDeviceStats(device.index()).allocated_bytes[0];
-  return {stat.current, stat.peak};
+  const auto stats = device_allocator(device).getDeviceStats(device.index());
+  const auto& allocated = stats.allocated_bytes[0];
+  return {allocated.current, allocated.peak, stats.reserved_bytes[0].current};
 }
 
 void reset_meter_peak(c10::Device device) {
@@ -113,6 +114,11 @@ void reset_meter_peak(c10::Device device) {
   } else {
     device_allocator(device).resetPeakStats(device.index());
   }
+}
+
+std::int64_t granted_bytes(c10::Device device, std::int64_t bytes) {
+  constexpr std::int64_t kBlock = 512;
+  return device.is_cpu() ? bytes : (bytes + kBlock - 1) / kBlock * kBlock;
 }
 
 void fail_allocation(std::int64_t nth) { cpu_meter().fail(nth); }

@@ -14,12 +14,16 @@ namespace reprise {
 struct MeterReading {
   std::int64_t allocated_bytes = 0;  // CPU: since the meter was installed
   std::int64_t peak_bytes = 0;       // since the last reset
+  std::int64_t reserved_bytes = 0;   // CUDA: what the caching allocator has taken from the device
 };
 
 // May be called often; the first call for the CPU installs the meter.
 void install_meter();
 [[nodiscard]] MeterReading read_meter(c10::Device device);
 void reset_meter_peak(c10::Device device);
+
+// What a request for so many bytes counts as: CUDA's allocator hands out blocks of 512 bytes.
+[[nodiscard]] std::int64_t granted_bytes(c10::Device device, std::int64_t bytes);
 
 // For tests: the nth allocation on the CPU from now on fails as if memory had run out; 0 switches it off.
 void fail_allocation(std::int64_t nth);

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <set>
 
 #include "torch/call_guards.h"
+#include "torch/device_thread.h"
 #include "torch/executor.h"
 #include "torch/generator.h"
 #include "torch/meter.h"
@@ -26,8 +28,8 @@ class Operands {
       }
     }
     for (auto& [value, need] : needs_) {
-      at::Tensor bytes =
-          at::empty({std::max<std::int64_t>(need.bytes, 1)}, at::TensorOptions(at::kByte).device(program.device));
+      const at::Device device = need.elsewhere ? at::Device(at::kCPU) : program.device;
+      at::Tensor bytes = at::empty({std::max<std::int64_t>(need.bytes, 1)}, at::TensorOptions(at::kByte).device(device));
       fill(bytes, need.dtype);
       bases_.emplace(value, bytes);
     }
@@ -47,11 +49,13 @@ class Operands {
   struct Need {
     std::int64_t bytes = 0;
     at::ScalarType dtype = at::ScalarType::Float;
+    bool elsewhere = false;  // off the budgeted device, where bytes do not count
   };
   void reserve(const TensorUse& use, std::int64_t storage_bytes) {
     Need& need = needs_[use.value];
     need.bytes = std::max({need.bytes, extent_bytes(use.geometry), storage_bytes});
     need.dtype = use.geometry.dtype;
+    need.elsewhere = storage_bytes == 0 && extent_bytes(use.geometry) > 0;
   }
   static void fill(at::Tensor& bytes, at::ScalarType dtype) {
     if (!at::isFloatingType(dtype)) {
@@ -98,13 +102,17 @@ std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results) {
   return tensors;
 }
 
-std::int64_t result_bytes(const std::vector<at::Tensor>& results, const Operands& operands) {
+std::int64_t storage_bytes(const at::Tensor& tensor) {
+  return granted_bytes(tensor.device(), static_cast<std::int64_t>(tensor.storage().nbytes()));
+}
+
+std::int64_t result_bytes(const std::vector<at::Tensor>& results, const Operands& operands, at::Device device) {
   std::set<const void*> seen;
   std::int64_t total = 0;
   for (const at::Tensor& tensor : results) {
-    if (!tensor.defined() || operands.owns(tensor)) continue;
+    if (!tensor.defined() || tensor.device().type() != device.type() || operands.owns(tensor)) continue;
     if (!seen.insert(tensor.storage().unsafeGetStorageImpl()).second) continue;
-    total += static_cast<std::int64_t>(tensor.storage().nbytes());
+    total += storage_bytes(tensor);
   }
   return total;
 }
@@ -114,30 +122,69 @@ std::vector<std::optional<Layout>> layouts(const std::vector<at::Tensor>& result
   for (const at::Tensor& tensor : results) {
     list.emplace_back();
     if (!tensor.defined()) continue;
-    list.back() = {.geometry = geometry_of(tensor),
-                   .storage_bytes = static_cast<std::int64_t>(tensor.storage().nbytes())};
+    list.back() = {
+        .geometry = geometry_of(tensor), .storage_bytes = storage_bytes(tensor), .device = tensor.device().type()};
   }
   return list;
 }
 
-// Time of `run` on the device's own clock.
-template <typename Run>
-std::int64_t time_of(at::Device device, Run run) {
-  if (device.is_cpu()) {
+using Times = std::vector<std::int64_t>;
+
+std::int64_t median(Times times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::ranges::nth_element(times, middle);
+  return *middle;
+}
+
+// The first run warms libraries up.
+std::int64_t time_on_cpu(const std::function<void()>& run, std::int64_t enough_ns) {
+  Times times;
+  std::int64_t spent = 0;
+  for (int i = 0; i < 4 || (spent < enough_ns && i < 100); ++i) {
     const auto begin = std::chrono::steady_clock::now();
     run();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
+    const auto time = std::chrono::steady_clock::now() - begin;
+    const std::int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+    spent += nanoseconds;
+    if (i > 0) times.push_back(nanoseconds);
   }
+  return median(std::move(times));
+}
+
+// By the device's own clock. All runs are queued before the first is waited for, so that the device does not idle.
+std::int64_t time_on_device(at::Device device, const std::function<void()>& run, std::int64_t enough_ns) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   const c10::Stream stream = guard.getStream(device);
-  c10::Event begin(device.type(), c10::EventFlag::BACKEND_DEFAULT);
-  c10::Event end(device.type(), c10::EventFlag::BACKEND_DEFAULT);
-  stream.synchronize();
-  begin.record(stream);
-  run();
-  end.record(stream);
-  end.synchronize();
-  return static_cast<std::int64_t>(begin.elapsedTime(end) * 1e6);
+  const auto queue = [&](std::size_t runs) {
+    std::vector<c10::Event> marks;
+    for (std::size_t i = 0; i <= runs; ++i) marks.emplace_back(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    marks.front().record(stream);
+    for (std::size_t i = 0; i < runs; ++i) {
+      run();
+      marks[i + 1].record(stream);
+    }
+    stream.synchronize();
+    Times times;
+    for (std::size_t i = 0; i < runs; ++i) {
+      times.push_back(static_cast<std::int64_t>(marks[i].elapsedTime(marks[i + 1]) * 1e6));
+    }
+    return times;
+  };
+  const std::int64_t guess = std::max<std::int64_t>(1, median(queue(2)));
+  return median(queue(static_cast<std::size_t>(std::clamp<std::int64_t>(enough_ns / guess, 3, 30))));
+}
+
+// Highest above operands and results, and how these lie in memory.
+void measure_memory(at::Device device, const Call& call, const Operands& operands, Measurement& result) {
+  std::vector<c10::IValue> stack = operands.stack();
+  reset_meter_peak(device);
+  const std::int64_t before = read_meter(device).allocated_bytes;
+  call.op.callBoxed(stack);
+  const std::int64_t peak = read_meter(device).peak_bytes;
+  const std::vector<at::Tensor> tensors = tensors_of(stack);
+  result.workspace_bytes =
+      std::max(result.workspace_bytes, peak - before - result_bytes(tensors, operands, device));
+  result.outputs = layouts(tensors);
 }
 
 }  // namespace
@@ -145,28 +192,19 @@ std::int64_t time_of(at::Device device, Run run) {
 Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
   const Call& call = program.ops[index(op)].call.value();
   const at::Device device = program.device;
-  const CallGuards guards(device);
-  const GeneratorReplay generator(device, generator_state(device));
-  const Operands operands(program, call);
-
   Measurement result;
-  std::vector<std::int64_t> times;
-  std::int64_t spent = 0;
-  for (int run = 0; run < 4 || (spent < enough_ns && run < 100); ++run) {
-    std::vector<c10::IValue> stack = operands.stack();
-    reset_meter_peak(device);
-    const std::int64_t before = read_meter(device).allocated_bytes;
-    const std::int64_t time = time_of(device, [&] { call.op.callBoxed(stack); });
-    spent += time;
-    if (run == 0) continue;  // libraries warm up
-    times.push_back(time);
-    const std::int64_t peak = read_meter(device).peak_bytes;
-    const std::vector<at::Tensor> tensors = tensors_of(stack);
-    result.workspace_bytes = std::max(result.workspace_bytes, peak - before - result_bytes(tensors, operands));
-    result.outputs = layouts(tensors);
-  }
-  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
-  result.time_ns = times[times.size() / 2];
+  on_device_thread(device, [&] {
+    const CallGuards guards(device);
+    const GeneratorReplay generator(device, generator_state(device));
+    const Operands operands(program, call);
+    const auto run = [&] {
+      std::vector<c10::IValue> stack = operands.stack();
+      call.op.callBoxed(stack);
+    };
+    run();  // libraries warm up: they choose algorithms and allocate what they keep
+    for (int i = 0; i < 2; ++i) measure_memory(device, call, operands, result);
+    result.time_ns = device.is_cpu() ? time_on_cpu(run, enough_ns) : time_on_device(device, run, enough_ns);
+  });
   return result;
 }
 

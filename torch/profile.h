@@ -13,7 +13,8 @@ namespace reprise {
 // How a result lies in its memory.
 struct Layout {
   Geometry geometry;
-  std::int64_t storage_bytes = 0;
+  std::int64_t storage_bytes = 0;  // as the allocator counts them
+  at::DeviceType device = at::kCPU;
 };
 
 struct Measurement {
@@ -22,8 +23,8 @@ struct Measurement {
   std::vector<std::optional<Layout>> outputs;  // as the device gives them; nullopt: undefined
 };
 
-// Runs the op at least three times, and until `enough_ns` are spent. Operands hold made-up numbers: floating point
-// one half, integers and indices zero. The random generators end where they began.
+// Runs the op several times, and until about `enough_ns` are spent. Operands hold made-up numbers: floating point one
+// half, integers and indices zero. The random generators end where they began.
 // REQUIRES: the op is a call.
 [[nodiscard]] Measurement measure(const Program& program, OpId op, std::int64_t enough_ns);
 

@@ -51,7 +51,7 @@ std::string constant_text(const c10::IValue& value) {
   if (value.isDouble()) return double_text(value.toDouble());
   if (value.isString()) return value.toStringRef();
   if (value.isDevice()) return value.toDevice().str();
-  if (value.isTensor()) return "number " + number_text(value.toTensor());
+  if (value.isTensor()) return value.toTensor().defined() ? "number " + number_text(value.toTensor()) : "undefined";
   if (!value.isList()) return value.tagKind();
   std::string text = "[";
   for (const c10::IValue& element : value.toListRef()) text += constant_text(element) + ' ';
@@ -111,7 +111,7 @@ std::vector<ValueId> makes(const ProgramOp& op) {
   return list;
 }
 
-Graph make_graph(const Program& program) {
+Graph make_graph(const Program& program, RandomCalls random) {
   GraphBuilder builder(program.name);
   for (const ProgramValue& value : program.values) {
     const ValueId id = value.residence == Residence::kPlanned    ? builder.value(value.bytes)
@@ -133,7 +133,7 @@ Graph make_graph(const Program& program) {
                 .phase = op.phase,
                 .time_ns = op.time_ns,
                 .workspace_bytes = op.workspace_bytes,
-                .once = op.once,
+                .once = op.once || (random == RandomCalls::kOnce && op.generator_state != kNoValue),
                 .inputs = reads(op),
                 .outputs = makes(op)});
   }

@@ -101,8 +101,10 @@ struct Program {
 [[nodiscard]] std::vector<ValueId> reads(const ProgramOp& op);
 [[nodiscard]] std::vector<ValueId> makes(const ProgramOp& op);
 
-// The step as planners see it: same ids. Throws InputError where the program breaks a rule of graphs.
-[[nodiscard]] Graph make_graph(const Program& program);
+// The step as planners see it: same ids. Random calls may be repeated, or are to run `once` (a CUDA graph cannot go
+// back to a state of the generator). Throws InputError where the program breaks a rule of graphs.
+enum class RandomCalls : std::uint8_t { kRepeat, kOnce };
+[[nodiscard]] Graph make_graph(const Program& program, RandomCalls random = RandomCalls::kRepeat);
 
 // Says whether two calls are alike in all that time and workspace depend on: operator, geometry of every tensor, which
 // tensors share memory, constants.

@@ -1,13 +1,18 @@
 // reprise._torch: programs, their profile and their executor. Conversions only.
 #include <ATen/ScalarOps.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <set>
 
 #include "reprise/error.h"
+#include "torch/device_thread.h"
 #include "torch/executor.h"
 #include "torch/generator.h"
 #include "torch/meter.h"
@@ -90,6 +95,12 @@ std::vector<ValueId> ids_from(const std::vector<std::uint32_t>& numbers) {
   return ids;
 }
 
+std::vector<std::uint32_t> numbers_of(const std::vector<ValueId>& ids) {
+  std::vector<std::uint32_t> numbers;
+  for (const ValueId id : ids) numbers.push_back(static_cast<std::uint32_t>(index(id)));
+  return numbers;
+}
+
 Phase phase_from(const std::string& name) {
   if (name == "forward") return Phase::kForward;
   if (name == "caller") return Phase::kCaller;
@@ -147,8 +158,9 @@ std::int64_t number_bytes(const Program& program) {
   return total;
 }
 
-py::capsule graph_capsule(const Program& program) {
-  auto* graph = new std::shared_ptr<const Graph>(std::make_shared<const Graph>(make_graph(program)));
+py::capsule graph_capsule(const Program& program, bool random_once) {
+  const RandomCalls random = random_once ? RandomCalls::kOnce : RandomCalls::kRepeat;
+  auto* graph = new std::shared_ptr<const Graph>(std::make_shared<const Graph>(make_graph(program, random)));
   return py::capsule(graph, "reprise.Graph", [](PyObject* capsule) {
     delete static_cast<std::shared_ptr<const Graph>*>(PyCapsule_GetPointer(capsule, "reprise.Graph"));
   });
@@ -164,8 +176,10 @@ Plan plan_from(const std::string& bytes) {
   return plan;
 }
 
-// Lets Ctrl-C end a step between two ops, ten times a second at most.
-std::function<void()> interrupted_by_signals() {
+// Lets Ctrl-C end a step between two ops, ten times a second at most. Python sees signals on its main thread alone; a
+// step on an accelerator runs on another one, and is queued in milliseconds.
+std::function<void()> interrupted_by_signals(at::Device device) {
+  if (!device.is_cpu()) return {};
   auto last = std::chrono::steady_clock::now();
   return [last]() mutable {
     const auto now = std::chrono::steady_clock::now();
@@ -184,13 +198,30 @@ struct Pending {
 };
 void drop_pending(void* pending) { delete static_cast<Pending*>(pending); }
 
-at::Tensor handle_of(std::unique_ptr<Pending> pending) {
-  void* context = pending.release();
-  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(context, context, &drop_pending, at::kCPU));
+// An empty tensor that owns `context`.
+at::Tensor owner_of(void* context, c10::DeleterFnPtr drop) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(context, context, drop, at::kCPU));
   auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                    c10::scalarTypeToTypeMeta(at::kFloat));
   impl->set_sizes_contiguous({0});
   return at::Tensor(std::move(impl));
+}
+
+// Knows whether the handle made from it is alive: of a step that runs elsewhere.
+struct Token {
+  bool pending = false;
+  void* address = nullptr;
+};
+
+at::Tensor handle_of(std::shared_ptr<Token> token) {
+  auto* held = new std::shared_ptr<Token>(std::move(token));  // NOLINT: the tensor owns it
+  (*held)->pending = true;
+  (*held)->address = held;
+  return owner_of(held, [](void* context) {
+    auto* dropped = static_cast<std::shared_ptr<Token>*>(context);
+    (*dropped)->pending = false;
+    delete dropped;
+  });
 }
 
 Pending& pending_of(const at::Tensor& handle) {
@@ -205,30 +236,129 @@ std::pair<std::vector<std::optional<at::Tensor>>, at::Tensor> run_forward(std::s
   auto pending = std::make_unique<Pending>();
   pending->state.trace = std::move(trace);
   pending->executor = std::move(executor);
-  const auto interrupted = interrupted_by_signals();
+  const auto interrupted = interrupted_by_signals(pending->executor->program().device);
   const py::gil_scoped_release no_gil;
   auto outputs = pending->executor->forward(inputs, pending->state, interrupted);
-  return {std::move(outputs), handle_of(std::move(pending))};
+  return {std::move(outputs), owner_of(pending.release(), &drop_pending)};
 }
 
 std::vector<std::optional<at::Tensor>> run_backward(const at::Tensor& handle, const std::vector<at::Tensor>& seeds) {
   Pending& pending = pending_of(handle);
-  const auto interrupted = interrupted_by_signals();
+  const auto interrupted = interrupted_by_signals(pending.executor->program().device);
   const py::gil_scoped_release no_gil;
   return pending.executor->backward(seeds, pending.state, interrupted);
 }
 
-// (strides, offset, bytes of storage) of a result; nothing: undefined.
-using LayoutTuple = std::optional<std::tuple<std::vector<std::int64_t>, std::int64_t, std::int64_t>>;
+using Tensors = std::vector<std::optional<at::Tensor>>;
+
+// The same contents in memory of their own, by few kernels.
+Tensors copies_of(const Tensors& tensors) {
+  const py::gil_scoped_release no_gil;
+  const at::NoGradGuard no_grad;
+  Tensors copies;
+  std::vector<at::Tensor> from;
+  std::vector<at::Tensor> to;
+  for (const auto& tensor : tensors) {
+    copies.emplace_back();
+    if (!tensor) continue;
+    copies.back() = at::empty_like(*tensor);
+    from.push_back(*tensor);
+    to.push_back(*copies.back());
+  }
+  if (!to.empty()) at::_foreach_copy_(to, from);
+  return copies;
+}
+
+Tensors empty_seeds(const Program& program) {
+  Tensors seeds;
+  for (const auto& use : program.seeds) {
+    seeds.emplace_back();
+    if (!use) continue;
+    const at::TensorOptions options = at::TensorOptions(use->geometry.dtype).device(program.device);
+    seeds.back() = at::empty_strided(use->geometry.sizes, use->geometry.strides, options);
+  }
+  return seeds;
+}
+
+std::vector<std::uint64_t> addresses_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::uint64_t> addresses;
+  for (const at::Tensor& tensor : tensors) addresses.push_back(reinterpret_cast<std::uintptr_t>(tensor.data_ptr()));
+  return addresses;
+}
+
+std::vector<std::uint32_t> versions_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::uint32_t> versions;
+  for (const at::Tensor& tensor : tensors) {
+    versions.push_back(tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version());
+  }
+  return versions;
+}
+
+void bump_versions(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+// Positions among the inputs of those whose values are in `wanted`.
+std::vector<std::size_t> inputs_with(const Program& program, const std::set<ValueId>& wanted) {
+  std::vector<std::size_t> positions;
+  for (std::size_t i = 0; i < program.inputs.size(); ++i) {
+    if (program.inputs[i] && wanted.contains(program.inputs[i]->value)) positions.push_back(i);
+  }
+  return positions;
+}
+
+std::set<ValueId> overwritten_values(const Program& program) {
+  std::set<ValueId> values;
+  for (const ProgramValue& value : program.values) values.insert(value.overwrites);
+  return values;
+}
+
+std::set<ValueId> read_values(const Program& program) {
+  std::set<ValueId> values;
+  for (const ProgramOp& op : program.ops) {
+    for (const ValueId value : reads(op)) values.insert(value);
+  }
+  return values;
+}
+
+std::int64_t hand_over_bytes(const Program& program) {
+  const auto found = std::ranges::find(program.ops, ProgramOp::Kind::kHandOver, &ProgramOp::kind);
+  return found == program.ops.end() ? 0 : found->workspace_bytes;
+}
+
+// Of Python's: what it throws is caught where the interpreter's lock is held.
+void call_on_device_thread(at::Device device, const py::function& work) {
+  std::optional<py::error_already_set> error;
+  {
+    const py::gil_scoped_release no_gil;
+    on_device_thread(device, [&] {
+      const py::gil_scoped_acquire gil;
+      try {
+        work();
+      } catch (const py::error_already_set& thrown) {
+        error.emplace(thrown);
+      }
+    });
+  }
+  if (error) throw py::error_already_set(*error);
+}
+
+// (dtype, sizes, strides, offset, bytes of storage, device) of a result; nothing: undefined.
+using Sizes = std::vector<std::int64_t>;
+using LayoutTuple = std::optional<std::tuple<at::ScalarType, Sizes, Sizes, std::int64_t, std::int64_t, std::string>>;
 
 bool lies_as(const Program& program, std::uint32_t op, const std::vector<LayoutTuple>& found) {
   const auto& expected = program.ops.at(op).outputs;
   for (std::size_t i = 0; i < std::min(expected.size(), found.size()); ++i) {
     if (!expected[i] || !found[i]) continue;
-    const auto& [strides, offset, storage_bytes] = *found[i];
-    const std::int64_t bytes = program.values[index(expected[i]->value)].bytes;
-    if (strides != expected[i]->geometry.strides || offset != expected[i]->geometry.offset) return false;
-    if (bytes != 0 && bytes != storage_bytes) return false;
+    const auto& [dtype, sizes, strides, offset, storage_bytes, device] = *found[i];
+    const Geometry& geometry = expected[i]->geometry;
+    if (dtype != geometry.dtype || sizes != geometry.sizes) return false;
+    if (strides != geometry.strides || offset != geometry.offset) return false;
+    const bool counts = device == c10::DeviceTypeName(program.device.type(), /*lower_case=*/true);
+    if (program.values[index(expected[i]->value)].bytes != (counts ? storage_bytes : 0)) return false;
   }
   return true;
 }
@@ -237,7 +367,10 @@ std::vector<LayoutTuple> layouts_of(const Measurement& found) {
   std::vector<LayoutTuple> list;
   for (const auto& output : found.outputs) {
     list.emplace_back();
-    if (output) list.back() = {output->geometry.strides, output->geometry.offset, output->storage_bytes};
+    if (!output) continue;
+    const Geometry& geometry = output->geometry;
+    list.back() = {geometry.dtype,  geometry.sizes,        geometry.strides,
+                   geometry.offset, output->storage_bytes, c10::DeviceTypeName(output->device, /*lower_case=*/true)};
   }
   return list;
 }
@@ -290,9 +423,17 @@ void bind_program(py::module_& module) {
       .def_property_readonly("num_ops", [](const Program& program) { return program.ops.size(); })
       .def("is_call",
            [](const Program& program, std::uint32_t op) { return program.ops.at(op).kind == ProgramOp::Kind::kCall; })
+      .def("reads", [](const Program& program, std::uint32_t op) { return numbers_of(reads(program.ops.at(op))); })
+      .def("makes", [](const Program& program, std::uint32_t op) { return numbers_of(makes(program.ops.at(op))); })
       .def("op_name", [](const Program& program, std::uint32_t op) { return program.ops.at(op).name; })
+      .def_property_readonly("changed_inputs",
+                             [](const Program& program) { return inputs_with(program, overwritten_values(program)); })
+      .def_property_readonly("read_inputs",
+                             [](const Program& program) { return inputs_with(program, read_values(program)); })
+      .def_property_readonly("hand_over_bytes", &hand_over_bytes, "Taken while autograd receives the gradients.")
       .def_property_readonly("caller_op", [](const Program& program) { return index(program.caller_op()); })
-      .def("graph", &graph_capsule, "The step as planners see it, in a capsule for reprise._core.Graph.")
+      .def("graph", &graph_capsule, py::arg("random_once") = false,
+           "The step as planners see it, in a capsule for reprise._core.Graph.")
       .def("signature", [](const Program& program, std::uint32_t op) { return signature(program, OpId{op}); })
       .def(
           "measure",
@@ -301,9 +442,8 @@ void bind_program(py::module_& module) {
             return std::tuple(result.time_ns, result.workspace_bytes, layouts_of(result));
           },
           py::arg("op"), py::arg("enough_ns"), py::call_guard<py::gil_scoped_release>(),
-          "(time_ns, workspace_bytes, [(strides, offset, storage bytes)] of its results), run with only its operands "
-          "in "
-          "memory.")
+          "(time_ns, workspace_bytes, [(dtype, sizes, strides, offset, storage bytes, device)] of its results), run "
+          "with only its operands in memory.")
       .def("lies_as", &lies_as, "Whether the results of the op are expected to lie like this in memory.");
 }
 
@@ -322,15 +462,39 @@ void bind_executor(py::module_& module) {
           [](const std::shared_ptr<Executor>& self, const std::vector<at::Tensor>& inputs,
              std::shared_ptr<Trace> trace) { return run_forward(self, inputs, std::move(trace)); },
           py::arg("inputs"), py::arg("trace") = nullptr,
-          "(outputs, handle): the handle carries the step to backward().");
+          "(outputs, handle): the handle carries the step to backward().")
+      .def_property_readonly(
+          "watched_inputs",
+          [](const Executor& self) {
+            return inputs_with(self.program(), {self.watched().begin(), self.watched().end()});
+          },
+          "Positions of the inputs that backward reads.");
   module.def("backward", &run_backward, py::arg("handle"), py::arg("seeds"), "Gradients of the step in the handle.");
+  py::class_<Token, std::shared_ptr<Token>>(module, "Token", "Knows whether the handle made from it is alive.")
+      .def(py::init<>())
+      .def_readonly("pending", &Token::pending)
+      .def_property_readonly("address",
+                             [](const Token& token) { return reinterpret_cast<std::uintptr_t>(token.address); });
+  module.def("handle_of", &handle_of);
+}
+
+void bind_graphs(py::module_& module) {
+  module.def("on_device_thread", &call_on_device_thread, py::arg("device"), py::arg("work"),
+             "Calls `work` on the thread on which everything runs on that device.");
+  module.def("copies_of", &copies_of);
+  module.def("empty_seeds", &empty_seeds);
+  module.def("addresses_of", &addresses_of);
+  module.def("versions_of", &versions_of);
+  module.def("bump_versions", &bump_versions);
 }
 
 void bind_memory(py::module_& module) {
   module.def("install_meter", &install_meter, "Begins to count what the CPU allocator hands out.");
   module.def("allocated_bytes", [](at::Device device) { return read_meter(device).allocated_bytes; });
   module.def("peak_bytes", [](at::Device device) { return read_meter(device).peak_bytes; });
+  module.def("reserved_bytes", [](at::Device device) { return read_meter(device).reserved_bytes; });
   module.def("reset_peak", &reset_meter_peak);
+  module.def("granted_bytes", &granted_bytes, "What a request for so many bytes counts as.");
   module.def("fail_allocation", &fail_allocation, "For tests: the nth CPU allocation from now on fails.");
   module.def("generator_state_bytes", &generator_state_bytes);
 }
@@ -348,6 +512,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   bind_program(module);
   bind_executor(module);
+  bind_graphs(module);
   bind_memory(module);
 }
 

@@ -10,8 +10,9 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from .capture import Capture, Captured, Layouts
+from .capture import Capture, Captured
 from .errors import GraphBreak, Unsupported
+from .layouts import Layouts
 from .lowering import lower
 from .region import Region
 from .settings import Settings, settings_from

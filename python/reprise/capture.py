@@ -39,11 +39,12 @@ from .layouts import (
     with_layouts,
 )
 from .native import _torch
-from .operators import in_place_form, is_random, is_repeatable, lowered, wanted_results
+from .operators import fake_results, in_place_form, is_random, is_repeatable, lowered, wanted_results
 from .roofline import Roofline
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
+CUDNN_BATCH_NORM = aten.cudnn_batch_norm.default
 
 
 @dataclass
@@ -54,10 +55,12 @@ class Captured:
     resident_bytes: int  # of the inputs and constants, as the graph counts them
     constants: list[torch.Tensor]
     seed_values: list[int]
+    output_values: list[int]  # of forward
     output_bytes: int  # of the forward outputs that get gradients
     caller_value: int  # what the caller keeps from between forward and backward
     estimates: dict[int, int]  # op -> time by the roofline, ns
     keys: dict[int, str]  # op -> what its layouts are known by
+    gradient_values: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -102,7 +105,7 @@ class Capture:
         captured = self._add_caller(nodes)
         for node in self._order(nodes, forward=False):
             self._emit(node, "backward")
-        self._hand_over()
+        captured.gradient_values = self._hand_over()
         return captured
 
     # -- Reading the graph.
@@ -128,7 +131,7 @@ class Capture:
                 elif node.op == "call_function":
                     self._check_supported(node)
                     args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
-                    result = wanted_results(node.target, args, node.target(*args, **kwargs))
+                    result = wanted_results(node.target, args, fake_results(node.target, args, kwargs))
                     layouts = self.layouts.get(layout_key(node.target, args, kwargs))
                     self.env[node] = result if layouts is None else with_layouts(result, layouts)
 
@@ -146,7 +149,7 @@ class Capture:
     def _find_forward(self, nodes: Sequence[fx.Node]) -> None:
         """What the outputs of forward and its effects need."""
         pending = [n for n in tree_leaves(list(self.outputs)) if isinstance(n, fx.Node)]
-        pending += [n for n in nodes if _writes(n) or
+        pending += [n for n in nodes if _writes(n) or _changes_statistics(n) or
                     (_is_call(n) and is_random(n) and n.meta.get("partitioner_tag") == "is_forward")]
         while pending:
             node = pending.pop()
@@ -201,6 +204,10 @@ class Capture:
         self.dropped: set[fx.Node] = set()
         writes = {n.args[1]: n for n in nodes if _writes(n)}
         for node in nodes:
+            if _changes_statistics(node):
+                self.batch_norms[node] = {}
+                self.mutated.update(self.values[storage_of(self.env[b])] for b in node.args[3:5])
+                continue
             if node.op != "call_function" or node.target is not BATCH_NORM or not node.args[5]:
                 continue
             parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
@@ -265,13 +272,13 @@ class Capture:
         self.program.op("caller", name="caller", scope="", phase="caller", once=True,
                         also_reads=reads, also_makes=[*seeds, kept])
         resident = sum(self.program.value_bytes(v) for v in {*self.input_values, *self.constants})
-        return Captured(self.program, resident, list(self.constants.values()), seeds,
+        return Captured(self.program, resident, list(self.constants.values()), seeds, sorted(set(reads)),
                         sum(self.program.value_bytes(v) for v in seeds), kept, self.estimates, self.keys)
 
     def _emit(self, node: fx.Node, phase: str) -> None:
         if node.op != "call_function" or node.target is operator.getitem or node in self.dropped:
             return
-        results = [t for t in tree_leaves(self.env[node])]
+        results = [t for t in tree_leaves(self.env[node]) if t is None or isinstance(t, torch.Tensor)]
         if node in self.batch_norms:
             self._emit_batch_norm(node, phase)
         elif _writes(node):
@@ -289,7 +296,10 @@ class Capture:
     def _emit_call(self, node: fx.Node, results: Sequence[Any], phase: str) -> None:
         sources = self._read_values(node)
         call = self._call(node.target, node.args, node.kwargs)
-        state = self._save_generator(node, phase) if is_random(node) else None
+        random = is_random(node)
+        # Random numbers of another device are drawn once: a state is saved of this one's generator.
+        elsewhere = any(t.device.type != self.device.type for t in results if t is not None)
+        state = self._save_generator(node, phase) if random and not elsewhere else None
         outputs = [self._new_value(t) if isinstance(t, torch.Tensor) else None for t in results]
         tokens = []
         if state is not None:
@@ -297,7 +307,7 @@ class Capture:
             tokens = [self.token]
         in_place = self._in_place(node, outputs) if state is None else None
         # What reads memory that changes later in the step cannot be computed again.
-        once = not is_repeatable(node) or bool(sources & self.mutated)
+        once = not is_repeatable(node, self.device) or bool(sources & self.mutated) or (random and elsewhere)
         op = self.program.op(
             "call", name=node.name, scope=scope_of(node), phase=phase, once=once, call=call,
             outputs=outputs, generator_state=state, also_makes=tokens, in_place_call=in_place)
@@ -331,7 +341,8 @@ class Capture:
     def _may_overwrite(self, node: fx.Node, use: Any, output: Any) -> bool:
         if use.value in self.input_values or use.value in self.new_contents.values():
             return False
-        if not use.same_geometry(output) or use.extent_bytes != self.program.value_bytes(use.value):
+        fills = _torch.granted_bytes(self.device, use.extent_bytes) == self.program.value_bytes(use.value)
+        if not use.same_geometry(output) or not fills:
             return False
         if self.program.value_bytes(use.value) != self.program.value_bytes(output.value):
             return False
@@ -342,8 +353,9 @@ class Capture:
 
     def _emit_batch_norm(self, node: fx.Node, phase: str) -> None:
         x, weight, bias, mean, var, _, momentum, eps = node.args
-        target = aten.native_batch_norm.default
-        results = list(self.env[node])[:3]
+        cudnns = node.target is CUDNN_BATCH_NORM
+        target = CUDNN_BATCH_NORM if cudnns else aten.native_batch_norm.default
+        results = list(self.env[node])[: 4 if cudnns else 3]
         first = self._call(target, (x, weight, bias, mean, var, True, momentum, eps), {})
         again = self._call(target, (x, weight, bias, None, None, True, momentum, eps), {})
         outputs = [self._new_value(t) for t in results]
@@ -353,7 +365,8 @@ class Capture:
         self._estimate(op, node)
         old = [self._use(buffer).value for buffer in (mean, var)]
         made = [self._new_version(value) for value in old]
-        self.renamed.update(zip((self.batch_norms[node][i] for i in (3, 4)), made))
+        parts = self.batch_norms[node]
+        self.renamed.update((parts[i], new) for i, new in zip((3, 4), made) if i in parts)
         self.program.op("effect", name=f"{node.name}_statistics", scope=scope_of(node), phase=phase,
                         once=True, also_reads=[*old, outputs[1].value], also_makes=made)
 
@@ -371,7 +384,7 @@ class Capture:
         self.new_contents[old] = new
         return new
 
-    def _hand_over(self) -> None:
+    def _hand_over(self) -> list[int]:
         """Gradients as autograd takes them over: each in memory of its own, else it copies."""
         uses, taken, copied = [], set(), 0
         for node, primal in zip(self.gradients, self.primals):
@@ -387,9 +400,10 @@ class Capture:
             uses.append(use)
         self.program.set_gradients(uses)
         self.program.set_new_contents(list(self.new_contents.values()))
-        op = self.program.op("hand_over", name="hand_over", scope="", phase="backward", once=True,
-                             also_reads=sorted({u.value for u in uses if u is not None}))
+        values = sorted({u.value for u in uses if u is not None})
+        op = self.program.op("hand_over", name="hand_over", scope="", phase="backward", once=True, also_reads=values)
         self.program.set_cost(op, 0, copied)
+        return values
 
     def _clone(self, node: fx.Node, use: Any) -> Any:
         with torch.no_grad():
@@ -431,14 +445,20 @@ class Capture:
 
     def _call(self, target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple:
         target = lowered(target)
-        if target is aten.native_batch_norm_backward.default and args[7]:
+        if (target is aten.native_batch_norm_backward.default and args[7]) or (
+                target is aten.cudnn_batch_norm_backward.default):
             args = [*args[:3], None, None, *args[5:]]  # not read in training
-        args, kwargs = tree_map_only(fx.Node, self._use, (list(args), dict(kwargs)))
+        args, kwargs = tree_map_only(fx.Node, self._operand, (list(args), dict(kwargs)))
         name, _, overload = target.name().partition(".")
         return (name, overload, args, kwargs)
 
+    def _operand(self, node: fx.Node) -> Any:
+        """A value, or a number or nothing that another call returned."""
+        known = self.env[node]
+        return self._use(node) if isinstance(known, torch.Tensor) else known
+
     def _counted(self, fake: torch.Tensor, size: int) -> int:
-        return size if fake.device.type == self.device.type else 0
+        return _torch.granted_bytes(self.device, size) if fake.device.type == self.device.type else 0
 
 
 def _attribute(module: fx.GraphModule, target: str) -> torch.Tensor:
@@ -447,6 +467,10 @@ def _attribute(module: fx.GraphModule, target: str) -> torch.Tensor:
 
 def _writes(node: fx.Node) -> bool:
     return node.op == "call_function" and node.target is aten.copy_.default
+
+
+def _changes_statistics(node: fx.Node) -> bool:
+    return node.target is CUDNN_BATCH_NORM and node.args[5] and node.args[3] is not None
 
 
 def _is_call(node: fx.Node) -> bool:

@@ -20,7 +20,8 @@ MAX_SHAPES = 64  # different shapes of inputs one model may be called with
 
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
-            planning_seconds: float = 10.0, profile: str = "measure") -> torch.nn.Module:
+            planning_seconds: float = 10.0, profile: str = "measure",
+            cuda_graphs: bool | str = "auto") -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
     The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
@@ -34,6 +35,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     planner: one of reprise.planner_names(); "auto" never loses to another.
     planning_seconds: how long planning may take, per shape and situation.
     profile: "measure" the time of each operator, or estimate it by a "roofline".
+    cuda_graphs: on CUDA, run forward and backward as CUDA graphs: True, False, or "auto" where issuing
+        the operators takes about as long as running them.
 
     Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
     """
@@ -41,7 +44,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
     settings = settings_from(budget, reserve, planner=planner, planning_seconds=planning_seconds,
-                             profile=profile, optimizer=optimizer, model=model)
+                             profile=profile, cuda_graphs=cuda_graphs, optimizer=optimizer, model=model)
     _torch.install_meter()
     runner = _Runner(model, settings)
     model.__dict__["plan"] = runner.plan

@@ -10,9 +10,10 @@ from torch.utils._pytree import tree_leaves
 
 from .native import _torch
 
-# Strides, offset and bytes of storage of a call's results, where the device gives others than
-# fake tensors do.
-Layouts = dict[str, list[tuple[list[int], int, int] | None]]
+# Of a call's tensors, where the device gives others than fake tensors do: dtype, sizes, strides,
+# offset, bytes of storage, kind of device; None: undefined.
+Layout = tuple[str, list[int], list[int], int, int, str]
+Layouts = dict[str, list[Layout | None]]
 
 
 def layout_key(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
@@ -25,17 +26,21 @@ def layout_key(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     return f"{target}({', '.join(map(described, tree_leaves((args, kwargs))))})"
 
 
-def with_layouts(result: Any, layouts: list[tuple[list[int], int, int] | None]) -> Any:
-    def laid_out(fake: Any, layout: tuple[list[int], int, int] | None) -> Any:
-        if layout is None or not isinstance(fake, torch.Tensor):
-            return fake
-        strides, offset, size = layout
-        storage = torch.empty(size // fake.element_size(), dtype=fake.dtype, device=fake.device)
-        return storage.as_strided(fake.shape, strides, offset)
-
+def with_layouts(result: Any, layouts: list[Layout | None]) -> Any:
     if isinstance(result, torch.Tensor):
-        return laid_out(result, layouts[0])
-    return type(result)(map(laid_out, result, layouts))
+        return _laid_out(result, layouts[0])
+    remaining = iter(layouts)  # a functional form may return more than the call that is run
+    return type(result)(part if isinstance(part, int) else _laid_out(part, next(remaining, None)) for part in result)
+
+
+def _laid_out(fake: Any, layout: Layout | None) -> Any:
+    if layout is None or not isinstance(fake, torch.Tensor):
+        return fake
+    name, sizes, strides, offset, size, kind = layout
+    dtype = getattr(torch, name)
+    device = fake.device if fake.device.type == kind else torch.device(kind)
+    storage = torch.empty(size // dtype.itemsize, dtype=dtype, device=device)
+    return storage.as_strided(sizes, strides, offset)
 
 
 def use_of(value: int, fake: torch.Tensor) -> Any:

@@ -2,15 +2,21 @@
 
 Dropout on the CPU: eager multiplies by noise that is 0 or 1/(1-p); AOTAutograd traces an operator
 with a mask of booleans, which draws the same numbers but takes longer and may round otherwise.
+
+Batch norm on CUDA: AOTAutograd traces a functional form of PyTorch's own kernel; eager runs
+cuDNN's where it can. The call of cuDNN's changes the running statistics it is given, which its
+schema does not say; capture knows.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
+from torch._prims_common import suggest_memory_format
 
 aten = torch.ops.aten
 
@@ -20,7 +26,80 @@ def lower(joint: fx.GraphModule, device: torch.device) -> None:
     if device.type == "cpu":
         for node in list(joint.graph.find_nodes(op="call_function", target=aten.native_dropout.default)):
             _lower_dropout(joint.graph, node)
+    if device.type == "cuda":
+        writes = {node.args[1]: node for node in joint.graph.find_nodes(op="call_function", target=aten.copy_.default)}
+        for target, arguments in _BATCH_NORMS.items():
+            for node in list(joint.graph.find_nodes(op="call_function", target=target)):
+                _lower_batch_norm(joint.graph, node, arguments(*node.args), writes)
     joint.graph.lint()
+
+
+# Their arguments as those of cudnn_batch_norm.
+_BATCH_NORMS: dict[Any, Callable[..., tuple[Any, ...]]] = {
+    aten._native_batch_norm_legit_functional.default: lambda *args: args,
+    aten._native_batch_norm_legit.no_stats: lambda x, w, b, training, momentum, eps: (
+        x, w, b, None, None, training, momentum, eps),
+    aten._native_batch_norm_legit_no_training.default: lambda x, w, b, mean, var, momentum, eps: (
+        x, w, b, mean, var, False, momentum, eps),
+}
+
+
+def _lower_batch_norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], writes: dict[Any, fx.Node]) -> None:
+    x, weight, bias, mean, var, training, momentum, eps = args
+    parts = {user.args[1]: user for user in node.users}
+    backwards = _backwards_of(parts) if training else []
+    if backwards is None or not _is_cudnns(args):
+        return
+    statistics = [(parts[i], writes.get(parts[i]), buffer) for i, buffer in ((3, mean), (4, var)) if i in parts]
+    for part, write, buffer in statistics:  # into the buffers, and nowhere else
+        if write is None or write.args[0] is not buffer or not {*part.users} <= {write, *backwards}:
+            return
+    with graph.inserting_before(node):
+        dense = _contiguous(graph, node, x, x)
+        new = _like(graph, node, aten.cudnn_batch_norm.default,
+                    (dense, weight, bias, mean, var, training, momentum, eps))
+        reserve = _like(graph, node, operator.getitem, (new, 3))
+    for user in backwards:
+        with graph.inserting_before(user):
+            gradient = _contiguous(graph, user, user.args[0], x)
+            backward = _like(graph, user, aten.cudnn_batch_norm_backward.default,
+                             (dense, gradient, weight, mean, var, parts[1], parts[2], eps, reserve))
+        user.replace_all_uses_with(backward)
+        graph.erase_node(user)
+    for part, write, _ in statistics:
+        graph.erase_node(write)
+        graph.erase_node(part)
+    node.replace_all_uses_with(new)
+    graph.erase_node(node)
+
+
+def _is_cudnns(args: tuple[Any, ...]) -> bool:
+    """Whether eager would take cuDNN's kernel for these operands."""
+    x, weight, bias, mean, var, training, _, eps = args
+    if weight is None or bias is None or (mean is None) != (var is None):
+        return False
+    tensors = [node.meta["val"] for node in (x, weight, bias, mean or weight, var or weight)]
+    backend = torch._C._select_batch_norm_backend(*tensors, training, eps)
+    return backend == torch._C._BatchNormBackend.Cudnn
+
+
+def _backwards_of(parts: dict[int, fx.Node]) -> list[fx.Node] | None:
+    """The calls that read the saved statistics; None where something else does."""
+    if 1 not in parts or 2 not in parts:
+        return []
+    users = list(dict.fromkeys([*parts[1].users, *parts[2].users]))
+    known = all(user.target is aten.native_batch_norm_backward.default and user.args[7]
+                and user.args[5:7] == (parts[1], parts[2]) for user in users)
+    return users if known else None
+
+
+def _contiguous(graph: fx.Graph, node: fx.Node, tensor: fx.Node, like: fx.Node) -> fx.Node:
+    """As eager gives it to cuDNN. Where it lies so already this is a view, and vanishes."""
+    format = suggest_memory_format(like.meta["val"])
+    new = _like(graph, node, aten.contiguous.default, (tensor,))
+    new.kwargs = {"memory_format": format}
+    new.meta["val"] = tensor.meta["val"]
+    return new
 
 
 def _lower_dropout(graph: fx.Graph, node: fx.Node) -> None:

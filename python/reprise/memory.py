@@ -6,6 +6,7 @@ before (parameters, as a rule) is found by walking the model and the optimizer o
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,6 +15,21 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from .native import _torch
+
+
+def prepare(device: torch.device) -> None:
+    """Makes the allocator count what is asked for, and no more.
+
+    CUDA's allocator leaves up to 1 MiB of a free block unsplit, unless its segments are
+    expandable; what is left over counts as allocated. Settings of the user's own are left alone.
+    """
+    _torch.install_meter()
+    if device.type == "cuda" and not any("expandable_segments" in os.environ.get(name, "") for name in _SETTINGS):
+        change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)  # the older name warns where both are
+        (change or torch.cuda.memory._set_allocator_settings)("expandable_segments:True")
+
+
+_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 class Ledger:

@@ -19,6 +19,13 @@ _SCALAR_FORMS = {
     aten.div.Scalar: aten.div.Tensor,
 }
 
+_ATOMIC = frozenset((
+    "bincount", "ctc_loss", "cumsum", "embedding_bag", "embedding_dense_backward", "histc", "index_add", "index_reduce",
+    "nll_loss2d_forward", "scatter_add", "scatter_reduce", "segment_reduce"))
+_ATOMIC_BACKWARDS = (
+    "_adaptive_avg_pool", "adaptive_", "avg_pool3d", "_ctc_loss", "embedding", "fractional_max_pool", "grid_sampler",
+    "max_pool3d", "nll_loss2d", "reflection_pad", "replication_pad", "upsample_", "_upsample_")
+
 # Attention is tagged random; it draws nothing at dropout 0.
 _DROPOUT_ARGUMENTS = ("dropout_p", "p")
 
@@ -39,14 +46,43 @@ def is_random(node: fx.Node) -> bool:
     return True
 
 
-def is_repeatable(node: fx.Node) -> bool:
-    return node.target.namespace in ("aten", "prims") or node.target.name() in _declared_repeatable
+def is_repeatable(node: fx.Node, device: torch.device) -> bool:
+    """Whether a second run gives the same bits."""
+    target = node.target
+    if target.name() in _declared_repeatable:
+        return True
+    if target.namespace not in ("aten", "prims"):
+        return False
+    if device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
+        return True
+    return torch.Tag.nondeterministic_bitwise not in target.tags and not _adds_in_any_order(node)
+
+
+def _adds_in_any_order(node: fx.Node) -> bool:
+    """On CUDA: operators whose kernels add with atomics, by torch.use_deterministic_algorithms."""
+    name = node.target.overloadpacket.__name__.rstrip("_")
+    if name in ("index_put", "put"):
+        return dict(_arguments(node)).get("accumulate") is not False
+    return name in _ATOMIC or (name.endswith("_backward") and name.startswith(_ATOMIC_BACKWARDS))
 
 
 def lowered(target: OpOverload) -> OpOverload:
     """The operator that `target` ends in: a scalar operand is a tensor of one number, which
     eager makes at every call and a program once."""
     return _SCALAR_FORMS.get(target, target)
+
+
+def fake_results(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Of a call on fake tensors. PyTorch has no fake kernels of cuDNN's batch norm; what it keeps
+    for backward is known only when it is measured."""
+    if target is aten.cudnn_batch_norm.default:
+        x, weight, training = args[0], args[1], args[5]
+        saved = weight if training else weight.new_empty(0)
+        return (torch.empty_like(x), torch.empty_like(saved), torch.empty_like(saved),
+                x.new_empty(0, dtype=torch.uint8))
+    if target is aten.cudnn_batch_norm_backward.default:
+        return torch.empty_like(args[0]), torch.empty_like(args[2]), torch.empty_like(args[2])
+    return target(*args, **kwargs)
 
 
 def wanted_results(target: Any, args: Sequence[Any], results: Any) -> Any:

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from . import _core, cache
-from .capture import Captured, Layouts
+from .capture import Captured
+from .layouts import Layout, Layouts
 from .progress import Progress
 
 log = logging.getLogger("reprise")
@@ -29,7 +30,7 @@ def environment(device: torch.device) -> dict[str, object]:
     """All that time and workspace of a kernel depend on, beside the call itself."""
     facts: dict[str, object] = {
         "reprise": _core.__version__,
-        "format": 6,  # of the file
+        "format": 7,  # of the file
         "torch": torch.__version__,
         "device": device.type,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -83,29 +84,58 @@ def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:
     begin = time.monotonic()
     program = captured.program
     stored = _stored(device)
-    calls, wrong = stored["calls"], {}
-    wanted: dict[str, list[int]] = {}
-    for op in range(program.num_ops):
-        if program.is_call(op):
-            wanted.setdefault(program.signature(op), []).append(op)
-    missing = [signature for signature in wanted if signature not in calls]
+    calls: dict[str, list[Any]] = stored["calls"]
+    ops = [(op, program.signature(op)) for op in range(program.num_ops) if program.is_call(op)]
+    unknown = {signature for _, signature in ops if signature not in calls}
+    wrong: Layouts = {}
+    unsure: set[int] = set()  # values made from results that are not as expected
     with Progress("profiling call") as progress:
-        for done, signature in enumerate(missing):
-            progress(done, len(missing))
-            calls[signature] = list(program.measure(wanted[signature][0], ENOUGH_NS))
-    for signature, ops in wanted.items():
-        time_ns, workspace_bytes, layouts = calls[signature]
-        for op in ops:
+        for op, signature in ops:
+            if not unsure.isdisjoint(program.reads(op)):
+                unsure.update(program.makes(op))
+                continue
+            if signature not in calls or _is_first(signature, device):
+                progress(len(unknown) - len(unknown - calls.keys()), len(unknown))
+                calls[signature] = _measured(program, op)
+            time_ns, workspace_bytes, layouts = calls[signature]
             program.set_cost(op, time_ns, workspace_bytes)
-            if op in captured.keys and not program.lies_as(op, layouts):
+            if op in captured.keys and not program.lies_as(op, [_with_dtype(layout) for layout in layouts]):
                 wrong[captured.keys[op]] = layouts
-    if missing or wrong:
+                unsure.update(program.makes(op))
+    if unknown or wrong:
         stored["layouts"].update(wrong)
         cache.write(cache_name(device), stored)
     seconds = time.monotonic() - begin
-    log.info("profiled %d calls, %d of them alike or known, in %.2f s",
-             sum(map(len, wanted.values())), sum(map(len, wanted.values())) - len(missing), seconds)
+    log.info("profiled %d calls, %d of them new, in %.2f s", len(ops), len(unknown & calls.keys()), seconds)
     return seconds, wrong
+
+
+_first: set[tuple[str, str]] = set()
+
+
+def _is_first(signature: str, device: torch.device) -> bool:
+    """Whether a call known from a file has to run once all the same: in every process cuDNN chooses
+    its algorithm, and cuBLAS allocates what it keeps, at their first run, which must not be in the
+    middle of a step."""
+    name = signature.partition(";")[0]
+    if device.type != "cuda" or not any(part in name for part in ("convolution", "mm", "cudnn", "attention")):
+        return False
+    chooses = torch.backends.cudnn.benchmark and "convolution" in name
+    key = (str(device), signature if chooses else name)
+    is_first = key not in _first
+    _first.add(key)
+    return is_first
+
+
+def _measured(program: Any, op: int) -> list[Any]:
+    """For a JSON file."""
+    time_ns, workspace_bytes, layouts = program.measure(op, ENOUGH_NS)
+    return [time_ns, workspace_bytes, [
+        layout and [str(layout[0]).removeprefix("torch."), *layout[1:]] for layout in layouts]]
+
+
+def _with_dtype(layout: Layout | None) -> tuple | None:
+    return layout and (getattr(torch, layout[0]), *layout[1:])
 
 
 def estimate(captured: Captured) -> None:

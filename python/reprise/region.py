@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from . import _core, planning, profile
-from .capture import Captured, Layouts
+from . import _core, memory, planning, profile
+from .capture import Captured
+from .cuda_graphs import CudaGraphs, Recorded
 from .errors import BudgetExceeded, InfeasibleBudget, Unsupported
+from .layouts import Layouts
 from .memory import Ledger, optimizer_state_bytes, storage_bytes
 from .native import _torch
 from .settings import Settings
@@ -27,6 +30,10 @@ log = logging.getLogger("reprise")
 
 # A plan made for less memory than there is now is kept while it would gain at most this share.
 SLACK = 0.02
+
+# On CUDA the allocator's peak is measured by resetting it. It is the user's, too
+# (torch.cuda.max_memory_allocated), so it is left alone after this many steps of a plan.
+MEASURED_STEPS = 4
 
 
 @dataclass
@@ -39,6 +46,7 @@ class Planned:
     outside_bytes: int  # what lay on the device beside the step
     backward_peak_bytes: int
     measured_peak_bytes: int | None = None
+    measured_steps: int = 0
 
     @property
     def peak_bytes(self) -> int:
@@ -63,7 +71,7 @@ class Open:
     room_bytes: int | None
     entry_bytes: int
     end_bytes: int
-    forward_peak_bytes: int
+    forward_peak_bytes: int | None  # None: not measured
     caller_peak_bytes: int = 0
 
 
@@ -84,6 +92,7 @@ class Region:
     last_call: int = 0  # orders the calls of all regions
 
     def __post_init__(self) -> None:
+        memory.prepare(self.device)
         self.captured = self.capture(profile.known_layouts(self.device))
         self.ledger = Ledger(self.device, self.settings.model, self.settings.optimizer)
         # Until it is measured: a loss over the outputs holds about two more of them for a moment,
@@ -92,7 +101,11 @@ class Region:
         self.caller = Caller(2 * self.captured.output_bytes if large else 0, 4096)
         self.open: dict[int, Open] = {}
         self._optimizer_state: int | None = None
+        self.excess_bytes = 0  # that steps took above their plans
         self.trace: Any = None  # a _torch.Trace, for a look at every step of the plan
+        self.graphs: CudaGraphs | None = None
+        if self.device.type == "cuda" and self.settings.cuda_graphs is not False:
+            self.graphs = CudaGraphs(self, must=self.settings.cuda_graphs is True)
 
     # -- Called by the compiled model.
 
@@ -101,19 +114,37 @@ class Region:
         args.clear()
         if self.graph is None:
             self._profile()
+        recorded = self.graphs.ready(inputs) if self.graphs is not None and self.trace is None else None
         total = self.ledger.total_bytes([*inputs, *self.captured.constants], self.captured.program)
+        total += self.graphs.hidden_bytes if self.graphs is not None else 0
         room = self._room(total)
-        planned = self._plan_for(room, total)
+        planned = self._plan_for(room, total) if recorded is None else self._planned_as_graphs(recorded, total)
         self.last_call = next(_clock)
-        _torch.reset_peak(self.device)
+        measuring = self._is_measuring(planned)
+        if measuring:
+            _torch.reset_peak(self.device)
         entry = _torch.allocated_bytes(self.device)
-        outputs, handle = planned.executor.forward(inputs, self.trace)
-        peak = _torch.peak_bytes(self.device)
-        _torch.reset_peak(self.device)
+        if recorded is None:
+            outputs, handle = self._run(planned, inputs)
+        else:
+            outputs, handle = recorded.run_forward(inputs), self.graphs.open()
+        peak = None
+        if measuring:
+            peak = _torch.peak_bytes(self.device)
+            _torch.reset_peak(self.device)
         self.open.clear()  # only the last forward is measured
         self.open[_key(handle)] = Open(
             planned, total, room, entry, _torch.allocated_bytes(self.device), peak)
         return [*outputs, handle]
+
+    def _run(self, planned: Planned, inputs: list[Any]) -> tuple[list[Any], Any]:
+        if self.graphs is None:
+            return planned.executor.forward(inputs, self.trace)
+        self.graphs.pace.begin_step()
+        begin = time.perf_counter()
+        results = planned.executor.forward(inputs, self.trace)
+        self.graphs.pace.issued(time.perf_counter() - begin)
+        return results
 
     def backward(self, args: list[Any]) -> list[Any]:
         handle, *seeds = args
@@ -125,11 +156,36 @@ class Region:
         opened = self.open.pop(_key(handle), None)
         if opened is not None:
             self._meet_caller(opened)
-        gradients = _torch.backward(handle, seeds)
-        if opened is not None:
-            peak = max(opened.forward_peak_bytes, opened.caller_peak_bytes, _torch.peak_bytes(self.device))
-            opened.planned.measured_peak_bytes = opened.total_bytes + peak - opened.entry_bytes
+        gradients = self._run_back(handle, seeds)
+        if opened is not None and opened.forward_peak_bytes is not None:
+            self._note_peak(opened)
         return gradients
+
+    def _run_back(self, handle: Any, seeds: list[Any]) -> list[Any]:
+        recorded = self.graphs.owner_of(handle) if self.graphs is not None else None
+        if recorded is not None:
+            return recorded.run_backward(seeds)
+        begin = time.perf_counter()
+        gradients = _torch.backward(handle, seeds)
+        if self.graphs is not None:
+            self.graphs.pace.issued(time.perf_counter() - begin)
+            self.graphs.pace.end_step()
+        return gradients
+
+    def _is_measuring(self, planned: Planned) -> bool:
+        return self.device.type == "cpu" or self.trace is not None or planned.measured_steps < MEASURED_STEPS
+
+    def _note_peak(self, opened: Open) -> None:
+        planned = opened.planned
+        peak = max(opened.forward_peak_bytes, opened.caller_peak_bytes, _torch.peak_bytes(self.device))
+        planned.measured_peak_bytes = opened.total_bytes + peak - opened.entry_bytes
+        planned.measured_steps += 1
+        excess = planned.measured_peak_bytes - planned.peak_bytes - planned.outside_bytes
+        # On the CPU there is none. On CUDA a library may take another algorithm than it did when measured.
+        if self.device.type != "cpu" and self.caller.steps > 2 and excess > self.excess_bytes:
+            log.warning("%s: a step took %s more than its plan; the next ones are planned for it",
+                        self.name, _core.format_bytes(excess))
+            self.excess_bytes = excess
 
     # -- Planning.
 
@@ -137,13 +193,21 @@ class Region:
         if self.settings.profile == "roofline":
             profile.estimate(self.captured)
         else:
-            wrong: Layouts = {"": []}
-            while wrong:
-                seconds, wrong = profile.measure(self.captured, self.device)
-                self.profile_seconds += seconds
-                if wrong:  # where fake tensors and the device disagree, the device is right
-                    self.captured = self.capture(profile.known_layouts(self.device) | wrong)
+            self._measure()
         self._rebuild_graph()
+
+    def _measure(self) -> None:
+        known: Layouts = {}
+        while True:
+            seconds, wrong = profile.measure(self.captured, self.device)
+            self.profile_seconds += seconds
+            if not wrong:
+                return
+            again = [key for key, layouts in wrong.items() if known.get(key) == layouts]
+            if again:
+                raise Unsupported(f"cannot tell how the results of this call lie in memory: {again[0]}")
+            known |= wrong  # where fake tensors and the device disagree, the device is right
+            self.captured = self.capture(profile.known_layouts(self.device) | known)
 
     def _rebuild_graph(self) -> None:
         program = self.captured.program
@@ -165,7 +229,8 @@ class Region:
         """Bytes for the step itself, its inputs and parameters included."""
         if self.settings.budget_bytes is None:
             return None
-        return self.settings.budget_bytes - (total - self.captured.resident_bytes) - self._reserve_bytes()
+        outside = total - self.captured.resident_bytes
+        return self.settings.budget_bytes - outside - self._reserve_bytes() - self.excess_bytes
 
     def _plan_for(self, room: int | None, total: int) -> Planned:
         outside = total - self.captured.resident_bytes
@@ -179,6 +244,15 @@ class Region:
                 return best
         self.current = self._make_plan(room, outside)
         self.plans.append(self.current)
+        return self.current
+
+    def _planned_as_graphs(self, recorded: Recorded, total: int) -> Planned:
+        """Its peak is that of the pool, and of what is allocated beside it."""
+        if self.current is None or self.current.executor is not recorded.executor:
+            self.current = Planned(recorded.found, recorded.executor, None, 0, recorded.found.simulation.peak_bytes)
+        peak = self.graphs.peak_bytes()
+        self.current.outside_bytes = peak - self.current.peak_bytes
+        self.current.backward_peak_bytes = peak - (total - self.captured.resident_bytes)
         return self.current
 
     def _make_plan(self, room: int | None, outside: int) -> Planned:
@@ -220,13 +294,14 @@ class Region:
                           self.current.outside_bytes, self._backward_peak(plan))
         self.plans = [planned]
         self.current = planned
+        self.graphs = None  # they have plans of their own
 
     # -- Between forward and backward.
 
     def _meet_caller(self, opened: Open) -> None:
         """Compares what the caller allocated with what was planned for; learns from it."""
         now = _torch.allocated_bytes(self.device)
-        opened.caller_peak_bytes = _torch.peak_bytes(self.device)
+        opened.caller_peak_bytes = _torch.peak_bytes(self.device) if opened.forward_peak_bytes is not None else now
         seeds = sum(self.captured.program.value_bytes(v) for v in self.captured.seed_values)
         kept = max(0, now - opened.end_bytes - seeds)
         workspace = max(0, opened.caller_peak_bytes - opened.end_bytes - seeds - kept)

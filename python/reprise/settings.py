@@ -10,6 +10,7 @@ import torch
 from . import _core, planning
 
 PROFILES = ("measure", "roofline")
+CUDA_GRAPHS = ("auto", True, False)
 
 
 @dataclass
@@ -18,6 +19,7 @@ class Settings:
     planner: str = planning.AUTO
     planning_seconds: float = 10.0
     profile: str = "measure"
+    cuda_graphs: bool | str = "auto"
     reserve_bytes: int = 0
     model: torch.nn.Module | None = None
     optimizer: torch.optim.Optimizer | None = None
@@ -27,6 +29,8 @@ class Settings:
         planning.check_planner(self.planner)
         if self.profile not in PROFILES:
             raise ValueError(f"profile={self.profile!r}: choose {' or '.join(map(repr, PROFILES))}")
+        if self.cuda_graphs not in CUDA_GRAPHS:
+            raise ValueError(f"cuda_graphs={self.cuda_graphs!r}: choose 'auto', True or False")
         if self.planning_seconds <= 0:
             raise ValueError(f"planning_seconds={self.planning_seconds}: must be positive")
 
@@ -45,7 +49,7 @@ def byte_count(name: str, value: Any) -> int:
 
 
 def settings_from(budget: Any = None, reserve: Any = 0, **options: Any) -> Settings:
-    known = {"planner", "planning_seconds", "profile", "model", "optimizer"}
+    known = {"planner", "planning_seconds", "profile", "cuda_graphs", "model", "optimizer"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)}; there are budget, reserve, "

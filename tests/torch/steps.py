@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from networks.zoo import Case
+from networks.zoo import Case, Inputs
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 import reprise
 from reprise.native import _torch
@@ -18,9 +19,15 @@ from reprise.native import _torch
 CPU = torch.device("cpu")
 
 
-def model_of(case: Case, seed: int = 0) -> nn.Module:
+def model_of(case: Case, seed: int = 0, device: torch.device = CPU) -> nn.Module:
     torch.manual_seed(seed)
-    return case.make_model().train()
+    return case.make_model().train().to(device)
+
+
+def inputs_of(model: nn.Module, case: Case, batch: int | None = None, seed: int = 0) -> Inputs:
+    """On the model's device."""
+    device = next(model.parameters()).device
+    return tree_map_only(Tensor, lambda t: t.to(device), case.make_inputs(batch, seed))
 
 
 @dataclass
@@ -32,15 +39,18 @@ class Step:
 def run_step(model: nn.Module, case: Case, seed: int = 0, optimizer: Any = None,
              loss: Callable[[Any], Tensor] | None = None, batch: int | None = None) -> Step:
     """Forward, loss and backward, with the outputs held by the caller until the end."""
-    args, kwargs = case.make_inputs(batch, seed)
+    device = next(model.parameters()).device
+    args, kwargs = inputs_of(model, case, batch, seed)
     torch.manual_seed(100 + seed)
-    _torch.reset_peak(CPU)
-    before = _torch.allocated_bytes(CPU)
+    _torch.reset_peak(device)
+    before = _torch.allocated_bytes(device)
     output = model(*args, **kwargs)
     total = (loss or case.loss)(output)
     total.backward()
-    peak = _torch.peak_bytes(CPU) - before
+    peak = _torch.peak_bytes(device) - before
     bits = {"loss": bits_of(total), "generator": bits_of(torch.get_rng_state())}
+    if device.type == "cuda":
+        bits["generator of the device"] = bits_of(torch.cuda.get_rng_state(device))
     bits |= {f"grad {n}": bits_of(p.grad) for n, p in model.named_parameters()}
     if optimizer is not None:
         optimizer.step()
@@ -53,7 +63,7 @@ def bits_of(tensor: Tensor | None) -> tuple | None:
     """Contents outside of torch's memory: what a test remembers is not to count."""
     if tensor is None:
         return None
-    flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
     return str(tensor.dtype), tuple(tensor.shape), flat.numpy().tobytes()
 
 
@@ -68,7 +78,7 @@ def compiled(model: nn.Module, budget: int | str | None = None, **options: Any) 
 
 def smallest_budget(model: nn.Module, case: Case) -> int:
     refused = compiled(model, 1)
-    args, kwargs = case.make_inputs()
+    args, kwargs = inputs_of(model, case)
     try:
         refused(*args, **kwargs)
     except reprise.InfeasibleBudget as error:

@@ -74,7 +74,7 @@ class WithLoss(Mlp):
 
 
 def test_the_loss_may_be_inside_the_model() -> None:
-    target = torch.arange(32) % 4
+    target = torch.arange(32, device=DEVICE) % 4
 
     def loop(model: nn.Module) -> Any:
         results = []
@@ -92,7 +92,7 @@ LOSSES = {
     "mean": torch.mean,
     "element": lambda y: y[0, 0],
     "mse": lambda y: functional.mse_loss(y, torch.ones_like(y)),
-    "cross_entropy": lambda y: functional.cross_entropy(y, torch.arange(len(y)) % 4),
+    "cross_entropy": lambda y: functional.cross_entropy(y, torch.arange(len(y), device=y.device) % 4),
 }
 
 
@@ -139,14 +139,14 @@ class Convolutions(nn.Module):
 
 
 def images(seed: int = 0, rows: int = 4) -> Tensor:
-    return torch.randn(rows, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(rows, 3, 8, 8, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def image_steps(model: nn.Module, count: int = 3) -> Any:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for i in range(count):
-        loss = functional.cross_entropy(model(images(i)), torch.arange(4))
+        loss = functional.cross_entropy(model(images(i)), torch.arange(4, device=DEVICE))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -158,7 +158,7 @@ def test_autocast_to_bfloat16() -> None:
     def loop(model: nn.Module) -> Any:
         losses = []
         for i in range(2):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
                 output = model(batch(seed=i))
             assert output.dtype == torch.bfloat16
             loss = output.float().square().mean()
@@ -173,7 +173,7 @@ def test_autocast_may_be_switched_on_between_steps() -> None:
     def loop(model: nn.Module) -> Any:
         outputs = []
         for enabled in (False, True, False):
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=enabled):
                 outputs.append(model(batch()))
             outputs[-1].float().sum().backward()
         return [y.detach() for y in outputs]
@@ -185,7 +185,7 @@ def test_channels_last() -> None:
     def loop(model: nn.Module) -> Any:
         for i in range(2):
             output = model(images(i).to(memory_format=torch.channels_last))
-            functional.cross_entropy(output, torch.arange(4)).backward()
+            functional.cross_entropy(output, torch.arange(4, device=DEVICE)).backward()
 
     assert_same(Convolutions().to(memory_format=torch.channels_last), loop)
 
@@ -343,7 +343,7 @@ class WritesInput(Mlp):
 
 def test_the_model_may_write_into_its_inputs() -> None:
     def loop(model: nn.Module) -> Any:
-        seen, inputs = torch.zeros(16), [batch(seed=i) for i in range(2)]
+        seen, inputs = torch.zeros(16, device=DEVICE), [batch(seed=i) for i in range(2)]
         for x in inputs:
             model(x, seen).sum().backward()
         return seen, inputs
@@ -364,7 +364,7 @@ def test_inputs_may_be_nested_and_named() -> None:
     def loop(model: nn.Module) -> Any:
         for i in range(2):
             inputs = {"x": batch(seed=i), "pair": [batch(seed=3), (batch(seed=4))]}
-            model(inputs, batch(seed=5), scale=2.0, bias=torch.ones(4))["y"].sum().backward()
+            model(inputs, batch(seed=5), scale=2.0, bias=torch.ones(4, device=DEVICE))["y"].sum().backward()
             model(inputs)["y"].sum().backward()
 
     assert_same(Nested(), loop)

@@ -77,7 +77,7 @@ def test_saving_the_whole_model_gives_a_plain_one() -> None:
 def test_changes_to_the_model_between_steps_are_seen() -> None:
     def loop(model: nn.Module) -> Any:
         losses = [step(model)]
-        model.head.weight = nn.Parameter(torch.ones(4, 16))
+        model.head.weight = nn.Parameter(torch.ones(4, 16, device=DEVICE))
         losses.append(step(model))
         model.layers[1] = nn.Linear(16, 16, bias=False)
         losses.append(step(model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,12 @@ from torch.utils._pytree import tree_flatten
 import reprise
 from reprise.native import _torch
 
-CPU = torch.device("cpu")
+# The same tests hold on another device: REPRISE_TEST_DEVICE=cuda pytest tests/torch/test_loops.py
+DEVICE = torch.device(os.environ.get("REPRISE_TEST_DEVICE", "cpu"))
+if DEVICE.type == "cuda":
+    DEVICE = torch.device("cuda", torch.cuda.current_device())
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
 Bits = dict[str, Any]
 Loop = Callable[[nn.Module], Any]
 
@@ -34,14 +40,14 @@ class Mlp(nn.Module):
 
 
 def batch(rows: int = 32, width: int = 16, seed: int = 0) -> Tensor:
-    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def smallest_budget(model: nn.Module, loop: Loop) -> int:
     """By asking for one byte, and then for what the errors say: a loop may come to need more."""
     budget = 1
     for _ in range(8):
-        trial = reprise.compile(copy.deepcopy(model), budget)
+        trial = reprise.compile(copy.deepcopy(model).to(DEVICE), budget)
         try:
             _run(trial, loop)
         except reprise.InfeasibleBudget as error:
@@ -55,10 +61,10 @@ def smallest_budget(model: nn.Module, loop: Loop) -> int:
 def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smallest", **options: Any) -> nn.Module:
     """`loop` gives the same bits on a plain copy and on one compiled for the smallest budget: what
     it returns, parameters, buffers, gradients, and the generator. Gives the compiled one."""
-    plain = _run(copy.deepcopy(model), loop)
+    plain = _run(copy.deepcopy(model).to(DEVICE), loop)
     if budget == "smallest":
         budget = smallest_budget(model, loop)
-    planned_model = reprise.compile(copy.deepcopy(model), budget, **options)
+    planned_model = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)
     planned = _run(planned_model, loop)
     assert plain.keys() == planned.keys()
     different = [name for name in plain if plain[name] != planned[name]]
@@ -75,6 +81,8 @@ def _run(model: nn.Module, loop: Loop) -> Bits:
     bits: Bits = {f"result {i}": snapshot(x) for i, x in enumerate(returned)}
     bits["structure"] = str(structure)
     bits["generator"] = bits_of(torch.get_rng_state())
+    if DEVICE.type == "cuda":
+        bits["generator of the device"] = bits_of(torch.cuda.get_rng_state(DEVICE))
     return bits | state_of(model)
 
 
@@ -88,4 +96,4 @@ def snapshot(x: Any) -> Any:
 
 
 def allocated() -> int:
-    return _torch.allocated_bytes(CPU)
+    return _torch.allocated_bytes(DEVICE)
