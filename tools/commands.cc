@@ -31,7 +31,6 @@ Report::Number planned_bound(const Solution& solution) {
 // How far the plan is from what no plan can beat.
 std::string gap_text(const Solution& solution) {
   if (!solution.lower_bound_ns || !has_plan(solution)) return "";
-  if (solution.reordered) return "backward reordered; the bound holds for the captured order";
   const std::int64_t time = solution.simulation.time_ns;
   return "at most " + percent(time - *solution.lower_bound_ns, time - solution.simulation.recompute_ns) +
          " of the step";

@@ -18,13 +18,15 @@ def resnet(
 
 
 def gpt2(
-    layers: int = 12, width: int = 768, vocabulary: int = 50257, length: int = 1024
+    layers: int = 12, width: int = 768, vocabulary: int = 50257, length: int = 1024,
+    dropout: float = 0.1,
 ) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
         n_layer=layers, n_embd=width, n_head=max(1, width // HEAD_WIDTH), vocab_size=vocabulary,
         n_positions=length, bos_token_id=0, eos_token_id=0, use_cache=False,
+        resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
     )
     model = GPT2LMHeadModel(config)
     model.loss_type = "ForCausalLM"  # what it takes anyway, after a warning
@@ -55,3 +57,20 @@ def vit(
         num_labels=classes,
     )
     return ViTForImageClassification(config)
+
+
+def llama(
+    layers: int = 16, width: int = 2048, inner: int = 8192, vocabulary: int = 128_256,
+    length: int = 2048,
+) -> nn.Module:
+    """In bfloat16 throughout; four heads share keys and values, the embedding is tied."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    heads = max(1, width // HEAD_WIDTH)
+    config = LlamaConfig(
+        num_hidden_layers=layers, hidden_size=width, intermediate_size=inner, vocab_size=vocabulary,
+        num_attention_heads=heads, num_key_value_heads=max(1, heads // 4), use_cache=False,
+        max_position_embeddings=length, tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM._from_config(config, dtype=torch.bfloat16)

@@ -101,8 +101,9 @@ struct Solution {
   std::string planner{};
   std::optional<Formula> formula{};
   std::int64_t overhead_error = 0;  // formula.overhead is at most this far above the least; 0 unless rounded
-  // Planner auto: no plan whose backward ops first run in the captured order is faster within the budget, and no plan
-  // of any order has a peak below floor_bytes (0: not known). Where `reordered`, this plan has another order.
+  // Planner auto: no plan whose backward ops first run in the order of this one is faster within the budget, and no plan
+  // of any order has a peak below floor_bytes (0: not known). Where `reordered`, that is not the captured order; where
+  // there is no plan, it is.
   std::optional<std::int64_t> lower_bound_ns{};
   std::int64_t floor_bytes = 0;
   bool reordered = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "check.h"
@@ -58,38 +59,55 @@ void attach(const Front::Point& point, const Problem& problem, Solution& solutio
   solution.formula = point.formula;
 }
 
-// The certificate beside a plan of `auto`: any number of budgets on one step.
+// The certificate beside plans of `auto`: any number of budgets and orders of backward on one step.
 class Certificate {
  public:
   Certificate(const Planner& planner, const Problem& problem, const SolveOptions& options) {
     if (&planner != &detail::kAutoPlanner || !options.techniques.bound) return;
     model_.emplace(problem.step());
-    detail::Evaluator evaluator(*model_);
-    (void)evaluator.evaluate(plain_choice(*model_));
-    bound_.emplace(*model_, evaluator.profile(), detail::asked_to_stop(options) ? 0 : options.bound_work);
+    work_ = detail::asked_to_stop(options) ? 0 : options.bound_work;
   }
 
-  void attach(Solution& solution) const {
-    if (!bound_) return;
-    solution.floor_bytes = bound_->floor_bytes();
-    solution.reordered = reordered(solution.plan);
-    if (solution.budget_bytes >= solution.floor_bytes) solution.lower_bound_ns = bound_->time_ns(solution.budget_bytes);
+  // The orders that will be asked for: each gets its share of the work.
+  void expect(const Plan& plan) {
+    if (model_) bounds_.try_emplace(order_of(plan));
+  }
+
+  void attach(Solution& solution) {
+    if (!model_) return;
+    const detail::LowerBound& bound = bound_for(order_of(solution.plan));
+    solution.floor_bytes = bound.floor_bytes();
+    solution.reordered = order_of(solution.plan) != model_->captured_order;
+    if (solution.budget_bytes >= solution.floor_bytes) solution.lower_bound_ns = bound.time_ns(solution.budget_bytes);
   }
 
  private:
-  [[nodiscard]] bool reordered(const Plan& plan) const {
+  using Order = std::vector<std::uint32_t>;
+
+  // In which backward ops first run; as captured where there is no plan.
+  [[nodiscard]] Order order_of(const Plan& plan) const {
+    Order order;
     std::vector<std::uint8_t> done(model_->num_ops(), 0);
-    std::size_t last = 0;
     for (const Step& step : plan.steps) {
       if (step.is_free() || std::exchange(done[index(step.op())], 1) != 0) continue;
-      if (index(step.op()) < last && index(step.op()) > model_->caller) return true;
-      last = index(step.op());
+      if (index(step.op()) > model_->caller) order.push_back(static_cast<std::uint32_t>(index(step.op())));
     }
-    return false;
+    return order.empty() ? model_->captured_order : order;
+  }
+
+  const detail::LowerBound& bound_for(const Order& order) {
+    std::optional<detail::LowerBound>& bound = bounds_[order];
+    if (!bound) {
+      detail::Evaluator evaluator(*model_);
+      (void)evaluator.evaluate({.labels = plain_choice(*model_).labels, .order = order});
+      bound.emplace(*model_, order, evaluator.profile(), work_ / bounds_.size());
+    }
+    return *bound;
   }
 
   std::optional<detail::StepModel> model_;
-  std::optional<detail::LowerBound> bound_;
+  std::size_t work_ = 0;
+  std::map<Order, std::optional<detail::LowerBound>> bounds_;
 };
 
 Solution blank_solution(const Planner& planner, const Problem& problem) {
@@ -174,7 +192,8 @@ Curve curve(const Graph& graph, const SolveOptions& options) {
   Solution base = fill(front, planner, problem, all_budgets);
   base.stats.candidates = front.simulated();
   Curve result{.points = {}, .stopped = base.status == Status::kStopped, .message = base.message};
-  const Certificate certificate(planner, problem, options);
+  Certificate certificate(planner, problem, options);
+  for (const auto& [peak, point] : front.points()) certificate.expect(point.plan);
   for (const auto& [peak, point] : front.points()) {
     Solution solution = base;
     solution.status = Status::kFeasible;

@@ -14,7 +14,14 @@ constexpr unsigned kOps = 20;
 
 class Search {
  public:
-  Search(const Graph& step, std::int64_t budget, BackwardOrder order) : step_(step), budget_(budget), order_(order) {
+  // `order`: of the backward ops; empty: any.
+  Search(const Graph& step, std::int64_t budget, std::span<const OpId> order)
+      : step_(step), budget_(budget), later_(step.num_ops(), 0), any_order_(order.empty()) {
+    State later = 0;
+    for (std::size_t i = order.size(); i-- > 0;) {
+      later_[index(order[i])] = later;
+      later |= bit(order[i]);
+    }
     for (std::size_t v = 0; v < step.num_values(); ++v) {
       if (step.residence(value_id(v)) != Residence::kPlanned) start_ |= bit(value_id(v));
     }
@@ -63,8 +70,8 @@ class Search {
         if (step_.once(op_id(i)) && (state & bit(op_id(i))) == 0) return false;
       }
     }
-    if (order_ == BackwardOrder::kAny || step_.phase(op) != Phase::kBackward || (state & bit(op)) != 0) return true;
-    return state >> (kOps + index(op)) == 0 && (state & bit(step_.caller_op())) != 0;
+    if (any_order_ || step_.phase(op) != Phase::kBackward || (state & bit(op)) != 0) return true;
+    return (state & later_[index(op)]) == 0 && (state & bit(step_.caller_op())) != 0;
   }
 
   void compute(State state, OpId op, std::int64_t time) {
@@ -97,7 +104,8 @@ class Search {
   using Entry = std::pair<std::int64_t, State>;
   const Graph& step_;
   std::int64_t budget_;
-  BackwardOrder order_;
+  std::vector<State> later_;  // by op: those that first run after it
+  bool any_order_;
   State start_ = 0;
   State goal_ = 0;
   std::unordered_map<State, std::int64_t> best_;
@@ -107,6 +115,14 @@ class Search {
 }  // namespace
 
 std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes, BackwardOrder order) {
+  std::vector<OpId> captured;
+  for (std::size_t i = 0; i < step.num_ops() && order == BackwardOrder::kCaptured; ++i) {
+    if (step.phase(op_id(i)) == Phase::kBackward) captured.push_back(op_id(i));
+  }
+  return least_time(step, budget_bytes, captured);
+}
+
+std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes, std::span<const OpId> order) {
   return Search(step, budget_bytes, order).run();
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "reprise/graph.h"
 
@@ -16,5 +17,8 @@ enum class BackwardOrder { kCaptured, kAny };
 // ops, each where it runs at all, run for the first time in the order of the graph.
 // REQUIRES: at most 20 values and 20 ops; no pinned value is overwritten.
 [[nodiscard]] std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes, BackwardOrder order);
+// The same for a given order of the backward ops.
+[[nodiscard]] std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes,
+                                                     std::span<const OpId> order);
 
 }  // namespace reprise::test

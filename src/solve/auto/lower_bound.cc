@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "solve/auto/max_flow.h"
 
@@ -106,8 +107,9 @@ class WindowCut {
 
 }  // namespace
 
-LowerBound::LowerBound(const StepModel& model, std::span<const std::int64_t> plain_profile, std::size_t work)
-    : model_(model) {
+LowerBound::LowerBound(const StepModel& model, std::vector<std::uint32_t> order,
+                       std::span<const std::int64_t> plain_profile, std::size_t work)
+    : model_(model), order_(std::move(order)) {
   find_needed();
   find_floor();
   choose_slots(plain_profile, kMostSlots);
@@ -126,7 +128,7 @@ LowerBound::LowerBound(const StepModel& model, std::span<const std::int64_t> pla
 }
 
 std::uint32_t LowerBound::op_at(std::size_t slot) const {
-  return slot == 0 ? model_.caller : model_.captured_order[slot - 1];
+  return slot == 0 ? model_.caller : order_[slot - 1];
 }
 
 // The op must have run when the op at `slot` has, and so must all it depends on.
@@ -146,7 +148,7 @@ void LowerBound::need(std::uint32_t op, std::uint32_t slot) {
 
 void LowerBound::find_needed() {
   first_run_.assign(model_.num_ops(), kNever);
-  const auto end = static_cast<std::uint32_t>(model_.captured_order.size());
+  const auto end = static_cast<std::uint32_t>(order_.size());
   for (const ValueId v : model_.graph.step_outputs()) {
     const OpId maker = model_.graph.producer(v);
     if (maker != kNoOp) need(static_cast<std::uint32_t>(index(maker)), end + 1);
@@ -212,7 +214,7 @@ void LowerBound::sample(Window& window) {
   for (const std::uint32_t v : model_.inputs(op_at(slot))) cut.give(v);
   for (const std::uint32_t v : model_.outputs(op_at(slot))) cut.give(v);
   const bool to_end = window.end + 1 == slots_.size();
-  const std::size_t last = to_end ? model_.captured_order.size() : slots_[window.end];
+  const std::size_t last = to_end ? order_.size() : slots_[window.end];
   for (std::size_t s = slot + 1; s <= last; ++s) {
     if (first_run_[op_at(s)] == kNever) continue;
     for (const std::uint32_t v : model_.inputs(op_at(s))) cut.need(v);

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "solve/auto/step_model.h"
@@ -28,11 +29,13 @@ namespace reprise::detail {
 
 class LowerBound {
  public:
-  // `plain_profile`: bytes at the caller's op and each backward op without recomputation; it guides the division.
-  // `work`: arcs that may be looked at; the bound is valid however few, and better with more.
-  LowerBound(const StepModel& model, std::span<const std::int64_t> plain_profile, std::size_t work);
+  // `order`: of the backward ops. `plain_profile`: bytes at the caller's op and each backward op in this order without
+  // recomputation; it guides the division. `work`: arcs that may be looked at; the bound is valid however few, and
+  // better with more.
+  LowerBound(const StepModel& model, std::vector<std::uint32_t> order, std::span<const std::int64_t> plain_profile,
+             std::size_t work);
 
-  // No plan whose backward ops first run in the captured order takes less time within the budget.
+  // No plan whose backward ops first run in that order takes less time within the budget.
   [[nodiscard]] std::int64_t time_ns(std::int64_t budget_bytes) const;
   // No plan at all, in any order, has a lower peak.
   [[nodiscard]] std::int64_t floor_bytes() const { return floor_bytes_; }
@@ -58,6 +61,7 @@ class LowerBound {
   [[nodiscard]] double at_least(const Window& window, std::int64_t budget_bytes) const;
 
   const StepModel& model_;
+  std::vector<std::uint32_t> order_;
   std::vector<std::uint32_t> first_run_;  // by op: the slot by which it has run at the latest; kNever: not needed
   std::int64_t needed_time_ns_ = 0;
   std::int64_t pinned_bytes_ = 0;  // held from the caller's op on, whatever the plan

@@ -1,0 +1,233 @@
+"""Captures the training steps of data/steps and gives every call its time and workspace.
+
+    scripts/python.sh data/steps/capture.py [--device cuda|cpu|none] [--steps NAME,...] [--out FOLDER]
+
+Each network is captured as reprise.compile captures it, with its loss inside, and written twice
+with the same ops and values: NAME.DEVICE.graph.json has what every kind of call was measured to
+take on the device, alone; NAME.graph.json has the roofline of python/reprise/roofline.py and no
+workspaces. With --device none nothing is measured or allocated: only the second is written, with
+the operators of the CPU at the rates of a GPU. facts.json says how each file was made.
+
+A process per network; --jobs of them capture at a time, one alone measures. What is there
+already is left as it is, unless --again is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+
+from networks.steps import STEPS, Step  # noqa: E402
+
+from reprise import _core, profile, roofline  # noqa: E402
+from reprise.backend import compile_graph  # noqa: E402
+from reprise.compiling import _dynamo_settings  # noqa: E402
+from reprise.region import Region  # noqa: E402
+from reprise.settings import Settings  # noqa: E402
+
+FACTS = "facts.json"
+NONE = "none"
+
+
+class Caught(Exception):
+    """Leaves torch.compile as soon as there is a program: nothing has to run."""
+
+    def __init__(self, region: Region) -> None:
+        super().__init__()
+        self.region = region
+
+
+def capture(module: torch.nn.Module, args: Any, kwargs: Any) -> Region:
+    settings = Settings(model=module)
+
+    def catch(region: Region) -> None:
+        raise Caught(region)
+
+    def backend(gm: Any, inputs: Any, **_: Any) -> Any:
+        return compile_graph(gm, inputs, settings, catch)
+
+    try:
+        with _dynamo_settings():
+            torch.compile(module, backend=backend, fullgraph=True, dynamic=False)(*args, **kwargs)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        if isinstance(error.inner_exception, Caught):
+            return error.inner_exception.region
+        raise
+    raise RuntimeError("torch.compile captured nothing: does the loss need a gradient?")
+
+
+def region_of(step: Step, device: str, *, tiny: bool) -> Region:
+    """On a device, or (none) on fake tensors: the CPU's operators at the rates of a GPU."""
+    case = step.tiny if tiny else step.case
+    inputs = case.make_inputs()
+    if device != NONE:
+        with torch.device(device):
+            module = step.make_module(tiny=tiny)
+        args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to(device), inputs)
+        return capture(module, args, kwargs)
+    # One initialisation looks at the numbers it drew; fake tensors have none.
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake, mock.patch.object(roofline, "CPU", roofline.GPU), \
+            mock.patch.object(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor):
+        module = step.make_module(tiny=tiny)
+        args, kwargs = tree_map_only(torch.Tensor, fake.from_tensor, inputs)
+        return capture(module, args, kwargs)
+
+
+def graph_of(captured: Any) -> _core.Graph:
+    """The caller does nothing between forward and backward: the loss is inside."""
+    captured.program.set_cost(captured.program.caller_op, 0, 0)
+    return _core.Graph.from_capsule(captured.program.graph())
+
+
+@contextlib.contextmanager
+def alone(lock: Path | None) -> Iterator[None]:
+    """Measurements of several processes at a time would disturb each other."""
+    if lock is None:
+        yield
+        return
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def measured(region: Region, device: torch.device) -> tuple[Any, float]:
+    """The program as the device lays it out, with the costs it has there."""
+    captured, total = region.captured, 0.0
+    while True:
+        seconds, wrong = profile.measure(captured, device)
+        total += seconds
+        if not wrong:
+            return captured, total
+        captured = region.capture(profile.known_layouts(device) | wrong)
+
+
+def make(step: Step, device: str, out: Path, *, tiny: bool, lock: Path | None) -> dict[str, Any]:
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    torch.manual_seed(0)
+    begin = time.monotonic()
+    region = region_of(step, device, tiny=tiny)
+    facts: dict[str, Any] = {"title": step.title, "precision": step.precision, "torch": torch.__version__,
+                             "capture_seconds": round(time.monotonic() - begin, 1)}
+    captured = region.captured
+    if device != NONE:
+        with alone(lock):
+            captured, seconds = measured(region, torch.device(device))
+        facts |= {"profile_seconds": round(seconds, 1), "measured_on": profile.environment(torch.device(device)),
+                  "machine": platform.machine()}
+        (out / f"{step.name}.{device}.graph.json").write_text(graph_of(captured).format())
+    profile.estimate(captured)
+    graph = graph_of(captured)
+    (out / f"{step.name}.graph.json").write_text(graph.format())
+    return facts | {"ops": graph.num_ops, "forward_ops": graph.caller_op}
+
+
+def files_of(name: str, device: str) -> list[str]:
+    own = [] if device == NONE else [f"{name}.{device}.graph.json"]
+    return [*own, f"{name}.graph.json"]
+
+
+class Run:
+    """All networks, each in a process of its own."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.failed: dict[str, str] = {}
+        path = options.out / FACTS
+        self.facts = json.loads(path.read_text()) if path.exists() else {}
+
+    def todo(self) -> list[str]:
+        here = self.options.out
+        return [name for name in self.options.steps if self.options.again or name not in self.facts
+                or not all((here / file).exists() for file in files_of(name, self.options.device))]
+
+    def one(self, name: str, lock: Path) -> str:
+        call = [sys.executable, __file__, "--one", name, "--device", self.options.device, "--out", self.options.out,
+                "--lock", lock, *(["--tiny"] if self.options.tiny else [])]
+        done = subprocess.run(call, capture_output=True, text=True, check=False, env=os.environ)
+        if done.returncode != 0:
+            self.failed[name] = done.stderr.strip() or f"ended with {done.returncode}"
+            return f"failed: {self.failed[name].splitlines()[-1]}"
+        facts = json.loads(done.stdout.splitlines()[-1])
+        self.facts[name] = facts
+        (self.options.out / FACTS).write_text(json.dumps(dict(sorted(self.facts.items())), indent=1) + "\n")
+        profiled = f", profiled in {facts['profile_seconds']} s" if "profile_seconds" in facts else ""
+        return f"{facts['ops']} ops captured in {facts['capture_seconds']} s{profiled}"
+
+    def all(self) -> int:
+        names = self.todo()
+        if left := len(self.options.steps) - len(names):
+            print(f"{left} of {len(self.options.steps)} are there already", flush=True)
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder, \
+                concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+            running = {pool.submit(self.one, name, Path(folder) / "lock"): name for name in names}
+            for number, done in enumerate(concurrent.futures.as_completed(running), 1):
+                print(f"{time.monotonic() - begin:6.0f} s  {number}/{len(names)}  {running[done]}: {done.result()}",
+                      flush=True)
+        for name, error in self.failed.items():
+            print(f"\n{name}:\n{error}", file=sys.stderr)
+        return 1 if self.failed else 0
+
+
+def pack(folder: Path, to: Path) -> None:
+    with tarfile.open(to, "w:gz") as archive:
+        for path in sorted([*folder.glob("*.graph.json"), folder / FACTS]):
+            archive.add(path, path.name)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu", NONE), default="cuda")
+    parser.add_argument("--steps", default=",".join(STEPS), help=f"of {', '.join(STEPS)}")
+    parser.add_argument("--out", type=Path, default=ROOT / "data" / "steps")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 4))
+    parser.add_argument("--tiny", action="store_true", help="small forms of all networks, to try the command")
+    parser.add_argument("--again", action="store_true", help="also what is there already")
+    parser.add_argument("--pack", type=Path, help="put all files into this .tar.gz at the end")
+    parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.steps = options.steps.split(",")
+    if unknown := sorted(set(options.steps) - STEPS.keys()):
+        parser.error(f"unknown step {', '.join(unknown)}; there are {', '.join(STEPS)}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("this torch sees no GPU: give --device none for roofline costs alone, or --device cpu")
+    options.out.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main() -> int:
+    options = parsed()
+    if options.one:
+        print(json.dumps(make(STEPS[options.one], options.device, options.out, tiny=options.tiny, lock=options.lock)))
+        return 0
+    failed = Run(options).all()
+    if options.pack:
+        pack(options.out, options.pack)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""The command that captures the steps of data/steps, on the tiny forms of its networks."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from networks.steps import STEPS
+
+import reprise
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = ROOT / "data" / "steps" / "capture.py"
+
+
+def capture(out: Path, *options: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, COMMAND, "--tiny", "--out", out, "--jobs", "1", *options]
+    return subprocess.run(call, capture_output=True, text=True, check=False, env=os.environ | (env or {}))
+
+
+def graph(path: Path) -> reprise.Graph:
+    return reprise.Graph.parse(path.read_text(), source=path.name)
+
+
+def times(step: reprise.Graph) -> list[int]:
+    return [step.time_ns(op) for op in range(step.num_ops)]
+
+
+def test_measured_and_estimated_costs_are_of_the_same_step(tmp_path: Path) -> None:
+    done = capture(tmp_path, "--device", "cpu", "--steps", "vgg19_64",
+                   env={"REPRISE_CACHE_DIR": str(tmp_path / "cache")})
+    assert done.returncode == 0, done.stderr
+    measured, estimated = graph(tmp_path / "vgg19_64.cpu.graph.json"), graph(tmp_path / "vgg19_64.graph.json")
+    assert measured.name == STEPS["vgg19_64"].title
+    assert [measured.inputs(op) for op in range(measured.num_ops)] == [
+        estimated.inputs(op) for op in range(estimated.num_ops)]
+    assert measured.num_ops == estimated.num_ops and times(measured) != times(estimated)
+    assert all(estimated.workspace_bytes(op) == 0 for op in range(estimated.num_ops))
+    facts = json.loads((tmp_path / "facts.json").read_text())["vgg19_64"]
+    assert facts["measured_on"]["device"] == "cpu" and facts["ops"] == measured.num_ops
+
+
+def test_what_is_there_is_left_and_what_fails_is_told_at_the_end(tmp_path: Path) -> None:
+    first = capture(tmp_path, "--device", "none", "--steps", "vgg19_64")
+    assert first.returncode == 0, first.stderr
+    before = (tmp_path / "vgg19_64.graph.json").stat().st_mtime_ns
+    (tmp_path / "unet_8x572.graph.json").mkdir()  # so that it cannot be written
+    second = capture(tmp_path, "--device", "none", "--steps", "vgg19_64,unet_8x572,resnet50_96",
+                     "--pack", str(tmp_path / "all.tar.gz"))
+    assert second.returncode == 1
+    assert "1 of 3 are there already" in second.stdout
+    assert "unet_8x572:" in second.stderr
+    assert (tmp_path / "vgg19_64.graph.json").stat().st_mtime_ns == before
+    assert graph(tmp_path / "resnet50_96.graph.json").num_ops > 400
+
+
+@pytest.mark.parametrize("wrong", [["--steps", "nothing"], ["--device", "abacus"]])
+def test_wrong_options_are_named(tmp_path: Path, wrong: list[str]) -> None:
+    done = capture(tmp_path, *wrong)
+    assert done.returncode == 2 and wrong[1] in done.stderr
