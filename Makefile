@@ -1,4 +1,6 @@
 # The front door; each command sets up what it needs first (scripts/setup.sh).
+DEVICE ?= cpu
+JOBS ?= 1
 .PHONY: help build test lint format demo bench matrix clean
 
 help:
@@ -8,7 +10,7 @@ help:
 	@echo "make format  put all C++ files into the project's format"
 	@echo "make demo    build, then train ResNet-50 on the CPU, plain and inside half of its memory"
 	@echo "make bench   build, then write bench/results/NAME.json (NAME=..., default: the architecture)"
-	@echo "make matrix  build, then check every network x budget x planner against eager PyTorch"
+	@echo "make matrix  build, then check every network x budget x planner against eager PyTorch (DEVICE=cuda: on a GPU)"
 	@echo "make clean   remove build/ and caches"
 
 build:
@@ -28,7 +30,7 @@ demo: build
 	@scripts/python.sh scripts/demo.py
 
 matrix: build
-	@scripts/python.sh scripts/matrix.py
+	@scripts/python.sh scripts/matrix.py --device $(DEVICE) --jobs $(JOBS)
 
 bench: build
 	@python3 scripts/bench.py $(NAME)

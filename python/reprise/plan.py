@@ -8,7 +8,7 @@ from typing import Any
 from . import _core
 from .errors import RepriseError
 from .region import Planned, Region
-from .settings import Settings
+from .settings import Settings, byte_count
 
 
 class ModelPlan:
@@ -69,6 +69,10 @@ class ModelPlan:
     @property
     def steps(self) -> _core.Plan:
         return self._planned.found.plan
+
+    def set_budget(self, budget: str | int | None) -> None:
+        """From the next step on; nothing is captured or measured again."""
+        self.region.settings.budget_bytes = None if budget is None else byte_count("budget", budget)
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as *.plan.json, and its graph beside it as *.graph.json."""

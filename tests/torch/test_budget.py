@@ -13,7 +13,7 @@ from networks.zoo import CASES
 from steps import model_of, run_step
 from steps import smallest_budget as smallest_of_case
 from torch import Tensor, nn
-from training import CPU, Mlp, allocated, batch, smallest_budget, state_of
+from training import DEVICE, Mlp, allocated, batch, smallest_budget, state_of
 
 import reprise
 
@@ -181,10 +181,10 @@ def test_the_size_of_an_optimizer_s_state_is_known(make: Any) -> None:
 
     model = Mlp()
     optimizer = make(model.parameters())
-    told = optimizer_state_bytes(optimizer, CPU)
+    told = optimizer_state_bytes(optimizer, DEVICE)
     step(model)
     optimizer.step()
-    assert told == storage_bytes(list(optimizer.state.values()), CPU)
+    assert told == storage_bytes(list(optimizer.state.values()), DEVICE)
 
 
 def test_the_reserve_is_left_free() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from training import Mlp, assert_same, batch
+from training import DEVICE, Mlp, assert_same, batch
 
 import reprise
 

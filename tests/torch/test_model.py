@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from training import Mlp, allocated, assert_same, batch, state_of
+from training import DEVICE, Mlp, allocated, assert_same, batch, state_of
 
 import reprise
 

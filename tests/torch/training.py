@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +14,19 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 import reprise
+from reprise import cuda_graphs
 from reprise.native import _torch
 
-# The same tests hold on another device: REPRISE_TEST_DEVICE=cuda pytest tests/torch/test_loops.py
+# The same tests hold on another device, and as CUDA graphs from the first step on:
+#   REPRISE_TEST_DEVICE=cuda [REPRISE_TEST_GRAPHS=1] pytest tests/torch/test_loops.py
 DEVICE = torch.device(os.environ.get("REPRISE_TEST_DEVICE", "cpu"))
 if DEVICE.type == "cuda":
     DEVICE = torch.device("cuda", torch.cuda.current_device())
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
+GRAPHS = DEVICE.type == "cuda" and "REPRISE_TEST_GRAPHS" in os.environ
+if GRAPHS:
+    cuda_graphs.WARM_STEPS = 0
 Bits = dict[str, Any]
 Loop = Callable[[nn.Module], Any]
 
@@ -47,6 +53,7 @@ def smallest_budget(model: nn.Module, loop: Loop) -> int:
     """By asking for one byte, and then for what the errors say: a loop may come to need more."""
     budget = 1
     for _ in range(8):
+        gc.collect()
         trial = reprise.compile(copy.deepcopy(model).to(DEVICE), budget)
         try:
             _run(trial, loop)
@@ -62,6 +69,9 @@ def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smalle
     """`loop` gives the same bits on a plain copy and on one compiled for the smallest budget: what
     it returns, parameters, buffers, gradients, and the generator. Gives the compiled one."""
     plain = _run(copy.deepcopy(model).to(DEVICE), loop)
+    if GRAPHS:
+        budget, options = "2GiB", {**options, "cuda_graphs": True}
+    gc.collect()  # what is allocated beside a model counts
     if budget == "smallest":
         budget = smallest_budget(model, loop)
     planned_model = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)

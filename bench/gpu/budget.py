@@ -1,0 +1,117 @@
+"""Is the budget kept? Twenty budgets for each network, from 100 % of the plan without
+recomputation to the smallest.
+
+    python bench/gpu/budget.py [--cases resnet50_96,...] [--budgets 20] [--jobs 4] [-o FILE]
+
+Every step of every budget is watched from the call of the model to the return of backward with
+PyTorch's own counters. Where Reprise itself resets these, they are read just before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, write
+
+CASES = ("vgg19_64", "unet_8x572", "resnet50_96", "resnet152_48", "googlenet_256", "pspnet_2", "densenet161_32",
+         "gpt2_medium_8x1024", "bert_large_32x512", "vit_large_64", "llama_1b_4x2048")
+STEPS_PER_BUDGET = 3
+
+
+class Watch:
+    """Highest numbers of the allocator over a step."""
+
+    def __init__(self, native: Any, device: torch.device) -> None:
+        self.native, self.device = native, device
+        self.reset = native.reset_peak
+        native.reset_peak = self._before_reset
+        self.highest: dict[str, int] = {}
+
+    def _read(self) -> dict[str, int]:
+        if self.device.type == "cpu":
+            return {"allocated": self.native.peak_bytes(self.device)}
+        stats = torch.cuda.memory_stats(self.device)
+        return {name: stats[f"{name}_bytes.all.peak"] for name in ("allocated", "requested", "reserved")}
+
+    def _before_reset(self, device: torch.device) -> None:
+        self._note()
+        self.reset(device)
+
+    def _note(self) -> None:
+        for name, value in self._read().items():
+            self.highest[name] = max(value, self.highest.get(name, 0))
+
+    def begin(self) -> None:
+        self.reset(self.device)
+        self.highest = {}
+
+    def end(self) -> dict[str, int]:
+        self._note()
+        return dict(self.highest)
+
+
+def rows_of(name: str, count: int, device: torch.device, tiny: bool, graphs: bool) -> dict[str, Any]:
+    import reprise
+    from reprise import planning
+    from reprise.native import _torch
+
+    training = Training(name, "fp32", device, tiny=tiny)
+    model = reprise.compile(training.model, cuda_graphs=graphs, planning_seconds=2.0)
+    watch = Watch(_torch, device)
+    for _ in range(3):
+        watch.begin()
+        training.step()
+    plain = model.plan.peak_bytes
+    region = model.plan.region
+    outside = region.current.outside_bytes
+    smallest = outside + planning.smallest_budget_bytes(region.graph, planning.AUTO, 5.0)
+    rows: list[dict[str, Any]] = []
+    for i in range(count):
+        budget = plain - (plain - smallest) * i // max(1, count - 1)
+        model.plan.set_budget(budget)
+        row: dict[str, Any] = {"budget": budget}
+        for _ in range(STEPS_PER_BUDGET):
+            training.model.zero_grad(set_to_none=True)
+            watch.begin()
+            training.step()
+            for key, value in watch.end().items():
+                row[key] = max(value, row.get(key, 0))
+        row |= {"predicted": model.plan.peak_bytes,
+                "recompute_percent": round(100 * model.plan.recompute_ns / max(1, model.plan.time_ns), 2)}
+        rows.append(row)
+    inside = sum(row["allocated"] <= row["budget"] for row in rows)
+    worst = max(abs(row.get("requested", row["allocated"]) / row["predicted"] - 1) for row in rows)
+    reserved = max(row.get("reserved", 0) / row["budget"] for row in rows)
+    return {"case": name, "plain_bytes": plain, "smallest_bytes": smallest, "rows": rows, "inside": inside,
+            "worst_requested_percent": round(100 * worst, 3),
+            "summary": f"{name:<20}{plain / 2**30:8.2f} GiB to {100 * smallest / plain:3.0f} %   {inside}/{len(rows)} "
+                       f"inside   requested within {100 * worst:.2f} % of the prediction   reserved at most "
+                       f"{100 * reserved:.0f} % of the budget"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--budgets", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
+    parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "budget-cuda.json")
+    options = parser.parse_args()
+    device = CPU if options.cpu else GPU
+    if options.one:
+        print(json.dumps(rows_of(options.one, options.budgets, device, options.cpu, graphs=False)))
+        return 0
+    extra = ["--budgets", str(options.budgets), *(["--cpu"] if options.cpu else [])]
+    results = one_process_each(__file__, options.cases.split(","), extra, options.jobs)
+    write(options.output, facts("python bench/gpu/budget.py") | {"results": results})
+    return 0 if all("rows" in r and r["inside"] == len(r["rows"]) for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""What the measurements on a GPU share: models with their loss inside, and facts of the machine."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+
+from networks.steps import STEPS  # noqa: E402
+
+GPU = torch.device("cuda", 0)
+CPU = torch.device("cpu")
+DTYPES = {"fp32": None, "bf16": torch.bfloat16}
+
+
+def facts(command: str) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "command": command, "date": date.today().isoformat(), "machine": platform.machine(),
+        "python": platform.python_version(), "torch": torch.__version__,
+        "matmul_precision": torch.get_float32_matmul_precision(),
+    }
+    if torch.cuda.is_available():
+        known |= {"gpu": torch.cuda.get_device_name(GPU), "cuda": torch.version.cuda,
+                  "cudnn": torch.backends.cudnn.version(), "cudnn_benchmark": torch.backends.cudnn.benchmark,
+                  "tf32": torch.backends.cudnn.allow_tf32}
+    return known
+
+
+class Training:
+    """A network with its loss inside, on a device, and a batch for it."""
+
+    def __init__(self, name: str, dtype: str, device: torch.device, *, tiny: bool = False, batch: int | None = None) -> None:
+        step = STEPS[name]
+        torch.manual_seed(0)
+        self.device, self.dtype = device, DTYPES[dtype]
+        self.model = step.make_module(tiny=tiny).to(device)
+        inputs = (step.tiny if tiny else step.case).make_inputs(batch)
+        self.args, self.kwargs = tree_map_only(Tensor, lambda t: t.to(device), inputs)
+
+    def step(self, call: Callable[..., Tensor] | None = None) -> Tensor:
+        """Forward and backward from no gradients."""
+        self.model.zero_grad(set_to_none=True)
+        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype is not None):
+            loss = (call or self.model)(*self.args, **self.kwargs)
+        loss.backward()
+        return loss.detach()
+
+
+def one_process_each(script: str, names: list[str], extra: list[str], jobs: int) -> list[dict[str, Any]]:
+    """Runs `script --one NAME` for each name; a failure is a row with its error."""
+    import concurrent.futures
+
+    def run(name: str) -> dict[str, Any]:
+        done = subprocess.run([sys.executable, script, "--one", name, *extra], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            return {"case": name, "error": done.stderr[-3000:] or f"ended with {done.returncode}"}
+        return json.loads(done.stdout.splitlines()[-1])
+
+    results = []
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for result in pool.map(run, names):
+            print(result.get("summary", f"{result['case']}: failed: {result.get('error', '')}"), flush=True)
+            results.append(result)
+    return results
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,310 @@
+"""What only CUDA has: its allocator, its graphs, its libraries. Loops and networks are those of the
+other tests (REPRISE_TEST_DEVICE=cuda, make matrix DEVICE=cuda)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from networks.zoo import CASES
+from steps import bits_of, compiled, different, inputs_of, model_of, run_step
+from torch import Tensor, nn
+
+import reprise
+from reprise import cuda_graphs
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.deterministic = False
+
+
+class Net(nn.Module):
+    """Convolution, batch norm, dropout, in-place ReLU, attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(inplace=True))
+        self.second = nn.Sequential(nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32), nn.Dropout(0.2))
+        self.attend = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        x = (x + self.second(x)).relu_()
+        x = x.flatten(2).transpose(1, 2)
+        x = x + self.attend(x, x, x, need_weights=False)[0]
+        return self.head(x.mean(1))
+
+
+def images(seed: int = 0, rows: int = 16) -> Tensor:
+    return torch.randn(rows, 3, 16, 16, generator=torch.Generator().manual_seed(seed)).to(GPU)
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return Net().to(GPU)
+
+
+def loss_of(model: nn.Module, seed: int = 0) -> Tensor:
+    return nn.functional.cross_entropy(model(images(seed)), torch.arange(16, device=GPU) % 10)
+
+
+def state(model: nn.Module) -> dict[str, Any]:
+    bits = {name: bits_of(t) for name, t in model.state_dict().items()}
+    bits |= {f"gradient {name}": bits_of(p.grad) for name, p in model.named_parameters()}
+    return bits | {"generator": bits_of(torch.cuda.get_rng_state(GPU))}
+
+
+def trained(model: nn.Module, steps: int = 6, accumulate: int = 1) -> dict[str, Any]:
+    torch.manual_seed(7)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    bits: dict[str, Any] = {}
+    for i in range(steps):
+        for part in range(accumulate):
+            loss = loss_of(model, 10 * i + part)
+            loss.backward()
+        bits |= {f"{i} {name}": value for name, value in state(model).items()} | {f"{i} loss": bits_of(loss)}
+        optimizer.step()
+        optimizer.zero_grad()
+    return bits
+
+
+def assert_same_bits(a: dict[str, Any], b: dict[str, Any]) -> None:
+    assert [name for name in a if a[name] != b[name]] == []
+
+
+def tight(model: nn.Module) -> nn.Module:
+    """Compiled for a budget between the smallest and the plain peak."""
+    trial = reprise.compile(copy.deepcopy(model), cuda_graphs=False)
+    for _ in range(3):
+        loss_of(trial).backward()
+        trial.zero_grad()
+    plain = trial.plan.peak_bytes
+    smallest = trial.plan.region.current.outside_bytes + reprise.planning.smallest_budget_bytes(
+        trial.plan.graph, "auto", 5.0)
+    return reprise.compile(model, (plain + smallest) // 2 + (1 << 20), cuda_graphs=False)
+
+
+def test_training_has_the_bits_of_eager_and_stays_inside() -> None:
+    planned = tight(net())
+    assert_same_bits(trained(net()), trained(planned))
+    assert planned.plan.recompute_ns > 0
+    assert planned.plan.measured_peak_bytes <= planned.plan.peak_bytes <= planned.plan.budget_bytes
+
+
+@pytest.mark.parametrize("name", ["unet", "dropout_transformer", "hf_gpt2"])
+def test_the_predicted_peak_is_the_allocators(name: str) -> None:
+    case = CASES[name]
+    model = compiled(model_of(case, device=GPU), cuda_graphs=False)
+    for _ in range(3):
+        run_step(model, case)
+    assert model.plan.measured_peak_bytes == model.plan.peak_bytes
+
+
+def test_the_users_own_peak_is_left_alone_after_the_first_steps() -> None:
+    model = reprise.compile(net(), "1GiB", cuda_graphs=False)
+    for _ in range(8):
+        loss_of(model).backward()
+        model.zero_grad()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    loss_of(model).backward()
+    assert torch.cuda.max_memory_allocated() > before + (1 << 20)
+    assert torch.cuda.max_memory_allocated() <= model.plan.peak_bytes
+
+
+def test_a_model_on_a_named_device_and_a_stream_of_its_own() -> None:
+    def on_stream(model: nn.Module) -> dict[str, Any]:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            bits = trained(model, 3)
+        torch.cuda.current_stream().wait_stream(stream)
+        return bits
+
+    assert_same_bits(on_stream(net()), on_stream(reprise.compile(net(), "1GiB", cuda_graphs=False)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("graphs", [False, True])
+def test_autocast_and_a_gradient_scaler(dtype: torch.dtype, graphs: bool) -> None:
+    def loop(model: nn.Module) -> dict[str, Any]:
+        torch.manual_seed(3)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16, init_scale=1024.0)
+        for i in range(6):
+            with torch.autocast("cuda", dtype=dtype):
+                loss = loss_of(model, i)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if i < 5:
+                optimizer.zero_grad()
+        return state(model) | {"loss": bits_of(loss), "scale": scaler.get_scale()}
+
+    assert_same_bits(loop(net()), loop(reprise.compile(net(), "1GiB", cuda_graphs=graphs)))
+
+
+def test_running_out_of_memory_leaves_nothing_behind() -> None:
+    model = reprise.compile(net(), cuda_graphs=False)
+    loss_of(model).backward()
+    model.zero_grad()
+    start = copy.deepcopy(model.state_dict())
+    expected = trained(net(), 2)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    total = torch.cuda.get_device_properties(GPU).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (1 << 20)) / total, GPU)
+    try:
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            loss_of(model).backward()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, GPU)
+    model.zero_grad()
+    assert torch.cuda.memory_allocated() <= before + 4096
+    del start
+    fresh = net()
+    model.load_state_dict(fresh.state_dict())
+    assert_same_bits(expected, trained(model, 2))
+
+
+class TestGraphs:
+    """cuda_graphs=True."""
+
+    @staticmethod
+    def graphed(budget: Any = "1GiB") -> nn.Module:
+        return reprise.compile(net(), budget, cuda_graphs=True)
+
+    @staticmethod
+    def recorded(model: nn.Module) -> Any:
+        return model.plan.region.graphs.recorded
+
+    def test_training_has_the_bits_of_eager(self) -> None:
+        model = self.graphed()
+        assert_same_bits(trained(net()), trained(model))
+        assert self.recorded(model) is not None
+        assert model.plan.region.graphs.recordings == 1
+
+    def test_gradients_of_micro_batches_add_up_as_eager_adds_them(self) -> None:
+        model = self.graphed()
+        assert_same_bits(trained(net(), accumulate=3), trained(model, accumulate=3))
+        assert self.recorded(model) is not None
+
+    def test_pool_and_all_beside_it_stay_inside_the_budget(self) -> None:
+        roomy = self.graphed("4GiB")
+        trained(roomy)
+        plain = roomy.plan.peak_bytes
+        roomy.plan.region.graphs._drop()
+        del roomy
+        model = self.graphed(plain - (4 << 20))
+        trained(model)
+        graphs = model.plan.region.graphs
+        assert graphs.recorded is not None
+        assert model.plan.recompute_ns > 0
+        torch.cuda.reset_peak_memory_stats()
+        loss_of(model).backward()
+        assert torch.cuda.max_memory_allocated() + graphs.hidden_bytes <= model.plan.budget_bytes
+
+    def test_what_is_handed_out_stays_as_it_was(self) -> None:
+        model = self.graphed()
+        trained(model, 4)
+        first = model(images(1))
+        content = bits_of(first)
+        first.sum().backward()
+        gradient = model.head.weight.grad
+        gradient_content = bits_of(gradient)
+        model.zero_grad()
+        model(images(2)).sum().backward()
+        assert self.recorded(model) is not None
+        assert bits_of(first) == content
+        assert bits_of(gradient) == gradient_content
+
+    def test_a_second_forward_before_backward_runs_beside_the_graphs(self) -> None:
+        def loop(model: nn.Module) -> dict[str, Any]:
+            trained(model, 4)
+            torch.manual_seed(5)
+            first, second = loss_of(model, 1), loss_of(model, 2)
+            second.backward()
+            first.backward()
+            loss_of(model, 3).backward()
+            return state(model)
+
+        model = self.graphed()
+        assert_same_bits(loop(net()), loop(model))
+        assert self.recorded(model) is not None
+
+    def test_a_forward_without_backward_frees_the_graphs_again(self) -> None:
+        model = self.graphed()
+        trained(model, 4)
+        loss = loss_of(model)
+        assert self.recorded(model).pending
+        del loss
+        assert not self.recorded(model).pending
+
+    def test_parameters_that_moved_are_read_where_they_are(self) -> None:
+        def loop(model: nn.Module) -> dict[str, Any]:
+            bits = trained(model, 4)
+            with torch.no_grad():
+                model.head.weight.data = model.head.weight.data.clone() * 1.5
+            return bits | trained(model, 4)
+
+        model = self.graphed()
+        assert_same_bits(loop(net()), loop(model))
+        assert model.plan.region.graphs.recordings == 2
+
+    def test_a_parameter_changed_before_backward_is_an_error(self) -> None:
+        model = self.graphed()
+        trained(model, 4)
+        loss = loss_of(model)
+        with torch.no_grad():
+            model.head.weight.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+        model.zero_grad()
+        loss_of(model).backward()
+
+    def test_a_budget_without_room_for_the_copies_is_refused_by_name(self) -> None:
+        trial = reprise.compile(net(), cuda_graphs=False)
+        loss_of(trial).backward()
+        trial.zero_grad()
+        smallest = trial.plan.region.current.outside_bytes + reprise.planning.smallest_budget_bytes(
+            trial.plan.graph, "auto", 5.0)
+        del trial
+        with pytest.raises(reprise.RepriseError, match="cannot run as CUDA graphs"):
+            trained(self.graphed(smallest + (1 << 20)))
+
+    def test_auto_takes_graphs_where_launching_is_what_takes_time(self) -> None:
+        model = reprise.compile(net(), "1GiB")
+        assert_same_bits(trained(net(), 10), trained(model, 10))
+        shares = model.plan.region.graphs.pace.shares
+        bound = sorted(shares[-3:])[1] >= cuda_graphs.LAUNCH_BOUND if len(shares) >= 3 else None
+        assert self.recorded(model) is not None or bound is not True
+
+
+def test_a_new_batch_size_and_back() -> None:
+    case = CASES["dropout_mlp"]
+
+    def loop(model: nn.Module) -> list[Any]:
+        return [run_step(model, case, seed=i, batch=rows) for i, rows in enumerate((16, 16, 16, 16, 8, 8, 16, 16))]
+
+    planned = loop(reprise.compile(model_of(case, device=GPU), "1GiB", cuda_graphs=True))
+    assert [different(a, b) for a, b in zip(loop(model_of(case, device=GPU)), planned)] == [[]] * 8
+
+
+def test_verify_on_the_gpu() -> None:
+    case = CASES["hf_vit"]
+    model = model_of(case, device=GPU)
+    result = reprise.verify(model, inputs_of(model, case), "1GiB", loss=case.loss)
+    assert result.ok, str(result)
