@@ -1,14 +1,14 @@
 """Time of a step against eager PyTorch, in one process, steps in turns.
 
-    python bench/gpu/speed.py [--cases resnet50_96,...] [--dtypes fp32,bf16] [--steps 12] [-o FILE]
+    python bench/gpu/speed.py [--cases resnet50_96,...] [--dtypes fp32,bf16] [--samples 10] [-o FILE]
 
 eager       the model as it is
 none        captured, without recomputation
 planned     at half of eager's peak, without CUDA graphs
 graphs      at half of eager's peak, as CUDA graphs: their pool and all beside it
 
-cudnn.benchmark is on. Times are from before forward to after backward, with the device idle at
-both ends; the median of each kind is compared with eager's.
+cudnn.benchmark is on. A sample is a few steps in a row (forward, loss, backward), as in training,
+with the device idle at both ends; the median of each kind's samples is compared with eager's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ import torch
 from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, write
 
 CASES = ("resnet50_96", "resnet152_48", "densenet161_32", "vgg19_64", "gpt2_medium_8x1024")
-WARM_STEPS = 4
+WARM_STEPS = 5
+STEPS_IN_A_ROW = 3
 
 
 def synchronize(device: torch.device) -> None:
@@ -47,86 +48,119 @@ def peak_of_eager(training: Training) -> int:
     return _torch.peak_bytes(training.device)
 
 
-def times_of(name: str, dtype: str, steps: int, share: float, device: torch.device, tiny: bool) -> dict[str, Any]:
+class Kind:
+    """A way to run the step."""
+
+    def __init__(self, training: Training, call: Any = None, budget: int | None = None, beside: int = 0) -> None:
+        self.training, self.call, self.budget, self.beside = training, call, budget, beside
+        self.samples: list[float] = []
+        self.facts: dict[str, Any] = {}
+
+    def sample(self, steps: int) -> float:
+        model = self.training.model
+        if self.call is None:
+            model.plan.set_budget(self.budget_now())
+        synchronize(self.training.device)
+        begin = time.perf_counter()
+        for _ in range(steps):
+            self.training.step(self.call)
+        synchronize(self.training.device)
+        seconds = time.perf_counter() - begin
+        model.zero_grad(set_to_none=True)
+        return 1e3 * seconds / steps
+
+    def budget_now(self) -> int | None:
+        """What the graphs of another copy keep allocated lies beside this one."""
+        plan = self.training.model.plan
+        if self.budget is None or not plan.ready or plan.region.graphs is not None:
+            return self.budget
+        return self.budget - self.beside + beside_bytes(self.training)
+
+    def note(self) -> None:
+        plan = self.training.model.plan
+        self.facts = {"predicted_bytes": plan.peak_bytes - self.beside,
+                      "measured_bytes": plan.measured_peak_bytes - self.beside,
+                      "recompute_percent": round(100 * plan.recompute_ns / max(1, plan.time_ns), 2),
+                      "kernels_ms": round(plan.time_ns / 1e6, 3)}
+        graphs = plan.region.graphs
+        if graphs is not None and graphs.recorded is not None:
+            self.facts["pool_bytes"] = graphs.recorded.pool_reserved_bytes
+
+
+def beside_bytes(training: Training) -> int:
+    from reprise.native import _torch
+
+    return _torch.allocated_bytes(training.device) - own_bytes(training) if training.device.type == "cuda" else 0
+
+
+def own_bytes(training: Training) -> int:
+    tensors = (*training.model.parameters(), *training.model.buffers(), *training.args, *training.kwargs.values())
+    return sum(_torch_granted(training.device, t.untyped_storage().nbytes()) for t in tensors)
+
+
+def _torch_granted(device: torch.device, size: int) -> int:
+    from reprise.native import _torch
+
+    return _torch.granted_bytes(device, size)
+
+
+def kinds_of(training: Training, share: float, peak: int) -> dict[str, Kind]:
+    import reprise
+
+    graphed = copy.copy(training)
+    graphed.model = copy.deepcopy(training.model)
+    gc.collect()
+    beside = beside_bytes(training)
+    half = int(share * peak) + beside
+    kinds = {"eager": Kind(training, training.model._call_impl)}
+    reprise.compile(training.model, cuda_graphs=False)
+    kinds["none"] = Kind(training, budget=None, beside=beside)
+    kinds["planned"] = Kind(training, budget=half, beside=beside)
+    if training.device.type == "cuda":
+        reprise.compile(graphed.model, half, cuda_graphs=True)
+        kinds["graphs"] = Kind(graphed, budget=half, beside=beside)
+    return kinds
+
+
+def times_of(name: str, dtype: str, samples: int, share: float, device: torch.device, tiny: bool) -> dict[str, Any]:
     import reprise
     from reprise.native import _torch
 
+    begin = time.perf_counter()
     torch.backends.cudnn.benchmark = True
     training = Training(name, dtype, device, tiny=tiny)
     _torch.install_meter()
-    begin = _torch.allocated_bytes(device)
-    peak = peak_of_eager(training) - (begin if device.type == "cpu" else 0)
+    peak = peak_of_eager(training)
     row: dict[str, Any] = {"case": name, "dtype": dtype, "eager_peak_bytes": peak}
-    kinds: dict[str, tuple[Training, Any]] = {}
-    plain = training.model._call_impl
-    kinds["eager"] = (training, plain)
-    for kind in ("planned", "graphs"):
-        twin = copy.copy(training)
-        twin.model = copy.deepcopy(training.model)
-        gc.collect()
-        beside = _torch.allocated_bytes(device) - sum(
-            _torch.granted_bytes(device, t.untyped_storage().nbytes())
-            for t in (*twin.model.parameters(), *twin.model.buffers(), *twin.args, *twin.kwargs.values()))
-        budget = int(share * peak) + max(0, beside)
-        reprise.compile(twin.model, budget, cuda_graphs=kind == "graphs")
-        row[f"{kind}_beside_bytes"] = beside
-        if not attempt(twin, kind, row):
-            continue
-        kinds[kind] = (twin, twin.model)
-    reprise.compile(training.model, cuda_graphs=False)
-    for _ in range(WARM_STEPS):
-        training.step()
-    kinds["none"] = (training, training.model)
-    times: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for _ in range(steps):
-        for kind, (owner, call) in kinds.items():
-            owner.model.zero_grad(set_to_none=True)
-            synchronize(device)
-            begin_time = time.perf_counter()
-            owner.step(call)
-            synchronize(device)
-            times[kind].append(1e3 * (time.perf_counter() - begin_time))
-            owner.model.zero_grad(set_to_none=True)
-    row["ms"] = {kind: round(statistics.median(values), 3) for kind, values in times.items()}
-    row["spread_ms"] = {kind: [round(min(values), 3), round(max(values), 3)] for kind, values in times.items()}
-    row["ratio"] = {kind: round(value / row["ms"]["eager"], 4) for kind, value in row["ms"].items()}
-    for kind, (owner, _) in kinds.items():
-        if kind == "eager":
-            continue
-        plan = owner.model.plan
-        row[kind] = {"predicted_bytes": plan.peak_bytes - row.get(f"{kind}_beside_bytes", 0),
-                     "measured_bytes": plan.measured_peak_bytes - row.get(f"{kind}_beside_bytes", 0),
-                     "recompute_percent": round(100 * plan.recompute_ns / max(1, plan.time_ns), 2),
-                     "kernels_ms": round(plan.time_ns / 1e6, 3),
-                     "planning_seconds": round(plan.region.planning_seconds, 2),
-                     "profile_seconds": round(plan.region.profile_seconds, 2)}
+    kinds = kinds_of(training, share, peak)
+    training.step()  # `none` is captured first, and its pool known as eager's is
+    for kind in list(kinds):
+        try:
+            kinds[kind].sample(WARM_STEPS)
+            if kind != "eager":
+                kinds[kind].note()
+        except reprise.RepriseError as error:
+            row[f"{kind}_error"] = str(error)
+            del kinds[kind]
+    row["set_up_seconds"] = round(time.perf_counter() - begin, 1)
+    for _ in range(samples):
+        for kind in kinds.values():
+            kind.samples.append(kind.sample(STEPS_IN_A_ROW))
+    row["ms"] = {name: round(statistics.median(kind.samples), 3) for name, kind in kinds.items()}
+    row["spread_ms"] = {name: [round(min(k.samples), 3), round(max(k.samples), 3)] for name, k in kinds.items()}
+    row["ratio"] = {name: round(value / row["ms"]["eager"], 4) for name, value in row["ms"].items()}
+    row |= {name: kind.facts for name, kind in kinds.items() if name != "eager"}
     row["summary"] = f"{name:<20}{dtype:<6}eager {row['ms']['eager']:8.2f} ms, {peak / 2**30:6.2f} GiB   " + "   ".join(
-        f"{kind} {row['ratio'][kind]:.3f} ({row[kind]['measured_bytes'] / peak:.0%})" for kind in kinds if kind != "eager")
+        f"{kind} {row['ratio'][kind]:.3f} ({row[kind]['measured_bytes'] / peak:.0%}, {row[kind]['recompute_percent']} %)"
+        for kind in kinds if kind != "eager") + "".join(f"   {k}: {v}" for k, v in row.items() if k.endswith("_error"))
     return row
-
-
-def attempt(training: Training, kind: str, row: dict[str, Any]) -> bool:
-    import reprise
-
-    try:
-        for _ in range(WARM_STEPS + 2):
-            training.step()
-    except reprise.RepriseError as error:
-        row[f"{kind}_error"] = str(error)
-        reprise.restore(training.model)
-        training.model.zero_grad(set_to_none=True)
-        return False
-    graphs = training.model.plan.region.graphs
-    if kind == "graphs" and graphs is not None and graphs.recorded is not None:
-        row["pool_bytes"] = graphs.recorded.pool_reserved_bytes
-    return True
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--dtypes", default="fp32,bf16")
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--samples", type=int, default=10)
     parser.add_argument("--share", type=float, default=0.5, help="of eager's peak")
     parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
     parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
@@ -134,11 +168,11 @@ def main() -> int:
     options = parser.parse_args()
     device = CPU if options.cpu else GPU
     if options.one:
-        print(json.dumps(times_of(options.one, options.dtypes, options.steps, options.share, device, options.cpu)))
+        print(json.dumps(times_of(options.one, options.dtypes, options.samples, options.share, device, options.cpu)))
         return 0
     results = []
     for dtype in options.dtypes.split(","):
-        extra = ["--dtypes", dtype, "--steps", str(options.steps), "--share", str(options.share),
+        extra = ["--dtypes", dtype, "--samples", str(options.samples), "--share", str(options.share),
                  *(["--cpu"] if options.cpu else [])]
         results += one_process_each(__file__, options.cases.split(","), extra, jobs=1)
         torch.backends.cudnn.benchmark = True

@@ -72,7 +72,9 @@ class ModelPlan:
 
     def set_budget(self, budget: str | int | None) -> None:
         """From the next step on; nothing is captured or measured again."""
-        self.region.settings.budget_bytes = None if budget is None else byte_count("budget", budget)
+        if self._settings is None:
+            raise RepriseError("this is the plan of a copy: compile the model it belongs to")
+        self._settings.budget_bytes = None if budget is None else byte_count("budget", budget)
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as *.plan.json, and its graph beside it as *.graph.json."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from networks.zoo import CASES
-from steps import bits_of, compiled, different, inputs_of, model_of, run_step
+from steps import bits_of, compiled, different, model_of, run_step
 from torch import Tensor, nn
 
 import reprise
@@ -56,8 +56,8 @@ def net() -> nn.Module:
     return Net().to(GPU)
 
 
-def loss_of(model: nn.Module, seed: int = 0) -> Tensor:
-    return nn.functional.cross_entropy(model(images(seed)), torch.arange(16, device=GPU) % 10)
+def loss_of(model: nn.Module, seed: int = 0, rows: int = 16) -> Tensor:
+    return nn.functional.cross_entropy(model(images(seed, rows)), torch.arange(rows, device=GPU) % 10)
 
 
 def state(model: nn.Module) -> dict[str, Any]:
@@ -97,8 +97,9 @@ def tight(model: nn.Module) -> nn.Module:
 
 
 def test_training_has_the_bits_of_eager_and_stays_inside() -> None:
+    eager = trained(net())  # first: libraries allocate what they keep
     planned = tight(net())
-    assert_same_bits(trained(net()), trained(planned))
+    assert_same_bits(eager, trained(planned))
     assert planned.plan.recompute_ns > 0
     assert planned.plan.measured_peak_bytes <= planned.plan.peak_bytes <= planned.plan.budget_bytes
 
@@ -203,19 +204,21 @@ class TestGraphs:
         assert self.recorded(model) is not None
 
     def test_pool_and_all_beside_it_stay_inside_the_budget(self) -> None:
-        roomy = self.graphed("4GiB")
-        trained(roomy)
-        plain = roomy.plan.peak_bytes
-        roomy.plan.region.graphs._drop()
-        del roomy
-        model = self.graphed(plain - (4 << 20))
-        trained(model)
+        model = self.graphed("8GiB")
+        for _ in range(5):
+            loss_of(model, rows=512).backward()
+            model.zero_grad()
         graphs = model.plan.region.graphs
-        assert graphs.recorded is not None
+        plain, pool = model.plan.peak_bytes, graphs.recorded.pool_reserved_bytes
+        model.plan.set_budget(plain - pool // 4)
+        loss_of(model, rows=512).backward()
+        model.zero_grad()
+        assert graphs.recorded.pool_reserved_bytes < pool
         assert model.plan.recompute_ns > 0
         torch.cuda.reset_peak_memory_stats()
-        loss_of(model).backward()
-        assert torch.cuda.max_memory_allocated() + graphs.hidden_bytes <= model.plan.budget_bytes
+        loss_of(model, rows=512).backward()
+        measured = max(torch.cuda.max_memory_allocated() + graphs.hidden_bytes, model.plan.measured_peak_bytes)
+        assert measured <= model.plan.peak_bytes <= model.plan.budget_bytes
 
     def test_what_is_handed_out_stays_as_it_was(self) -> None:
         model = self.graphed()
@@ -304,7 +307,5 @@ def test_a_new_batch_size_and_back() -> None:
 
 
 def test_verify_on_the_gpu() -> None:
-    case = CASES["hf_vit"]
-    model = model_of(case, device=GPU)
-    result = reprise.verify(model, inputs_of(model, case), "1GiB", loss=case.loss)
+    result = reprise.verify(net(), images(), "1GiB", loss=lambda y: y.square().mean())
     assert result.ok, str(result)

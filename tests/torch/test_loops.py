@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from training import DEVICE, Mlp, assert_same, batch
+from training import DEVICE, ROOMY, Mlp, assert_same, batch
 
 import reprise
 
@@ -209,7 +209,7 @@ def test_a_first_layer_gives_no_gradient_of_the_images(layer: nn.Module) -> None
 
 
 def test_batch_norm_in_evaluation_mode_with_gradients() -> None:
-    model = Convolutions()
+    model = Convolutions().to(DEVICE)
     image_steps(model, 1)
     assert_same(model.eval(), image_steps)
 
@@ -487,10 +487,10 @@ def test_two_models_train_side_by_side() -> None:
             super().__init__()
             self.a, self.b = Mlp(), Mlp(layers=2)
 
-    both = Both()
+    both = Both().to(DEVICE)
     plain, planned = copy.deepcopy(both), copy.deepcopy(both)
     for part in (planned.a, planned.b):
-        reprise.compile(part, "10MB")
+        reprise.compile(part, ROOMY)
     for model in (plain, planned):
         for i in range(2):
             (model.a(batch(seed=i)).sum() + model.b(batch(seed=i)).sum()).backward()
