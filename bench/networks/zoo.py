@@ -86,7 +86,10 @@ def cross_entropy(logits: Tensor, classes_at: int = 1) -> Tensor:
         logits = logits.flatten(0, -2)
     shape = (logits.shape[0], *logits.shape[2:])
     targets = torch.arange(math.prod(shape), device=logits.device) % logits.shape[1]
-    return functional.cross_entropy(logits, targets.view(shape))
+    if logits.dim() == 2:
+        return functional.cross_entropy(logits, targets.view(shape))
+    # Averaged by itself: CUDA's kernel for pictures adds up in any order.
+    return functional.cross_entropy(logits, targets.view(shape), reduction="none").mean()
 
 
 def weighted(weights: Sequence[float], outputs: Sequence[Tensor]) -> Tensor:

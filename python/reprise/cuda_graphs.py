@@ -257,7 +257,7 @@ class CudaGraphs:
 
         def work() -> None:
             pool = torch.cuda.graph_pool_handle()
-            stream = torch.cuda.Stream(region.device)
+            stream = _recording_stream(region.device)
             forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
             torch.cuda.synchronize(region.device)
             torch.cuda.empty_cache()
@@ -325,6 +325,21 @@ class Pace:
             self.shares.append(1e3 * issue / max(begin.elapsed_time(end), 1e-3))
         recent = sorted(self.shares[-3:])
         return len(recent) >= 2 and recent[len(recent) // 2] >= LAUNCH_BOUND
+
+
+_streams: dict[torch.device, torch.cuda.Stream] = {}
+
+
+def _recording_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all recordings: libraries keep a workspace for every stream they ever ran on. They get
+    it here, so that no pool has to hold it."""
+    if device not in _streams:
+        _streams[device] = torch.cuda.Stream(device)
+        with torch.cuda.stream(_streams[device]), torch.no_grad():
+            for dtype in (torch.float32, torch.bfloat16, torch.float16):
+                x = torch.ones(64, 64, device=device, dtype=dtype)
+                torch.addmm(x[0], x, x.mm(x))
+    return _streams[device]
 
 
 def _bytes(tensors: Sequence[torch.Tensor | None], device: torch.device) -> int:

@@ -96,9 +96,10 @@ class Region:
         self.captured = self.capture(profile.known_layouts(self.device))
         self.ledger = Ledger(self.device, self.settings.model, self.settings.optimizer)
         # Until it is measured: a loss over the outputs holds about two more of them for a moment,
-        # and keeps a few numbers.
+        # and keeps a few numbers, in blocks of their own.
         large = self.captured.output_bytes > 1024
-        self.caller = Caller(2 * self.captured.output_bytes if large else 0, 4096)
+        self.caller = Caller(2 * self.captured.output_bytes if large else 0,
+                             32 * max(128, _torch.granted_bytes(self.device, 1)))
         self.open: dict[int, Open] = {}
         self._optimizer_state: int | None = None
         self.excess_bytes = 0  # that steps took above their plans

@@ -210,7 +210,7 @@ class TestGraphs:
             model.zero_grad()
         graphs = model.plan.region.graphs
         plain, pool = model.plan.peak_bytes, graphs.recorded.pool_reserved_bytes
-        model.plan.set_budget(plain - pool // 4)
+        model.plan.set_budget(plain - pool // 8)
         loss_of(model, rows=512).backward()
         model.zero_grad()
         assert graphs.recorded.pool_reserved_bytes < pool
@@ -219,6 +219,20 @@ class TestGraphs:
         loss_of(model, rows=512).backward()
         measured = max(torch.cuda.max_memory_allocated() + graphs.hidden_bytes, model.plan.measured_peak_bytes)
         assert measured <= model.plan.peak_bytes <= model.plan.budget_bytes
+
+    def test_recording_again_and_again_leaves_nothing_behind(self) -> None:
+        model = self.graphed("8GiB")
+        graphs = None
+        levels = []
+        for i in range(7):
+            loss_of(model).backward()
+            model.zero_grad()
+            graphs = model.plan.region.graphs
+            if i >= 2:
+                graphs._drop()
+                levels.append(torch.cuda.memory_allocated())
+        assert graphs.recordings >= 4
+        assert levels[-1] == levels[0]
 
     def test_what_is_handed_out_stays_as_it_was(self) -> None:
         model = self.graphed()
