@@ -109,8 +109,9 @@ def main() -> int:
         print(json.dumps(rows_of(options.one, options.budgets, device, options.cpu, graphs=False)))
         return 0
     extra = ["--budgets", str(options.budgets), *(["--cpu"] if options.cpu else [])]
-    results = one_process_each(__file__, options.cases.split(","), extra, options.jobs)
-    write(options.output, facts("python bench/gpu/budget.py") | {"results": results})
+    results = one_process_each(
+        __file__, options.cases.split(","), extra, options.jobs,
+        lambda rows: write(options.output, facts("python bench/gpu/budget.py") | {"results": rows}))
     return 0 if all("rows" in r and r["inside"] == len(r["rows"]) for r in results) else 1
 
 

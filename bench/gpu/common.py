@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import platform
 import subprocess
@@ -58,9 +59,10 @@ class Training:
         return loss.detach()
 
 
-def one_process_each(script: str, names: list[str], extra: list[str], jobs: int) -> list[dict[str, Any]]:
-    """Runs `script --one NAME` for each name; a failure is a row with its error."""
-    import concurrent.futures
+def one_process_each(script: str, names: list[str], extra: list[str], jobs: int,
+                     save: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]]:
+    """Runs `script --one NAME` for each name; a failure is a row with its error. What is there is
+    saved after each, in the order of names."""
 
     def run(name: str) -> dict[str, Any]:
         done = subprocess.run([sys.executable, script, "--one", name, *extra], stdout=subprocess.PIPE,
@@ -69,11 +71,14 @@ def one_process_each(script: str, names: list[str], extra: list[str], jobs: int)
             return {"case": name, "error": done.stderr[-3000:] or f"ended with {done.returncode}"}
         return json.loads(done.stdout.splitlines()[-1])
 
-    results = []
+    results: list[dict[str, Any]] = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for result in pool.map(run, names):
+        for done in concurrent.futures.as_completed([pool.submit(run, name) for name in names]):
+            result = done.result()
             print(result.get("summary", f"{result['case']}: failed: {result.get('error', '')}"), flush=True)
             results.append(result)
+            results.sort(key=lambda r: names.index(r["case"]))
+            save(results)
     return results
 
 

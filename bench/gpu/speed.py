@@ -14,8 +14,6 @@ with the device idle at both ends; the median of each kind's samples is compared
 from __future__ import annotations
 
 import argparse
-import copy
-import gc
 import json
 import statistics
 import sys
@@ -51,15 +49,17 @@ def peak_of_eager(training: Training) -> int:
 class Kind:
     """A way to run the step."""
 
-    def __init__(self, training: Training, call: Any = None, budget: int | None = None, beside: int = 0) -> None:
+    def __init__(self, training: Training, call: Any = None, budget: int | None = None, beside: int = 0,
+                 graphs: bool = False) -> None:
         self.training, self.call, self.budget, self.beside = training, call, budget, beside
+        self.graphs: Any = graphs or None
         self.samples: list[float] = []
         self.facts: dict[str, Any] = {}
 
     def sample(self, steps: int) -> float:
         model = self.training.model
         if self.call is None:
-            model.plan.set_budget(self.budget_now())
+            self._take_over()
         synchronize(self.training.device)
         begin = time.perf_counter()
         for _ in range(steps):
@@ -69,12 +69,19 @@ class Kind:
         model.zero_grad(set_to_none=True)
         return 1e3 * seconds / steps
 
-    def budget_now(self) -> int | None:
-        """What the graphs of another copy keep allocated lies beside this one."""
+    def _take_over(self) -> None:
+        """One capture serves all kinds: each puts its budget and its graphs in place."""
+        from reprise.cuda_graphs import CudaGraphs
+
         plan = self.training.model.plan
-        if self.budget is None or not plan.ready or plan.region.graphs is not None:
-            return self.budget
-        return self.budget - self.beside + beside_bytes(self.training)
+        if plan.ready:
+            if self.graphs is True:
+                self.graphs = CudaGraphs(plan.region, must=True)
+            plan.region.graphs = self.graphs
+        if self.budget is None or self.graphs is not None:
+            plan.set_budget(self.budget)
+        else:  # what the graphs keep allocated lies beside this kind
+            plan.set_budget(self.budget - self.beside + beside_bytes(self.training))
 
     def note(self) -> None:
         plan = self.training.model.plan
@@ -107,9 +114,6 @@ def _torch_granted(device: torch.device, size: int) -> int:
 def kinds_of(training: Training, share: float, peak: int) -> dict[str, Kind]:
     import reprise
 
-    graphed = copy.copy(training)
-    graphed.model = copy.deepcopy(training.model)
-    gc.collect()
     beside = beside_bytes(training)
     half = int(share * peak) + beside
     kinds = {"eager": Kind(training, training.model._call_impl)}
@@ -117,8 +121,7 @@ def kinds_of(training: Training, share: float, peak: int) -> dict[str, Kind]:
     kinds["none"] = Kind(training, budget=None, beside=beside)
     kinds["planned"] = Kind(training, budget=half, beside=beside)
     if training.device.type == "cuda":
-        reprise.compile(graphed.model, half, cuda_graphs=True)
-        kinds["graphs"] = Kind(graphed, budget=half, beside=beside)
+        kinds["graphs"] = Kind(training, budget=half, beside=beside, graphs=True)
     return kinds
 
 
@@ -133,7 +136,6 @@ def times_of(name: str, dtype: str, samples: int, share: float, device: torch.de
     peak = peak_of_eager(training)
     row: dict[str, Any] = {"case": name, "dtype": dtype, "eager_peak_bytes": peak}
     kinds = kinds_of(training, share, peak)
-    training.step()  # `none` is captured first, and its pool known as eager's is
     for kind in list(kinds):
         try:
             kinds[kind].sample(WARM_STEPS)
@@ -167,6 +169,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "speed-cuda.json")
     options = parser.parse_args()
     device = CPU if options.cpu else GPU
+    torch.backends.cudnn.benchmark = True
     if options.one:
         print(json.dumps(times_of(options.one, options.dtypes, options.samples, options.share, device, options.cpu)))
         return 0
@@ -174,9 +177,10 @@ def main() -> int:
     for dtype in options.dtypes.split(","):
         extra = ["--dtypes", dtype, "--samples", str(options.samples), "--share", str(options.share),
                  *(["--cpu"] if options.cpu else [])]
-        results += one_process_each(__file__, options.cases.split(","), extra, jobs=1)
-        torch.backends.cudnn.benchmark = True
-        write(options.output, facts("python bench/gpu/speed.py") | {"results": results})
+        results += one_process_each(
+            __file__, options.cases.split(","), extra, 1,
+            lambda rows, before=list(results): write(
+                options.output, facts("python bench/gpu/speed.py") | {"results": before + rows}))
     return 0 if all("ms" in r for r in results) else 1
 
 

@@ -164,6 +164,7 @@ class CudaGraphs:
     def _drop(self) -> None:
         if self.recorded is None:
             return
+        torch.cuda.synchronize(self.region.device)  # their memory goes back to the device at once
         self.recorded.forward.reset()
         self.recorded.backward.reset()
         self.recorded = None

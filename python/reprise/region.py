@@ -270,7 +270,7 @@ class Region:
         return planned
 
     def _refuse(self, found: planning.Found, outside: int) -> None:
-        reserve = self._reserve_bytes()
+        reserve = self._reserve_bytes() + self.excess_bytes
         budget = self.settings.budget_bytes
         smallest = found.smallest_budget_bytes + outside + reserve
         raise InfeasibleBudget(
