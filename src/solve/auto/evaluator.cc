@@ -1,6 +1,7 @@
 #include "solve/auto/evaluator.h"
 
 #include <algorithm>
+#include <array>
 
 namespace reprise::detail {
 namespace {
@@ -27,22 +28,30 @@ bool Evaluator::make_runs(const Choice& choice) {
   reruns_.assign(model_.num_ops(), 0);
   first_rerun_.resize(model_.num_ops());
   time_ns_ = model_.step_time_ns;
-  present_.assign(model_.num_values(), 1);
+  constexpr std::array<std::uint8_t, kLabels> kAfterForward{kPresent, kAbsent, kAbsent, kToRelease, kAbsent};
+  present_.assign(model_.num_values(), kPresent);
   for (const std::uint32_t v : model_.droppable_values) {
-    if (choice.labels[v] != Label::kKeep) present_[v] = 0;
+    present_[v] = kAfterForward[static_cast<std::size_t>(choice.labels[v])];
   }
   for (std::uint32_t op = 0; op <= model_.caller; ++op) runs_.push_back({op, false});
   slot_end_.push_back(static_cast<std::uint32_t>(runs_.size()));
   for (const std::uint32_t op : choice.order) {
     for (const std::uint32_t v : model_.inputs(op)) {
-      if (present_[v] == 0) demand(model_.producer[v], choice);
+      if (!read(v)) demand(model_.producer[v], choice);
     }
     runs_.push_back({op, false});
     slot_end_.push_back(static_cast<std::uint32_t>(runs_.size()));
-    for (const std::uint32_t v : passing_) present_[v] = 0;
+    for (const std::uint32_t v : passing_) present_[v] = kAbsent;
     passing_.clear();
     if (runs_.size() > most_runs_ || time_ns_ > kMostTime) return false;
   }
+  return true;
+}
+
+bool Evaluator::read(std::uint32_t value) {
+  if (present_[value] != kToRelease) return present_[value] != kAbsent;
+  present_[value] = kPresent;
+  passing_.push_back(value);
   return true;
 }
 
@@ -52,7 +61,7 @@ void Evaluator::demand(std::uint32_t op, const Choice& choice) {
   while (!stack_.empty()) {
     Frame& top = stack_.back();
     const std::uint32_t end = model_.ops[top.op + 1].inputs_begin;
-    while (top.next < end && present_[model_.op_inputs[top.next]] != 0) ++top.next;
+    while (top.next < end && read(model_.op_inputs[top.next])) ++top.next;
     if (top.next < end) {
       const std::uint32_t missing = model_.producer[model_.op_inputs[top.next]];
       stack_.push_back({missing, model_.ops[missing].inputs_begin});
@@ -68,9 +77,10 @@ void Evaluator::run_again(std::uint32_t op, const Choice& choice) {
   if (reruns_[op]++ == 0) first_rerun_[op] = static_cast<std::uint32_t>(slot_end_.size());
   time_ns_ += model_.ops[op].time_ns;
   for (const std::uint32_t v : model_.outputs(op)) {
-    if (present_[v] != 0) continue;
-    present_[v] = 1;
-    if (choice.labels[v] == Label::kDiscard) passing_.push_back(v);
+    if (present_[v] != kAbsent) continue;
+    present_[v] = kPresent;
+    const Label label = choice.labels[v];
+    if (label == Label::kDiscard || (label == Label::kLater && reruns_[op] == 1)) passing_.push_back(v);
   }
 }
 

@@ -6,6 +6,8 @@
 //   kKeep     lives from forward to its last use
 //   kHold     is dropped after forward; once computed again it stays to its last use
 //   kDiscard  is dropped after forward and after each demand
+//   kRelease  lives from forward to its first use in backward, then is dropped; once computed again it stays
+//   kLater    is dropped after forward and after the first demand; once computed again for another it stays
 //
 // On the chain x -> a -> b -> c with backward ops C (reads c, b), B (reads b, a), A (reads a, x), all of a, b, c
 // dropped: with kHold `x a b c | a b c C B A`, with a discarded `x a b c | a b c C a B a A`.
@@ -25,7 +27,8 @@
 
 namespace reprise::detail {
 
-enum class Label : std::uint8_t { kKeep, kHold, kDiscard };
+enum class Label : std::uint8_t { kKeep, kHold, kDiscard, kRelease, kLater };
+inline constexpr std::size_t kLabels = 5;
 
 struct Choice {
   std::vector<Label> labels;         // by value; of those that are not droppable, ignored
@@ -76,6 +79,8 @@ class Evaluator {
   [[nodiscard]] bool make_runs(const Choice& choice);
   void demand(std::uint32_t op, const Choice& choice);
   void run_again(std::uint32_t op, const Choice& choice);
+  // Whether the value is there to be read; one that is released at its first use is then gone after the slot.
+  [[nodiscard]] bool read(std::uint32_t value);
   [[nodiscard]] Cost scan(std::int64_t limit_bytes);
   [[nodiscard]] bool runs_in_place(const Run& run) const;
 
@@ -84,8 +89,9 @@ class Evaluator {
   std::int64_t time_ns_ = 0;
   std::vector<Run> runs_;
   std::vector<std::uint32_t> slot_end_;  // by place in the order, the end of its runs; first the caller's op
+  enum Presence : std::uint8_t { kAbsent, kPresent, kToRelease };
   std::vector<std::uint8_t> present_;
-  std::vector<std::uint32_t> passing_;  // present for one demand only
+  std::vector<std::uint32_t> passing_;  // present up to the end of the slot only
   std::vector<Frame> stack_;
   std::vector<std::uint8_t> needed_;
   std::vector<std::int64_t> profile_;

@@ -8,8 +8,8 @@ namespace {
 
 // A kept value that is discarded is made again at least twice; otherwise it might be held.
 constexpr double kTwice = 2;
-constexpr std::int64_t kNear = 100;  // a kicked choice is worth polishing within this part of the best time
-constexpr std::int64_t kRoom = 50;   // orders aim this part below the budget, so that there is room to keep more
+constexpr std::int64_t kNear = 25;  // a kicked choice is worth polishing within this part of the best time
+constexpr std::int64_t kRoom = 50;  // orders aim this part below the budget, so that there is room to keep more
 
 }  // namespace
 
@@ -24,6 +24,13 @@ LocalSearch::LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& poo
   std::int64_t bytes = 0;
   for (const std::uint32_t v : model.droppable_values) bytes += model.weight[v];
   tiny_bytes_ = bytes / 20'000;
+  often_read_.assign(model.num_values(), 0);
+  for (const std::uint32_t v : model.droppable_values) {
+    const auto later = std::ranges::count_if(model.graph.readers(value_id(v)), [&](OpId op) {
+      return index(op) > model.caller || model.ops[index(op)].repeatable;
+    });
+    often_read_[v] = later > 1 ? 1 : 0;
+  }
 }
 
 Cost LocalSearch::judge(const Choice& choice, std::int64_t limit_bytes) {
@@ -55,7 +62,10 @@ std::vector<LocalSearch::Move> LocalSearch::keeps(const Choice& choice) const {
     if (choice.labels[v] == Label::kKeep || reruns[op] == 0) continue;
     const double saved = static_cast<double>(model_.ops[op].time_ns) * reruns[op];
     moves.push_back({v, Label::kKeep, saved});
-    if (choice.labels[v] == Label::kDiscard && reruns[op] > 1) moves.push_back({v, Label::kHold, saved * .5});
+    if (choice.labels[v] == Label::kKeep || choice.labels[v] == Label::kHold || reruns[op] < 2) continue;
+    for (const Label label : {Label::kHold, Label::kRelease, Label::kLater}) {
+      if (choice.labels[v] != label) moves.push_back({v, label, saved * .5});
+    }
   }
   std::ranges::stable_sort(moves, std::ranges::greater{}, &Move::score);
   return moves;
@@ -79,7 +89,9 @@ std::vector<LocalSearch::Move> LocalSearch::reliefs(const Choice& choice) const 
   for (const std::uint32_t v : model_.droppable_values) {
     const bool held = choice.labels[v] == Label::kHold && reruns[model_.producer[v]] > 0;
     if (model_.weight[v] <= tiny_bytes_ || (!held && choice.labels[v] != Label::kKeep)) continue;
+    if (!held && often_read_[v] != 0) moves.push_back({v, Label::kRelease, dearness(v)});
     moves.push_back({v, Label::kDiscard, (held ? 1 : kTwice) * dearness(v)});
+    if (held && often_read_[v] != 0) moves.push_back({v, Label::kLater, dearness(v)});
   }
   std::ranges::stable_sort(moves, {}, &Move::score);
   return moves;
@@ -223,7 +235,7 @@ void LocalSearch::disturb(Choice& choice) {
   for (std::size_t left = 1 + random(4), tries = 0; left > 0 && tries < 50; ++tries) {
     const std::uint32_t v = values[random(values.size())];
     if (model_.weight[v] <= tiny_bytes_) continue;
-    const auto label = static_cast<Label>(random(3));
+    const auto label = static_cast<Label>(random(kLabels));
     if (label == choice.labels[v]) continue;
     choice.labels[v] = label;
     --left;

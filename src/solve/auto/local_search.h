@@ -74,6 +74,7 @@ class LocalSearch {
   OrderSearch orders_;
   bool reorder_;
   std::int64_t tiny_bytes_ = 0;
+  std::vector<std::uint8_t> often_read_;  // by value: more than one op may read it after forward
   std::uint64_t random_ = 0;
 };
 
