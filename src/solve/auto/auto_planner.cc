@@ -90,6 +90,10 @@ class AutoSearch {
 
   bool out_of_work() {
     if (!stopped_ && asked_to_stop(options_)) stopped_ = true;
+    if (options_.progress && work() >= next_report_) {
+      options_.progress(std::min(work(), limit_), limit_);
+      next_report_ = work() + kReportEvery;
+    }
     return stopped_ || work() > std::min(limit_, slice_end_);
   }
   // So much more work than was done.
@@ -185,6 +189,7 @@ class AutoSearch {
     constexpr std::size_t kMedium = 700;
     const std::size_t nodes = problem_.view().num_nodes();
     SolveOptions options = options_;
+    options.progress = {};  // the search as a whole tells of its course
     options.max_lower_sets = std::min<std::size_t>(options.max_lower_sets, 1'000);
     for (const Planner* planner : kOthers) {
       const bool exact = planner == &kLowerSetsPlanner || planner == &kChainPlanner;
@@ -316,6 +321,7 @@ class AutoSearch {
   }
 
   static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t kReportEvery = 5'000'000;
   static constexpr std::size_t kKicks = 2000;
   static constexpr std::size_t kFewKicks = 8;
   static constexpr std::size_t kKickSlice = 8'000'000;  // on a ladder, no kicks before each rung has been looked at
@@ -333,6 +339,7 @@ class AutoSearch {
   std::int64_t plain_bytes_ = 0;
   std::size_t limit_ = kNoEnd;
   std::size_t slice_end_ = kNoEnd;
+  std::size_t next_report_ = 0;
   std::size_t other_work_ = 0;
   bool stopped_ = false;
 };
