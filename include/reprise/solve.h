@@ -56,6 +56,7 @@ struct AutoTechniques {
   bool planners = true;      // the candidates of all other planners
   bool aimed_prices = true;  // cuts with prices adjusted to the budget
   bool local_search = true;  // small changes of labels
+  bool incremental = true;   // of which only the effect is looked at
   bool reordering = true;    // other orders of backward ops
   bool bound = true;         // lower_bound_ns and floor_bytes
 };

@@ -61,8 +61,8 @@ class AutoSearch {
         model_(problem.step()),
         evaluator_(model_),
         prices_(model_, evaluator_, pool_, model_.captured_order, [this] { return out_of_work(); }),
-        local_(
-            model_, evaluator_, pool_, [this] { return out_of_work(); }, options.techniques.reordering) {}
+        local_(model_, evaluator_, pool_, [this] { return out_of_work(); },
+               {.reorder = options.techniques.reordering, .incremental = options.techniques.incremental}) {}
 
   void run() {
     offer(plain_choice(model_));
@@ -98,7 +98,7 @@ class AutoSearch {
   }
   // So much more work than was done.
   [[nodiscard]] std::size_t later(std::size_t more) const { return work() + std::min(more, kNoEnd - work()); }
-  [[nodiscard]] std::size_t work() const { return evaluator_.work() + prices_.work() + other_work_; }
+  [[nodiscard]] std::size_t work() const { return evaluator_.work() + prices_.work() + local_.work() + other_work_; }
 
   [[nodiscard]] bool small() const { return model_.num_ops() <= kSmallStep; }
   // A small step has its whole curve searched whatever the budget, which then only selects.

@@ -23,12 +23,10 @@
 #include <span>
 #include <vector>
 
+#include "solve/auto/runs.h"
 #include "solve/auto/step_model.h"
 
 namespace reprise::detail {
-
-enum class Label : std::uint8_t { kKeep, kHold, kDiscard, kRelease, kLater };
-inline constexpr std::size_t kLabels = 5;
 
 struct Choice {
   std::vector<Label> labels;         // by value; of those that are not droppable, ignored
@@ -68,36 +66,22 @@ class Evaluator {
   [[nodiscard]] std::size_t work() const { return work_; }
 
  private:
-  struct Run {
-    std::uint32_t op;
-    bool again;
-  };
-  struct Frame {
-    std::uint32_t op;
-    std::uint32_t next;
-  };
   [[nodiscard]] bool make_runs(const Choice& choice);
-  void demand(std::uint32_t op, const Choice& choice);
-  void run_again(std::uint32_t op, const Choice& choice);
-  // Whether the value is there to be read; one that is released at its first use is then gone after the slot.
-  [[nodiscard]] bool read(std::uint32_t value);
   [[nodiscard]] Cost scan(std::int64_t limit_bytes);
-  [[nodiscard]] bool runs_in_place(const Run& run) const;
 
   const StepModel& model_;
   std::size_t most_runs_;
-  std::int64_t time_ns_ = 0;
-  std::vector<Run> runs_;
+  RunMaker maker_;
+  RunScan scan_;
   std::vector<std::uint32_t> slot_end_;  // by place in the order, the end of its runs; first the caller's op
-  enum Presence : std::uint8_t { kAbsent, kPresent, kToRelease };
-  std::vector<std::uint8_t> present_;
-  std::vector<std::uint32_t> passing_;  // present up to the end of the slot only
-  std::vector<Frame> stack_;
-  std::vector<std::uint8_t> needed_;
   std::vector<std::int64_t> profile_;
   std::vector<std::uint32_t> reruns_;
   std::vector<std::uint32_t> first_rerun_;
   std::size_t work_ = 0;
 };
+
+// More runs than this are not worth looking at, nor is more time: no sum comes near the range of an integer.
+[[nodiscard]] std::size_t most_runs(const StepModel& model);
+inline constexpr std::int64_t kMostTime = 4 * Graph::kMaxTotalTime;
 
 }  // namespace reprise::detail
