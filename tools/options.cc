@@ -40,6 +40,7 @@ void add_techniques(CLI::App& app, AutoTechniques& techniques) {
                                                             {"aimed-prices", &AutoTechniques::aimed_prices},
                                                             {"planners", &AutoTechniques::planners},
                                                             {"local-search", &AutoTechniques::local_search},
+                                                            {"incremental", &AutoTechniques::incremental},
                                                             {"reordering", &AutoTechniques::reordering},
                                                             {"bound", &AutoTechniques::bound}};
   std::vector<std::string> names;

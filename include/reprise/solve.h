@@ -56,6 +56,7 @@ struct AutoTechniques {
   bool planners = true;      // the candidates of all other planners
   bool aimed_prices = true;  // cuts with prices adjusted to the budget
   bool local_search = true;  // small changes of labels
+  bool incremental = true;   // of which only the effect is looked at
   bool reordering = true;    // other orders of backward ops
   bool bound = true;         // lower_bound_ns and floor_bytes
 };
@@ -66,6 +67,7 @@ struct SolveOptions {
   std::optional<std::int64_t> budget_bytes{};  // none: the smallest feasible one
   Judge judge = Judge::kSimulated;
   Objective objective = Objective::kAny;
+  bool all_budgets = false;  // planner auto: look for good plans at every budget; curve() does
   bool keep_last = false;  // judge formula: keep the last block instead of recomputing it. Otherwise always considered
 
   // Limits of work: counts, never a clock.
@@ -101,9 +103,9 @@ struct Solution {
   std::string planner{};
   std::optional<Formula> formula{};
   std::int64_t overhead_error = 0;  // formula.overhead is at most this far above the least; 0 unless rounded
-  // Planner auto: no plan whose backward ops first run in the order of this one is faster within the budget, and no plan
-  // of any order has a peak below floor_bytes (0: not known). Where `reordered`, that is not the captured order; where
-  // there is no plan, it is.
+  // Planner auto: no plan whose backward ops first run in the order of this one is faster within the budget, and no
+  // plan of any order has a peak below floor_bytes (0: not known). Where `reordered`, that is not the captured order;
+  // where there is no plan, it is.
   std::optional<std::int64_t> lower_bound_ns{};
   std::int64_t floor_bytes = 0;
   bool reordered = false;

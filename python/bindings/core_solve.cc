@@ -162,7 +162,8 @@ void bind_solution(py::module_& module) {
       .def_readonly("lower_bound_ns", &Solution::lower_bound_ns,
                     "No plan with backward in the order of this one is faster within the budget; None: not known.")
       .def_readonly("floor_bytes", &Solution::floor_bytes, "No plan has a lower peak; 0: not known.")
-      .def_readonly("reordered", &Solution::reordered, "Whether the plan runs backward in another order than the captured one.")
+      .def_readonly("reordered", &Solution::reordered,
+                    "Whether the plan runs backward in another order than the captured one.")
       .def_readonly("message", &Solution::message, "Why stopped or infeasible, or a caveat.")
       .def_property_readonly("stats", &stats_of, "Counts of the work done.")
       .def("__repr__", [](const Solution& s) {

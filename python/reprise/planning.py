@@ -33,16 +33,20 @@ def check_planner(planner: str) -> None:
 
 
 def find(graph: _core.Graph, budget_bytes: int | None, planner: str, seconds: float) -> Found:
-    """The fastest plan within the budget. Without one, the plan without recomputation."""
+    """The fastest plan within the budget. Without one, the plan without recomputation.
+
+    Plans found for other budgets of the same graph count too: with what is in the cache, more
+    budget never gives a slower plan."""
     begin = time.monotonic()
     if budget_bytes is None:
         solution = _core.solve(graph, planner="none")
         return Found(solution.plan, "none", solution.simulation, 0, time.monotonic() - begin)
-    key = _key(graph, budget_bytes, planner)
-    found = _from_cache(key, graph, budget_bytes)
-    if found is None:
-        found = _search(graph, budget_bytes, planner, seconds)
-        _to_cache(key, found)
+    key = _key(graph, planner)
+    known = _from_cache(key, graph)
+    if str(budget_bytes) not in known.asked:
+        known.add(budget_bytes, _search(graph, budget_bytes, planner, seconds))
+        _to_cache(key, known)
+    found = known.best(budget_bytes)
     log.info("planned in %.2f s: %s", time.monotonic() - begin, found.planner or "infeasible")
     return Found(found.plan, found.planner, found.simulation, found.smallest_budget_bytes,
                  time.monotonic() - begin)
@@ -62,38 +66,64 @@ def _search(graph: _core.Graph, budget_bytes: int, planner: str, seconds: float)
     return Found(None, "", None, solution.smallest_budget_bytes or 0)
 
 
-def _key(graph: _core.Graph, budget_bytes: int, planner: str) -> str:
-    text = f"{_core.__version__}\n{budget_bytes}\n{planner}\n{graph.format()}"
+@dataclass
+class _Known:
+    """All that was found for a graph by one planner."""
+
+    plans: list[Found]
+    asked: dict[str, int]  # budget -> 0 where it has a plan, else the smallest budget known to have one
+
+    def add(self, budget_bytes: int, found: Found) -> None:
+        if found.plan is None and found.smallest_budget_bytes == 0:
+            return  # stopped too early to know anything
+        self.asked[str(budget_bytes)] = found.smallest_budget_bytes
+        if found.plan is not None:
+            self.plans = [p for p in self.plans if not _beats(found, p)] + [found]
+
+    def best(self, budget_bytes: int) -> Found:
+        fitting = [p for p in self.plans if p.simulation.peak_bytes <= budget_bytes]
+        if fitting:
+            return min(fitting, key=lambda p: p.simulation.time_ns)
+        smallest = [p.simulation.peak_bytes for p in self.plans] + [b for b in self.asked.values() if b > 0]
+        return Found(None, "", None, min(smallest, default=0))
+
+
+def _beats(new: Found, old: Found) -> bool:
+    return (new.simulation.peak_bytes <= old.simulation.peak_bytes
+            and new.simulation.time_ns <= old.simulation.time_ns)
+
+
+def _key(graph: _core.Graph, planner: str) -> str:
+    text = f"{_core.__version__}\n{planner}\n{graph.format()}"
     return f"plans/{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
-def _from_cache(key: str, graph: _core.Graph, budget_bytes: int) -> Found | None:
+def _from_cache(key: str, graph: _core.Graph) -> _Known:
     stored = cache.read(key)
-    if stored is None:
-        return None
-    try:
-        return _found_from(stored, graph, budget_bytes)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        cache.refuse(key, error)
-        return None
+    if stored is not None:
+        try:
+            return _known_from(stored, graph)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            cache.refuse(key, error)
+    return _Known([], {})
 
 
-def _found_from(stored: dict[str, Any], graph: _core.Graph, budget_bytes: int) -> Found:
-    if stored["plan"] is None:
-        return Found(None, "", None, int(stored["smallest_budget_bytes"]))
-    plan = _core.Plan.from_bytes(bytes.fromhex(stored["plan"]))
-    wrong = _core.validate(graph, plan)
-    if wrong is not None:
-        raise ValueError(wrong)
-    simulation = _core.simulate(graph, plan)
-    if simulation.peak_bytes > budget_bytes:
-        raise ValueError("the plan is above its budget")
-    return Found(plan, str(stored["planner"]), simulation, 0)
+def _known_from(stored: dict[str, Any], graph: _core.Graph) -> _Known:
+    plans = []
+    for entry in stored["plans"]:
+        plan = _core.Plan.from_bytes(bytes.fromhex(entry["plan"]))
+        wrong = _core.validate(graph, plan)
+        if wrong is not None:
+            raise ValueError(wrong)
+        plans.append(Found(plan, str(entry["planner"]), _core.simulate(graph, plan), 0))
+    asked = {str(int(budget)): int(smallest) for budget, smallest in stored["asked"].items()}
+    known = _Known(plans, asked)
+    for budget, smallest in asked.items():
+        if smallest == 0 and known.best(int(budget)).plan is None:
+            raise ValueError(f"it has no plan within {budget} bytes")
+    return known
 
 
-def _to_cache(key: str, found: Found) -> None:
-    cache.write(key, {
-        "planner": found.planner,
-        "plan": None if found.plan is None else found.plan.to_bytes().hex(),
-        "smallest_budget_bytes": found.smallest_budget_bytes,
-    })
+def _to_cache(key: str, known: _Known) -> None:
+    plans = [{"planner": p.planner, "plan": p.plan.to_bytes().hex()} for p in known.plans]
+    cache.write(key, {"plans": plans, "asked": known.asked})

@@ -189,6 +189,7 @@ Curve curve(const Graph& graph, const SolveOptions& options) {
   front.add_plain();
   SolveOptions all_budgets = options;
   all_budgets.budget_bytes.reset();
+  all_budgets.all_budgets = true;
   Solution base = fill(front, planner, problem, all_budgets);
   base.stats.candidates = front.simulated();
   Curve result{.points = {}, .stopped = base.status == Status::kStopped, .message = base.message};

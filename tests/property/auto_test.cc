@@ -129,6 +129,18 @@ TEST(AutoTest, TakesTheLargestNumbers) {
   for (const Solution& point : found.points) EXPECT_LE(*point.lower_bound_ns, point.simulation.time_ns);
 }
 
+TEST(AutoTest, TellsOfItsCourse) {
+  std::size_t calls = 0;
+  std::size_t before = 0;
+  (void)solve(step_number(3), {.planner = "auto", .progress = [&](std::size_t done, std::size_t total) {
+                                 EXPECT_LE(done, total);
+                                 EXPECT_GE(done, before);
+                                 before = done;
+                                 ++calls;
+                               }});
+  EXPECT_GT(calls, 0U);
+}
+
 TEST(AutoTest, StopsWhenAsked) {
   for (int i = 0; i < kSteps; i += 5) {
     for (int calls : {0, 1, 5, 50}) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import shutil
 import subprocess
@@ -237,9 +238,12 @@ def test_a_cached_plan_of_other_contents_is_not_used(tmp_path: Path, monkeypatch
     model.load_state_dict(plain.state_dict())
     plain(batch()).sum().backward()
     reprise.compile(model, "1GB")(batch()).sum().backward()
-    for wrong in ({}, {"plan": "zz", "planner": "none"}, {"plan": "00" * 8, "planner": "none"}, {"plan": None}, []):
-        for path in (tmp_path / "plans").iterdir():
-            cache.write(f"plans/{path.name}", wrong)
+    path, = (tmp_path / "plans").iterdir()
+    good = json.loads(path.read_text())
+    for wrong in ({}, [], good | {"plans": []}, good | {"asked": 3}, good | {"plans": [{"plan": None}]},
+                  good | {"plans": [{"plan": "zz", "planner": "none"}]},
+                  good | {"plans": [{"plan": "00" * 8, "planner": "none"}]}):
+        cache.write(f"plans/{path.name}", wrong)
         model.zero_grad()
         reprise.compile(model, "1GB")(batch()).sum().backward()
         assert state_of(model) == state_of(plain)

@@ -1,15 +1,19 @@
 // `auto`: a label per value of the op-level step, and the simulator as the only judge.
 //
-//   1. prices     cuts at a grid of prices (price_search.h), again with cross sections of forward kept (prefix_cuts.h)
-//   2. nesting    cross sections within cross sections, everything else discarded: for the least memory
-//   3. aims       cuts with prices adjusted to the budget; again for other orders of backward (backward_order.h)
-//   4. planners   the candidates of all other planners, and the labels that can be read off their plans
-//   5. search     small changes of labels and order at the budget (local_search.h)
+//   1. sections   cross sections of forward kept, the rest held once it was made again: a plan in milliseconds
+//      nesting    cross sections within cross sections, everything else discarded: for the least memory
+//   2. prices     cuts at a grid of prices (price_search.h), again with cross sections of forward kept (prefix_cuts.h)
+//   3. descent    where nothing fits by then, or the least memory is asked for: planners, and search at ever lower
+//   peaks
+//   4. aims       cuts with prices adjusted to the budget; again for other orders of backward (backward_order.h)
+//   5. planners   the candidates of all other planners, and the labels that can be read off their plans
+//   6. search     small changes of labels and order at the budget (local_search.h)
 //
 // Everything found goes into one pool of choices that no other beats. Work is counted, and the order of what is done
-// does not depend on the limit: more work never gives a worse plan. Without a budget, the same is done for a ladder of
-// budgets, in rounds that each give every rung twice the work of the round before. So it is for small steps at any
-// budget.
+// does not depend on the limit: more work never gives a worse plan. Up to the moment when something fits, it does not
+// depend on the budget either, so what a refusal names as the smallest budget has a plan. For a curve, 4 to 6 are done
+// for a ladder of budgets, in rounds that each give every rung twice the work of the round before; and so they are for
+// small steps at any budget.
 //
 // docs/algorithms/auto.md tells it at length. Tested by tests/unit/solve/auto and tests/property/auto_test.cc.
 #include <algorithm>
@@ -57,26 +61,24 @@ class AutoSearch {
         model_(problem.step()),
         evaluator_(model_),
         prices_(model_, evaluator_, pool_, model_.captured_order, [this] { return out_of_work(); }),
-        local_(
-            model_, evaluator_, pool_, [this] { return out_of_work(); }, options.techniques.reordering) {}
+        local_(model_, evaluator_, pool_, [this] { return out_of_work(); },
+               {.reorder = options.techniques.reordering, .incremental = options.techniques.incremental}) {}
 
   void run() {
     offer(plain_choice(model_));
     plain_bytes_ = pool_.entries().begin()->first;
-    if (options_.techniques.cuts) prices_.grid({}, scaled(kHeights));
     const PrefixCuts prefixes(model_);
-    if (options_.techniques.prefix_cuts) try_prefixes(prefixes);
+    limit_ = options_.work / 2;
+    try_sections(prefixes);
     if (options_.techniques.nesting) try_nesting(prefixes);
-    const std::vector<std::int64_t> budgets = aims_at_budget() ? std::vector{*options_.budget_bytes} : ladder();
-    if (options_.techniques.aimed_prices) aim(prices_, prefixes, budgets);
-    if (options_.techniques.reordering) try_orders(prefixes, budgets);
-    // Where something fits already, the others rarely have better: they come last.
-    const bool fits = aims_at_budget() && pool_.fastest(*options_.budget_bytes) != pool_.entries().end();
-    if (options_.techniques.planners && !fits) try_planners();
-    if (options_.techniques.local_search) search(budgets);
-    if (options_.techniques.planners && fits) try_planners();
+    if (options_.techniques.cuts) prices_.grid({}, scaled(kHeights));
+    if (options_.techniques.prefix_cuts) try_prefixes(prefixes);
+    if (!small() && !fits()) go_down();
+    if (small() || options_.all_budgets || fits()) {
+      limit_ = aims_at_budget() ? later(options_.work) : later(2 * std::min(options_.work, kNoEnd / 2));
+      make_faster(prefixes);
+    }
     hand_over();
-    if (!stopped_ && aims_at_budget() && front_.fastest(*options_.budget_bytes) == nullptr) return search_all();
     if (stopped_) stop(solution_, "stopped before the search was done; the plan is the best so far");
   }
 
@@ -88,14 +90,49 @@ class AutoSearch {
 
   bool out_of_work() {
     if (!stopped_ && asked_to_stop(options_)) stopped_ = true;
-    const std::size_t limit = aims_at_budget() ? options_.work : 2 * std::min(options_.work, kNoEnd / 2);
-    return stopped_ || work() > std::min(limit, slice_end_);
+    if (options_.progress && work() >= next_report_) {
+      options_.progress(std::min(work(), limit_), limit_);
+      next_report_ = work() + kReportEvery;
+    }
+    return stopped_ || work() > std::min(limit_, slice_end_);
   }
-  [[nodiscard]] std::size_t work() const { return evaluator_.work() + prices_.work() + other_work_; }
+  // So much more work than was done.
+  [[nodiscard]] std::size_t later(std::size_t more) const { return work() + std::min(more, kNoEnd - work()); }
+  [[nodiscard]] std::size_t work() const { return evaluator_.work() + prices_.work() + local_.work() + other_work_; }
 
   [[nodiscard]] bool small() const { return model_.num_ops() <= kSmallStep; }
   // A small step has its whole curve searched whatever the budget, which then only selects.
   [[nodiscard]] bool aims_at_budget() const { return options_.budget_bytes && !small(); }
+
+  [[nodiscard]] bool fits() const {
+    return aims_at_budget() && pool_.fastest(*options_.budget_bytes) != pool_.entries().end();
+  }
+
+  // Below the least peak known, in rounds of more and more work, until something fits.
+  void go_down() {
+    if (options_.techniques.reordering) {
+      for (const std::int64_t least_bytes : {std::int64_t{0}, plain_bytes_ / 100}) {
+        offer({.labels = plain_choice(model_).labels, .order = deferring_order(model_, least_bytes)});
+      }
+    }
+    if (options_.techniques.planners) try_planners();
+    if (!options_.techniques.local_search) return;
+    for (std::size_t slice = kFirstSlice; !out_of_work() && !fits(); slice *= 2) {
+      const std::int64_t before = pool_.entries().begin()->first;
+      descend(slice);
+      if (pool_.entries().begin()->first == before && slice > kKickSlice) return;
+    }
+  }
+
+  // Something fits, or all budgets are asked for.
+  void make_faster(const PrefixCuts& prefixes) {
+    const std::vector<std::int64_t> budgets = aims_at_budget() ? std::vector{*options_.budget_bytes} : ladder();
+    if (options_.techniques.aimed_prices) aim(prices_, prefixes, budgets);
+    if (options_.techniques.reordering) try_orders(prefixes, budgets);
+    if (options_.techniques.planners && !aims_at_budget()) try_planners();
+    if (options_.techniques.local_search) search(budgets);
+    if (options_.techniques.planners && aims_at_budget()) try_planners();  // they rarely have better
+  }
 
   // Fewer tries the larger the step, but never fewer than a handful.
   [[nodiscard]] std::size_t scaled(std::size_t tries) const {
@@ -110,6 +147,19 @@ class AutoSearch {
     for (const std::uint32_t stretches : kStretches) {
       if (stretches > model_.caller || out_of_work()) return;
       prices_.grid(prefixes.kept(stretches), scaled(kPrefixHeights));
+    }
+  }
+
+  // Cross sections are kept, all between two of them is made again at once and held: a plan for most budgets.
+  void try_sections(const PrefixCuts& prefixes) {
+    for (std::uint32_t stretches = 2; stretches <= std::min(512U, model_.caller) && !out_of_work();
+         stretches += stretches / 2) {
+      const std::vector<std::uint8_t> kept = prefixes.kept(stretches);
+      Choice choice = plain_choice(model_);
+      for (const std::uint32_t v : model_.droppable_values) {
+        if (kept[v] == 0 && model_.weight[v] > plain_bytes_ / 20'000) choice.labels[v] = Label::kHold;
+      }
+      offer(choice);
     }
   }
 
@@ -139,6 +189,7 @@ class AutoSearch {
     constexpr std::size_t kMedium = 700;
     const std::size_t nodes = problem_.view().num_nodes();
     SolveOptions options = options_;
+    options.progress = {};  // the search as a whole tells of its course
     options.max_lower_sets = std::min<std::size_t>(options.max_lower_sets, 1'000);
     for (const Planner* planner : kOthers) {
       const bool exact = planner == &kLowerSetsPlanner || planner == &kChainPlanner;
@@ -212,16 +263,9 @@ class AutoSearch {
     prices.jitter(0, 0);
   }
 
-  // Nothing fits: then what is found without a budget must not fit either, and names the smallest that would.
-  void search_all() {
-    SolveOptions all_budgets = options_;
-    all_budgets.budget_bytes.reset();
-    AutoSearch(problem_, all_budgets, front_, solution_).run();
-  }
-
   // Below the least peak known, in steps that shrink where they fail.
   void descend(std::size_t slice) {
-    for (std::int64_t part = 50; part <= 800 && !out_of_work();) {
+    for (std::int64_t part = 50; part <= 800 && !out_of_work() && !fits();) {
       const std::int64_t least = pool_.entries().begin()->first;
       slice_end_ = work() + slice;
       local_.improve(least - std::max<std::int64_t>(1, (least - model_.start_bytes) / part));
@@ -277,6 +321,7 @@ class AutoSearch {
   }
 
   static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t kReportEvery = 5'000'000;
   static constexpr std::size_t kKicks = 2000;
   static constexpr std::size_t kFewKicks = 8;
   static constexpr std::size_t kKickSlice = 8'000'000;  // on a ladder, no kicks before each rung has been looked at
@@ -292,7 +337,9 @@ class AutoSearch {
   PriceSearch prices_;
   LocalSearch local_;
   std::int64_t plain_bytes_ = 0;
+  std::size_t limit_ = kNoEnd;
   std::size_t slice_end_ = kNoEnd;
+  std::size_t next_report_ = 0;
   std::size_t other_work_ = 0;
   bool stopped_ = false;
 };

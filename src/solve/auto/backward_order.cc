@@ -28,25 +28,28 @@ class Deferring {
     for (const std::uint32_t op : model_.captured_order) {
       if (may_wait(op) && taken(op) > least_bytes_) {
         waiting_.push_back(op);
-      } else {
-        run(op);
-        run_whatever_is_free();
+        continue;
       }
-    }
-    while (!waiting_.empty()) {
-      const auto least = std::ranges::min_element(waiting_, {}, [&](std::uint32_t op) { return taken(op); });
-      const std::uint32_t op = *least;
-      waiting_.erase(least);
+      if (ends_step(op)) run_all_waiting();
       run(op);
+      run_whatever_is_free();
     }
+    run_all_waiting();
     return std::move(order_);
   }
 
  private:
+  // Captured steps end in an op that hands all gradients over.
+  [[nodiscard]] bool ends_step(std::uint32_t op) const {
+    return op == model_.captured_order.back() && model_.graph.once(op_id(op));
+  }
+
   [[nodiscard]] bool may_wait(std::uint32_t op) const {
     if (model_.graph.once(op_id(op))) return false;
-    return std::ranges::all_of(model_.graph.outputs(op_id(op)),
-                               [&](ValueId v) { return model_.graph.readers(v).empty(); });
+    return std::ranges::all_of(model_.graph.outputs(op_id(op)), [&](ValueId v) {
+      return std::ranges::all_of(model_.graph.readers(v),
+                                 [&](OpId reader) { return ends_step(static_cast<std::uint32_t>(index(reader))); });
+    });
   }
 
   // Bytes that stay after a run of the op, less those that go.
@@ -60,6 +63,15 @@ class Deferring {
   void run(std::uint32_t op) {
     order_.push_back(op);
     for (const std::uint32_t v : model_.inputs(op)) --readers_[v];
+  }
+
+  void run_all_waiting() {
+    while (!waiting_.empty()) {
+      const auto least = std::ranges::min_element(waiting_, {}, [&](std::uint32_t op) { return taken(op); });
+      const std::uint32_t op = *least;
+      waiting_.erase(least);
+      run(op);
+    }
   }
 
   void run_whatever_is_free() {

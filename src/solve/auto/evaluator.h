@@ -6,6 +6,8 @@
 //   kKeep     lives from forward to its last use
 //   kHold     is dropped after forward; once computed again it stays to its last use
 //   kDiscard  is dropped after forward and after each demand
+//   kRelease  lives from forward to its first use in backward, then is dropped; once computed again it stays
+//   kLater    is dropped after forward and after the first demand; once computed again for another it stays
 //
 // On the chain x -> a -> b -> c with backward ops C (reads c, b), B (reads b, a), A (reads a, x), all of a, b, c
 // dropped: with kHold `x a b c | a b c C B A`, with a discarded `x a b c | a b c C a B a A`.
@@ -21,11 +23,10 @@
 #include <span>
 #include <vector>
 
+#include "solve/auto/runs.h"
 #include "solve/auto/step_model.h"
 
 namespace reprise::detail {
-
-enum class Label : std::uint8_t { kKeep, kHold, kDiscard };
 
 struct Choice {
   std::vector<Label> labels;         // by value; of those that are not droppable, ignored
@@ -65,33 +66,22 @@ class Evaluator {
   [[nodiscard]] std::size_t work() const { return work_; }
 
  private:
-  struct Run {
-    std::uint32_t op;
-    bool again;
-  };
-  struct Frame {
-    std::uint32_t op;
-    std::uint32_t next;
-  };
   [[nodiscard]] bool make_runs(const Choice& choice);
-  void demand(std::uint32_t op, const Choice& choice);
-  void run_again(std::uint32_t op, const Choice& choice);
   [[nodiscard]] Cost scan(std::int64_t limit_bytes);
-  [[nodiscard]] bool runs_in_place(const Run& run) const;
 
   const StepModel& model_;
   std::size_t most_runs_;
-  std::int64_t time_ns_ = 0;
-  std::vector<Run> runs_;
+  RunMaker maker_;
+  RunScan scan_;
   std::vector<std::uint32_t> slot_end_;  // by place in the order, the end of its runs; first the caller's op
-  std::vector<std::uint8_t> present_;
-  std::vector<std::uint32_t> passing_;  // present for one demand only
-  std::vector<Frame> stack_;
-  std::vector<std::uint8_t> needed_;
   std::vector<std::int64_t> profile_;
   std::vector<std::uint32_t> reruns_;
   std::vector<std::uint32_t> first_rerun_;
   std::size_t work_ = 0;
 };
+
+// More runs than this are not worth looking at, nor is more time: no sum comes near the range of an integer.
+[[nodiscard]] std::size_t most_runs(const StepModel& model);
+inline constexpr std::int64_t kMostTime = 4 * Graph::kMaxTotalTime;
 
 }  // namespace reprise::detail

@@ -1,6 +1,7 @@
 #include "solve/auto/local_search.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace reprise::detail {
@@ -8,22 +9,32 @@ namespace {
 
 // A kept value that is discarded is made again at least twice; otherwise it might be held.
 constexpr double kTwice = 2;
-constexpr std::int64_t kNear = 100;  // a kicked choice is worth polishing within this part of the best time
-constexpr std::int64_t kRoom = 50;   // orders aim this part below the budget, so that there is room to keep more
+constexpr std::int64_t kNear = 25;       // a kicked choice is worth polishing within this part of the best time
+constexpr std::size_t kMostChanges = 6;  // to a base, before the changed choice becomes the base
+constexpr std::int64_t kRoom = 50;       // orders aim this part below the budget, so that there is room to keep more
 
 }  // namespace
 
 LocalSearch::LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work,
-                         bool reorder)
+                         Options options)
     : model_(model),
       evaluator_(evaluator),
       pool_(pool),
       out_of_work_(out_of_work),
       orders_(model, evaluator, pool, std::move(out_of_work)),
-      reorder_(reorder) {
+      incremental_(model),
+      reorder_(options.reorder),
+      is_incremental_(options.incremental) {
   std::int64_t bytes = 0;
   for (const std::uint32_t v : model.droppable_values) bytes += model.weight[v];
   tiny_bytes_ = bytes / 20'000;
+  often_read_.assign(model.num_values(), 0);
+  for (const std::uint32_t v : model.droppable_values) {
+    const auto later = std::ranges::count_if(model.graph.readers(value_id(v)), [&](OpId op) {
+      return index(op) > model.caller || model.ops[index(op)].repeatable;
+    });
+    often_read_[v] = later > 1 ? 1 : 0;
+  }
 }
 
 Cost LocalSearch::judge(const Choice& choice, std::int64_t limit_bytes) {
@@ -55,7 +66,10 @@ std::vector<LocalSearch::Move> LocalSearch::keeps(const Choice& choice) const {
     if (choice.labels[v] == Label::kKeep || reruns[op] == 0) continue;
     const double saved = static_cast<double>(model_.ops[op].time_ns) * reruns[op];
     moves.push_back({v, Label::kKeep, saved});
-    if (choice.labels[v] == Label::kDiscard && reruns[op] > 1) moves.push_back({v, Label::kHold, saved * .5});
+    if (choice.labels[v] == Label::kKeep || choice.labels[v] == Label::kHold || reruns[op] < 2) continue;
+    for (const Label label : {Label::kHold, Label::kRelease, Label::kLater}) {
+      if (choice.labels[v] != label) moves.push_back({v, label, saved * .5});
+    }
   }
   std::ranges::stable_sort(moves, std::ranges::greater{}, &Move::score);
   return moves;
@@ -79,49 +93,84 @@ std::vector<LocalSearch::Move> LocalSearch::reliefs(const Choice& choice) const 
   for (const std::uint32_t v : model_.droppable_values) {
     const bool held = choice.labels[v] == Label::kHold && reruns[model_.producer[v]] > 0;
     if (model_.weight[v] <= tiny_bytes_ || (!held && choice.labels[v] != Label::kKeep)) continue;
+    if (!held && often_read_[v] != 0) moves.push_back({v, Label::kRelease, dearness(v)});
     moves.push_back({v, Label::kDiscard, (held ? 1 : kTwice) * dearness(v)});
+    if (held && often_read_[v] != 0) moves.push_back({v, Label::kLater, dearness(v)});
   }
   std::ranges::stable_sort(moves, {}, &Move::score);
   return moves;
+}
+
+void LocalSearch::take_as_base(const Choice& choice) {
+  base_ = choice;
+  changes_.clear();
+  incremental_.rebase(base_);
+}
+
+void LocalSearch::change(const Move& move) {
+  const auto it = std::ranges::find(changes_, move.value, &Change::value);
+  if (it != changes_.end()) {
+    it->label = move.label;
+  } else {
+    changes_.push_back({move.value, move.label});
+  }
+}
+
+// The base with its changes and one more.
+Cost LocalSearch::attempt(const Move& move, std::int64_t limit_bytes) {
+  const std::vector<Change> before = changes_;
+  change(move);
+  Cost cost;
+  if (is_incremental_) cost = incremental_.attempt(changes_, limit_bytes);
+  if (!is_incremental_ || !pool_.is_beaten(cost)) {
+    Choice choice = base_;
+    for (const Change& c : changes_) choice.labels[c.value] = c.label;
+    if (!is_incremental_) cost = evaluator_.evaluate(choice, limit_bytes);
+    pool_.offer(cost, choice);
+  }
+  changes_ = before;
+  return cost;
 }
 
 bool LocalSearch::repair(Choice& choice, std::int64_t budget_bytes) {
   constexpr std::size_t kTries = 24;
   constexpr auto kNoLimit = std::numeric_limits<std::int64_t>::max();
   Cost cost = judge(choice, kNoLimit);
+  if (cost == Cost{}) return false;
   double over = excess(budget_bytes);
+  take_as_base(choice);
   while (cost.peak_bytes > budget_bytes) {
     (void)evaluator_.evaluate(choice);  // for its reruns
-    const std::vector<Move> moves = reliefs(choice);
+    if (changes_.size() > kMostChanges) take_as_base(choice);
     double best_ratio = 0;
-    const Move* best = nullptr;
+    std::optional<Move> best;
     Cost best_cost;
     double best_over = 0;
     std::size_t tried = 0;
-    for (const Move& move : moves) {
+    for (const Move& move : reliefs(choice)) {
       if (out_of_work_()) return false;
-      if (tried >= kTries && best != nullptr) break;
-      const Label before = std::exchange(choice.labels[move.value], move.label);
-      const Cost now = judge(choice, kNoLimit);
-      choice.labels[move.value] = before;
+      if (tried >= kTries && best) break;
+      const Cost now = attempt(move, kNoLimit);
       if (now == Cost{}) continue;
-      const double left = excess(budget_bytes);
+      const double left = is_incremental_ ? incremental_.excess(budget_bytes) : excess(budget_bytes);
       if (left >= over) continue;
       ++tried;
       const double ratio = (over - left) / static_cast<double>(std::max<std::int64_t>(1, now.time_ns - cost.time_ns));
       if (ratio <= best_ratio) continue;
       best_ratio = ratio;
-      best = &move;
+      best = move;
       best_cost = now;
       best_over = left;
     }
-    if (best == nullptr) {
+    if (!best) {
       if (!reorder_ || !orders_.improve(choice, budget_bytes)) return false;
       cost = judge(choice, kNoLimit);
       over = excess(budget_bytes);
+      take_as_base(choice);
       continue;
     }
     choice.labels[best->value] = best->label;
+    change(*best);
     cost = best_cost;
     over = best_over;
   }
@@ -137,10 +186,10 @@ LocalSearch::Sketch LocalSearch::sketch(std::int64_t budget_bytes) const {
   return sketch;
 }
 
-bool LocalSearch::may_fit(const Sketch& sketch, const Move& move) const {
+bool LocalSearch::may_fit(const Sketch& sketch, const Move& move, std::int64_t freed_bytes) const {
   if (move.label != Label::kKeep) return true;
   const std::uint32_t op = model_.producer[move.value];
-  std::int64_t more = model_.weight[move.value];
+  std::int64_t more = model_.weight[move.value] - freed_bytes;
   for (const std::uint32_t v : model_.inputs(op)) more -= model_.weight[v];
   const std::uint32_t slot = sketch.first_rerun[op];
   return slot == 0 || more <= sketch.room[std::min<std::size_t>(slot, sketch.room.size()) - 1];
@@ -150,53 +199,62 @@ std::int64_t LocalSearch::fill(Choice& choice, std::int64_t budget_bytes) {
   Cost cost = judge(choice, budget_bytes);
   if (cost == Cost{}) return cost.time_ns;
   Sketch now = sketch(budget_bytes);
-  for (const Move& move : keeps(choice)) {
+  const std::vector<Move> moves = keeps(choice);
+  if (!moves.empty()) take_as_base(choice);
+  for (const Move& move : moves) {
     if (out_of_work_()) break;
-    if (!may_fit(now, move)) continue;
-    const Label before = std::exchange(choice.labels[move.value], move.label);
-    const Cost other = judge(choice, budget_bytes);
-    if (other.time_ns < cost.time_ns) {
-      cost = other;
-      now = sketch(budget_bytes);
-    } else {
-      choice.labels[move.value] = before;
-    }
+    if (!may_fit(now, move, 0)) continue;
+    const Cost other = attempt(move, budget_bytes);
+    if (other.time_ns >= cost.time_ns) continue;
+    choice.labels[move.value] = move.label;
+    change(move);
+    cost = evaluator_.evaluate(choice, budget_bytes);
+    now = sketch(budget_bytes);
+    if (changes_.size() > kMostChanges) take_as_base(choice);
   }
   return cost.time_ns;
 }
 
-bool LocalSearch::replace(Choice& choice, std::uint32_t dropped, std::int64_t time_ns, std::int64_t budget_bytes) {
+// With one value dropped from the base: dearer ones in its place, until that is faster than `time_ns`.
+bool LocalSearch::replace(const Move& drop, const Sketch& sketch, std::span<const Move> keeps, std::int64_t time_ns,
+                          std::int64_t budget_bytes) {
   constexpr std::size_t kTries = 24;
-  const Cost cost = judge(choice, budget_bytes);
-  if (cost == Cost{} || cost.time_ns <= time_ns) return cost != Cost{};
-  const Sketch now = sketch(budget_bytes);
+  changes_.clear();
+  const Cost cost = attempt(drop, budget_bytes);
+  if (cost == Cost{}) return false;
+  change(drop);
   std::int64_t best = cost.time_ns;
   std::size_t tries = 0;
-  for (const Move& keep : keeps(choice)) {
+  for (const Move& keep : keeps) {
+    if (best < time_ns) return true;
     if (2 * keep.score < static_cast<double>(cost.time_ns - time_ns) || tries >= kTries || out_of_work_()) break;
-    if (keep.value == dropped || !may_fit(now, keep)) continue;
+    if (keep.value == drop.value || !may_fit(sketch, keep, model_.weight[drop.value])) continue;
     ++tries;
-    const Label before = std::exchange(choice.labels[keep.value], keep.label);
-    const std::int64_t time = judge(choice, budget_bytes).time_ns;
-    if (time < best) {
-      best = time;
-      if (best < time_ns) return true;
-    } else {
-      choice.labels[keep.value] = before;
-    }
+    const std::int64_t time = attempt(keep, budget_bytes).time_ns;
+    if (time >= best) continue;
+    best = time;
+    change(keep);
   }
-  return false;
+  return best < time_ns;
 }
 
 std::int64_t LocalSearch::swap(Choice& choice, std::int64_t time_ns, std::int64_t budget_bytes) {
+  std::vector<Move> dear;
+  Sketch now;
+  const auto look = [&] {
+    (void)evaluator_.evaluate(choice);
+    now = sketch(budget_bytes);
+    dear = keeps(choice);
+    take_as_base(choice);
+  };
+  look();
   for (const Move& drop : drops(choice)) {
     if (out_of_work_()) return time_ns;
     if (choice.labels[drop.value] != Label::kKeep) continue;
-    Choice other = choice;
-    other.labels[drop.value] = Label::kHold;
-    if (!replace(other, drop.value, time_ns, budget_bytes)) continue;
-    choice = std::move(other);
+    if (!replace(drop, now, dear, time_ns, budget_bytes)) continue;
+    for (const Change& c : changes_) choice.labels[c.value] = c.label;
     time_ns = fill(choice, budget_bytes);
+    look();
   }
   return time_ns;
 }
@@ -223,7 +281,7 @@ void LocalSearch::disturb(Choice& choice) {
   for (std::size_t left = 1 + random(4), tries = 0; left > 0 && tries < 50; ++tries) {
     const std::uint32_t v = values[random(values.size())];
     if (model_.weight[v] <= tiny_bytes_) continue;
-    const auto label = static_cast<Label>(random(3));
+    const auto label = static_cast<Label>(random(kLabels));
     if (label == choice.labels[v]) continue;
     choice.labels[v] = label;
     --left;

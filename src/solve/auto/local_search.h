@@ -14,10 +14,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "solve/auto/backward_order.h"
 #include "solve/auto/evaluator.h"
+#include "solve/auto/incremental.h"
 #include "solve/auto/pool.h"
 #include "solve/auto/step_model.h"
 
@@ -25,9 +27,13 @@ namespace reprise::detail {
 
 class LocalSearch {
  public:
-  // `out_of_work` is asked before each evaluation. With `reorder`, backward ops may move too (backward_order.h).
+  struct Options {
+    bool reorder = true;      // backward ops may move too (backward_order.h)
+    bool incremental = true;  // changes are judged by what they change (incremental.h); the same answers for less work
+  };
+  // `out_of_work` is asked before each evaluation.
   LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work,
-              bool reorder);
+              Options options);
 
   // From the pool's entries next to the budget; what is found goes into the pool.
   void improve(std::int64_t budget_bytes);
@@ -42,7 +48,11 @@ class LocalSearch {
   void polish(Choice& choice, std::int64_t budget_bytes, bool reorder);
   std::int64_t swap(Choice& choice, std::int64_t time_ns, std::int64_t budget_bytes);
 
+  // Beside the evaluator's.
+  [[nodiscard]] std::size_t work() const { return incremental_.work(); }
+
  private:
+  using Change = IncrementalEvaluator::Change;
   struct Move {
     std::uint32_t value;
     Label label;
@@ -58,9 +68,13 @@ class LocalSearch {
   };
   [[nodiscard]] Sketch sketch(std::int64_t budget_bytes) const;
   // Whether keeping the value may fit: it then lives on to where its op ran again, whose inputs it may set free.
-  [[nodiscard]] bool may_fit(const Sketch& sketch, const Move& move) const;
-  // Keeps dearer values in place of one that was dropped; true where that is faster than `time_ns`.
-  [[nodiscard]] bool replace(Choice& choice, std::uint32_t dropped, std::int64_t time_ns, std::int64_t budget_bytes);
+  [[nodiscard]] bool may_fit(const Sketch& sketch, const Move& move, std::int64_t freed_bytes) const;
+  void take_as_base(const Choice& choice);
+  void change(const Move& move);
+  [[nodiscard]] Cost attempt(const Move& move, std::int64_t limit_bytes);
+  // Leaves in changes_ what it did.
+  [[nodiscard]] bool replace(const Move& drop, const Sketch& sketch, std::span<const Move> keeps, std::int64_t time_ns,
+                             std::int64_t budget_bytes);
   [[nodiscard]] std::vector<Move> keeps(const Choice& choice) const;
   [[nodiscard]] std::vector<Move> drops(const Choice& choice) const;
   [[nodiscard]] std::vector<Move> reliefs(const Choice& choice) const;
@@ -72,8 +86,13 @@ class LocalSearch {
   Pool& pool_;
   std::function<bool()> out_of_work_;
   OrderSearch orders_;
+  IncrementalEvaluator incremental_;
   bool reorder_;
+  bool is_incremental_;
+  Choice base_;
+  std::vector<Change> changes_;  // to the base, so far
   std::int64_t tiny_bytes_ = 0;
+  std::vector<std::uint8_t> often_read_;  // by value: more than one op may read it after forward
   std::uint64_t random_ = 0;
 };
 

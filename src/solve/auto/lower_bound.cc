@@ -127,9 +127,7 @@ LowerBound::LowerBound(const StepModel& model, std::vector<std::uint32_t> order,
   std::ranges::stable_sort(windows_, {}, &Window::begin);
 }
 
-std::uint32_t LowerBound::op_at(std::size_t slot) const {
-  return slot == 0 ? model_.caller : order_[slot - 1];
-}
+std::uint32_t LowerBound::op_at(std::size_t slot) const { return slot == 0 ? model_.caller : order_[slot - 1]; }
 
 // The op must have run when the op at `slot` has, and so must all it depends on.
 void LowerBound::need(std::uint32_t op, std::uint32_t slot) {

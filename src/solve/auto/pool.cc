@@ -4,10 +4,14 @@
 
 namespace reprise::detail {
 
-bool Pool::offer(const Cost& cost, const Choice& choice) {
-  if (cost == Cost{}) return false;
+bool Pool::is_beaten(const Cost& cost) const {
+  if (cost == Cost{}) return true;
   const auto rival = fastest(cost.peak_bytes);
-  if (rival != entries_.end() && rival->second.time_ns <= cost.time_ns) return false;
+  return rival != entries_.end() && rival->second.time_ns <= cost.time_ns;
+}
+
+bool Pool::offer(const Cost& cost, const Choice& choice) {
+  if (is_beaten(cost)) return false;
   ++accepted_;
   auto it = entries_.insert_or_assign(cost.peak_bytes, Entry{cost.time_ns, choice}).first;
   for (++it; it != entries_.end() && it->second.time_ns >= cost.time_ns;) it = entries_.erase(it);

@@ -17,6 +17,8 @@ class Pool {
 
   // Whether the choice is not beaten; then it is in, and what it beats is out.
   bool offer(const Cost& cost, const Choice& choice);
+  // Whether the pool has one that is as good in both, or there is no cost.
+  [[nodiscard]] bool is_beaten(const Cost& cost) const;
   // The fastest within the budget, or end().
   [[nodiscard]] std::map<std::int64_t, Entry>::const_iterator fastest(std::int64_t budget_bytes) const;
   [[nodiscard]] const std::map<std::int64_t, Entry>& entries() const { return entries_; }  // by peak bytes

@@ -18,7 +18,8 @@ using detail::StepModel;
 
 // Two layers. Backward: the gradient of the last weight (400 bytes), then that of the values between (10), then that of
 // the first weight (5), which lets the 100 bytes of `x` go.
-Graph two_weights_step() {
+// With `hand_over`, a last op reads both gradients, as in captured steps.
+Graph two_weights_step(bool hand_over = false) {
   GraphBuilder b("two weights");
   const ValueId w = b.resident(1);
   const ValueId x = b.arriving(100);
@@ -32,6 +33,7 @@ Graph two_weights_step() {
   b.op({.name = "big", .phase = Phase::kBackward, .time_ns = 1, .inputs = {y, seed}, .outputs = {big}});
   b.op({.name = "between", .phase = Phase::kBackward, .time_ns = 1, .inputs = {w, seed}, .outputs = {between}});
   b.op({.name = "small", .phase = Phase::kBackward, .time_ns = 1, .inputs = {x, between}, .outputs = {small}});
+  if (hand_over) b.op({.name = "hand over", .phase = Phase::kBackward, .once = true, .inputs = {big, small}});
   b.output(big);
   b.output(small);
   return b.build();
@@ -43,6 +45,11 @@ TEST(DeferringOrderTest, LargeGradientsOfSmallInputsWait) {
   EXPECT_EQ(model.captured_order, (std::vector<std::uint32_t>{2, 3, 4}));
   EXPECT_EQ(deferring_order(model, 0), (std::vector<std::uint32_t>{3, 4, 2}));
   EXPECT_EQ(deferring_order(model, 1'000), model.captured_order);
+}
+
+TEST(DeferringOrderTest, TheyWaitForTheLastOpThoughItReadsThem) {
+  const Graph step = two_weights_step(/*hand_over=*/true);
+  EXPECT_EQ(deferring_order(StepModel(step), 0), (std::vector<std::uint32_t>{3, 4, 2, 5}));
 }
 
 TEST(OrderSearchTest, TakesBytesOffTheHighestSlot) {

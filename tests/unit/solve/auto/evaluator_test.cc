@@ -102,7 +102,7 @@ TEST(EvaluatorTest, SaysWhatTheSimulatorSays) {
     Evaluator evaluator(model);
     Choice choice = plain_choice(model);
     for (int k = 0; k < 6; ++k) {
-      for (Label& label : choice.labels) label = static_cast<Label>(random.below(3));
+      for (Label& label : choice.labels) label = static_cast<Label>(random.below(detail::kLabels));
       if (k > 2) choice.order = shuffled_order(model, random);
       const Cost cost = evaluator.evaluate(choice);
       if (cost == Cost{}) continue;

@@ -41,7 +41,7 @@ class LocalSearchTest : public ::testing::Test {
   StepModel model_{step_};
   Evaluator evaluator_{model_};
   Pool pool_;
-  LocalSearch search_{model_, evaluator_, pool_, [] { return false; }, /*reorder=*/false};
+  LocalSearch search_{model_, evaluator_, pool_, [] { return false; }, {.reorder = false}};
   Choice choice_ = plain_choice(model_);
 };
 
@@ -77,8 +77,7 @@ TEST_F(LocalSearchTest, AimedPricesReachTheBudget) {
 }
 
 TEST_F(LocalSearchTest, NothingIsDoneWithoutWork) {
-  LocalSearch idle(
-      model_, evaluator_, pool_, [] { return true; }, /*reorder=*/true);
+  LocalSearch idle(model_, evaluator_, pool_, [] { return true; }, {.reorder = true});
   pool_.offer(evaluator_.evaluate(choice_), choice_);
   idle.improve(kBudget);
   idle.kick(kBudget, 10);
