@@ -44,7 +44,7 @@ from reprise import _core, profile, roofline  # noqa: E402
 from reprise.backend import compile_graph  # noqa: E402
 from reprise.compiling import _dynamo_settings  # noqa: E402
 from reprise.region import Region  # noqa: E402
-from reprise.settings import Settings  # noqa: E402
+from reprise.settings import settings_from  # noqa: E402
 
 FACTS = "facts.json"
 NONE = "none"
@@ -59,7 +59,7 @@ class Caught(Exception):
 
 
 def capture(module: torch.nn.Module, args: Any, kwargs: Any) -> Region:
-    settings = Settings(model=module)
+    settings = settings_from(model=module)
 
     def catch(region: Region) -> None:
         raise Caught(region)

@@ -80,7 +80,7 @@ class _Step:
         primals, tangents = joint_inputs
         device = _device_of(primals)
         lower(joint, device)
-        model = self.settings.model
+        model = self.settings.owner
         name = type(model).__name__ if model is not None else "model"
 
         def capture(layouts: Layouts) -> Captured:

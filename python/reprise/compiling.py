@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,16 +47,20 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     settings = settings_from(budget, reserve, planner=planner, planning_seconds=planning_seconds,
                              profile=profile, cuda_graphs=cuda_graphs, optimizer=optimizer, model=model)
     _torch.install_meter()
+    restore(model)
     runner = _Runner(model, settings)
     model.__dict__["plan"] = runner.plan
     model._compiled_call_impl = runner
+    weakref.finalize(model, runner.plan.release).atexit = False
     return model
 
 
 def restore(model: torch.nn.Module) -> torch.nn.Module:
     """Undoes reprise.compile."""
     model._compiled_call_impl = None
-    model.__dict__.pop("plan", None)
+    plan = model.__dict__.pop("plan", None)
+    if isinstance(plan, ModelPlan):
+        plan.release()
     return model
 
 
@@ -68,10 +73,8 @@ class _Runner:
         if settings.optimizer is not None:
             _watch_optimizer(settings, self.plan)
 
-        def backend(gm: Any, inputs: Any, **_: Any) -> Any:
-            return compile_graph(gm, inputs, settings, self.plan.add)
-
-        self.compiled = torch.compile(_frame(self.plain), backend=backend, fullgraph=True, dynamic=False)
+        self.settings = settings
+        self.compiled = torch.compile(_frame(self.plain), backend=_backend_of(self), fullgraph=True, dynamic=False)
         self.dynamo_settings = _dynamo_settings()  # one for all steps: each leaves a variable in the thread's context
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -81,6 +84,16 @@ class _Runner:
             raise Unsupported(_NO_WRAPPERS)
         with self.dynamo_settings, _own_errors():
             return self.compiled(*args, **kwargs)
+
+
+def _backend_of(runner: _Runner) -> Callable[..., Any]:
+    """torch.compile keeps every backend for good; the model must not live as long."""
+    weak = weakref.ref(runner)
+
+    def backend(gm: Any, inputs: Any, **_: Any) -> Any:
+        return compile_graph(gm, inputs, weak().settings, weak().plan.add)
+
+    return backend
 
 
 def _watch_optimizer(settings: Settings, plan: ModelPlan) -> None:

@@ -170,6 +170,9 @@ class CudaGraphs:
         self.recorded = None
         torch.cuda.empty_cache()
 
+    def release(self) -> None:
+        self._drop()
+
     # -- Recording.
 
     def _record(self, inputs: Sequence[Any]) -> None:
@@ -211,7 +214,7 @@ class CudaGraphs:
     def _sort_inputs(self, inputs: Sequence[Any]) -> tuple[list[int], list[int]]:
         """Which are read where they lie (what belongs to the model, or is changed by the step), and
         which are copied in."""
-        model = self.region.settings.model
+        model = self.region.settings.owner
         owned = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())} if model else set()
         changed = set(self.region.captured.program.changed_inputs)
         fixed, copied = [], []

@@ -35,9 +35,10 @@ _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 class Ledger:
     """All bytes on one device: the caller's, the model's, the optimizer's."""
 
-    def __init__(self, device: torch.device, model: torch.nn.Module | None, optimizer: Any | None) -> None:
+    def __init__(self, device: torch.device, model: weakref.ReferenceType[torch.nn.Module] | None,
+                 optimizer: Any | None) -> None:
         self.device = device
-        self.model = weakref.ref(model) if model is not None else None
+        self.model = model
         self.optimizer = optimizer
         self._base: int | None = None
 

@@ -21,6 +21,11 @@ class ModelPlan:
     def add(self, region: Region) -> None:
         self._regions.append(region)
 
+    def release(self) -> None:
+        """Gives back what plans keep between steps. Compiled code outlives its model."""
+        for region in self._regions:
+            region.release()
+
     @property
     def ready(self) -> bool:
         return any(region.current is not None for region in self._regions)

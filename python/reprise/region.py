@@ -297,6 +297,11 @@ class Region:
         self.current = planned
         self.graphs = None  # they have plans of their own
 
+    def release(self) -> None:
+        self.plans, self.current = [], None
+        if self.graphs is not None:
+            self.graphs.release()
+
     # -- Between forward and backward.
 
     def _meet_caller(self, opened: Open) -> None:

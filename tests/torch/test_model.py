@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 import threading
@@ -268,3 +269,17 @@ def test_the_plan_names_the_modules_of_the_user() -> None:
     assert "layers.0" in text
     assert "head" in text
     assert "__self__" not in text
+
+
+def test_a_model_that_is_no_more_takes_its_memory_along() -> None:
+    def train() -> None:
+        model = reprise.compile(Mlp(256).to(DEVICE), "2GiB")
+        model(batch(width=256)).square().mean().backward()
+
+    train()
+    gc.collect()
+    before = allocated()
+    for _ in range(3):
+        train()
+    gc.collect()
+    assert allocated() - before < 3 * 256 * 256 * 4
