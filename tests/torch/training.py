@@ -77,9 +77,9 @@ def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smalle
         budget = ROOMY
     if GRAPHS:
         budget, options = ROOMY, {**options, "cuda_graphs": True}
-    gc.collect()  # what is allocated beside a model counts
     if budget == "smallest":
         budget = smallest_budget(model, loop)
+    gc.collect()  # on CUDA all that is allocated counts
     planned_model = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)
     planned = _run(planned_model, loop)
     assert plain.keys() == planned.keys()
