@@ -27,6 +27,8 @@ log = logging.getLogger("reprise")
 
 # A plan made for less memory than there is now is kept while it would gain at most this share.
 SLACK = 0.02
+# Of each plan; the second is free of what only the first allocates.
+RECORDED_STEPS = 2
 
 
 @dataclass
@@ -39,10 +41,22 @@ class Planned:
     outside_bytes: int  # what lay on the device beside the step
     backward_peak_bytes: int
     measured_peak_bytes: int | None = None
+    steps: int = 0  # run to their end
+    record: Record | None = None  # of the latest step that was looked at op by op
 
     @property
     def peak_bytes(self) -> int:
         return self.found.simulation.peak_bytes
+
+
+@dataclass
+class Record:
+    """What the allocator said at every step of a plan but the caller's, and there."""
+
+    trace: Any  # a _torch.Trace
+    caller_peak_bytes: int
+    caller_end_bytes: int
+    base_bytes: int  # between the allocator's count and all that is on the device
 
 
 @dataclass
@@ -64,7 +78,9 @@ class Open:
     entry_bytes: int
     end_bytes: int
     forward_peak_bytes: int
+    trace: Any = None
     caller_peak_bytes: int = 0
+    caller_end_bytes: int = 0
 
 
 _clock = itertools.count(1)
@@ -92,7 +108,6 @@ class Region:
         self.caller = Caller(2 * self.captured.output_bytes if large else 0, 4096)
         self.open: dict[int, Open] = {}
         self._optimizer_state: int | None = None
-        self.trace: Any = None  # a _torch.Trace, for a look at every step of the plan
 
     # -- Called by the compiled model.
 
@@ -107,12 +122,14 @@ class Region:
         self.last_call = next(_clock)
         _torch.reset_peak(self.device)
         entry = _torch.allocated_bytes(self.device)
-        outputs, handle = planned.executor.forward(inputs, self.trace)
-        peak = _torch.peak_bytes(self.device)
+        # The first steps of a plan are looked at op by op, for the report.
+        trace = _torch.Trace() if planned.steps < RECORDED_STEPS else None
+        outputs, handle = planned.executor.forward(inputs, trace)
+        peak = _highest(_torch.peak_bytes(self.device), trace)
         _torch.reset_peak(self.device)
         self.open.clear()  # only the last forward is measured
         self.open[_key(handle)] = Open(
-            planned, total, room, entry, _torch.allocated_bytes(self.device), peak)
+            planned, total, room, entry, _torch.allocated_bytes(self.device), peak, trace)
         return [*outputs, handle]
 
     def backward(self, args: list[Any]) -> list[Any]:
@@ -127,8 +144,14 @@ class Region:
             self._meet_caller(opened)
         gradients = _torch.backward(handle, seeds)
         if opened is not None:
-            peak = max(opened.forward_peak_bytes, opened.caller_peak_bytes, _torch.peak_bytes(self.device))
-            opened.planned.measured_peak_bytes = opened.total_bytes + peak - opened.entry_bytes
+            backward_peak = _highest(_torch.peak_bytes(self.device), opened.trace)
+            peak = max(opened.forward_peak_bytes, opened.caller_peak_bytes, backward_peak)
+            base = opened.total_bytes - opened.entry_bytes
+            opened.planned.measured_peak_bytes = base + peak
+            opened.planned.steps += 1
+            if opened.trace is not None:
+                opened.planned.record = Record(
+                    opened.trace, opened.caller_peak_bytes, opened.caller_end_bytes, base)
         return gradients
 
     # -- Planning.
@@ -227,6 +250,7 @@ class Region:
         """Compares what the caller allocated with what was planned for; learns from it."""
         now = _torch.allocated_bytes(self.device)
         opened.caller_peak_bytes = _torch.peak_bytes(self.device)
+        opened.caller_end_bytes = now
         seeds = sum(self.captured.program.value_bytes(v) for v in self.captured.seed_values)
         kept = max(0, now - opened.end_bytes - seeds)
         workspace = max(0, opened.caller_peak_bytes - opened.end_bytes - seeds - kept)
@@ -270,6 +294,11 @@ class Region:
                     simulation.recompute_ns == 0 or unused <= SLACK * planned.room_bytes)):
                 kept.append(planned)
         self.plans = kept
+
+
+def _highest(peak: int, trace: Any) -> int:
+    """A trace begins a new peak at every step, and has them all."""
+    return peak if trace is None else max([peak, *trace.during_bytes])
 
 
 def _key(handle: torch.Tensor) -> int:
