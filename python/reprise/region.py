@@ -108,6 +108,7 @@ class Region:
         self.caller = Caller(2 * self.captured.output_bytes if large else 0, 4096)
         self.open: dict[int, Open] = {}
         self._optimizer_state: int | None = None
+        self.trace: Any = None  # a _torch.Trace, for a look at every step of the plan
 
     # -- Called by the compiled model.
 
@@ -123,7 +124,7 @@ class Region:
         _torch.reset_peak(self.device)
         entry = _torch.allocated_bytes(self.device)
         # The first steps of a plan are looked at op by op, for the report.
-        trace = _torch.Trace() if planned.steps < RECORDED_STEPS else None
+        trace = _torch.Trace() if self.trace is None and planned.steps < RECORDED_STEPS else self.trace
         outputs, handle = planned.executor.forward(inputs, trace)
         peak = _highest(_torch.peak_bytes(self.device), trace)
         _torch.reset_peak(self.device)
