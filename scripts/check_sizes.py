@@ -14,7 +14,7 @@ FOLDERS = [
     ("core", ("include", "src"), 11000),  # ten planners, each explained in its file; `auto` alone is a dozen techniques
     ("tools", ("tools",), 1100),  # six commands, each with help, a table and a JSON form
     ("torch", ("torch", "include/reprise/torch"), 1500),
-    ("python", ("python",), 4300),  # bindings of two modules and their stub, the front end, reports and preflight
+    ("python", ("python",), 4700),  # bindings of two modules and their stub, the front end, reports and preflight
     ("scripts", ("scripts", "cmake"), 1600),  # a script per document that is generated
     ("tests", ("tests",), None),
     ("bench", ("bench",), None),

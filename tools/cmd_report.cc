@@ -1,4 +1,6 @@
 // reprise report: a plan as a page for people, and as a trace for the tools that show traces.
+#include <filesystem>
+
 #include "commands.h"
 #include "reprise/error.h"
 #include "reprise/io.h"
@@ -14,7 +16,7 @@ std::string graph_beside(const std::string& plan) {
   for (const std::string_view suffix : {".json", ".plan"}) {
     if (stem.ends_with(suffix)) stem.resize(stem.size() - suffix.size());
   }
-  const std::string found = stem + ".graph.json";
+  std::string found = stem + ".graph.json";
   if (plan != "-" && std::filesystem::exists(found)) return found;
   throw InputError(source_name(plan) + ": which graph is it for? There is no " + found + "; name it with --graph");
 }

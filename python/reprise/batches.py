@@ -30,17 +30,16 @@ class Sized:
     outside_bytes: int
     signatures: dict[int, str]  # of calls, by op
     estimates: dict[int, int]  # ns by the roofline, by op
-    caller_workspace_bytes: int
+    output_bytes: int  # that get gradients
 
     @staticmethod
     def of(batch: int, step: DryStep) -> Sized:
         captured, program = step.captured, step.captured.program
-        # As a compiled model plans its first step.
-        workspace = 2 * captured.output_bytes if captured.output_bytes > 1024 else 0
-        program.set_value_bytes(captured.caller_value, 4096)
+        program.set_value_bytes(captured.caller_value, 4096)  # as a compiled model plans its first step
         graph = json.loads(_core.Graph.from_capsule(program.graph()).format())
         calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
-        return Sized(batch, graph, step.outside_bytes, calls, dict(captured.estimates), workspace)
+        return Sized(batch, graph, step.outside_bytes, calls, dict(captured.estimates),
+                     captured.output_bytes)
 
     def shape(self) -> list[Any]:
         """What must be the same at every batch size."""
@@ -104,9 +103,10 @@ class StepFamily:
             a.graph["values"]["bytes"], b.graph["values"]["bytes"])]
         for op, entry in enumerate(graph["ops"]):
             if entry.get("phase") == "caller":
-                entry["workspace_bytes"] = line(a.caller_workspace_bytes, b.caller_workspace_bytes)
+                outputs = line(a.output_bytes, b.output_bytes)
+                entry["workspace_bytes"] = 2 * outputs if outputs > 1024 else 0  # as a compiled model's first step
             elif op in a.signatures:
-                estimate = max(0, line(a.estimates.get(op, 0), b.estimates.get(op, 0)))
+                estimate = Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0))
                 entry["time_ns"], entry["workspace_bytes"] = self._cost(op, batch, estimate, counts)
         graph = _core.Graph.parse(json.dumps(graph), source=f"the step at batch {batch}")
         return graph, line(a.outside_bytes, b.outside_bytes), counts
@@ -116,7 +116,7 @@ class StepFamily:
         exact = by_distance[0].batch == batch or len(by_distance) == 1
         return by_distance[0], by_distance[0 if exact else 1]
 
-    def _cost(self, op: int, batch: int, estimate: int, counts: Counts) -> tuple[int, int]:
+    def _cost(self, op: int, batch: int, estimate: Line, counts: Counts) -> tuple[int, int]:
         first, last = (self.captured[size] for size in (min(self.captured), max(self.captured)))
         call, again = first.signatures[op], last.signatures[op]
         if call == again:  # it does not see the batch, or there is one capture alone
@@ -129,15 +129,16 @@ class StepFamily:
             return points[batch]
         if not points:
             counts.estimated += 1
-            return estimate, 0
+            return max(0, estimate.at(batch)), 0
         counts.scaled += 1
-        if len(points) == 1:
-            (size, (time_ns, workspace)), = points.items()
-            return round(time_ns * batch / size), round(workspace * batch / size)
-        x1, x2 = sorted(points, key=lambda x: abs(x - batch))[:2]
-        (time1, workspace1), (time2, workspace2) = points[x1], points[x2]
-        return (max(0, Line(x1, time1, x2, time2).at(batch)),
-                max(0, Line(x1, workspace1, x2, workspace2).at(batch)))
+        # Workspaces are exact, and a line goes through two of them. Times are not: a line through two that are close
+        # together may point anywhere, so the nearest is scaled as the roofline is.
+        near, *others = sorted(points, key=lambda size: abs(size - batch))
+        time_ns, workspace = points[near]
+        time_ns = round(time_ns * max(1, estimate.at(batch)) / max(1, estimate.at(near)))
+        if not others:
+            return time_ns, round(workspace * batch / near)
+        return time_ns, max(0, Line(near, workspace, others[0], points[others[0]][1]).at(batch))
 
     def _measured(self, batch1: int, call1: str, batch2: int, call2: str) -> dict[int, tuple[int, int]]:
         """Batch size -> time and workspace of a call, where it was measured."""

@@ -7,6 +7,8 @@ batch size, and else from a roofline, which knows no workspaces.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +24,8 @@ from .progress import Progress
 from .roofline import GPU, rates_of
 from .settings import byte_count
 from .verification import _arguments
+
+log = logging.getLogger("reprise")
 
 PROFILES = ("known", "measure", "roofline")
 
@@ -191,9 +195,11 @@ class Question:
                 shape[self.batch_dim] = batch
             return shape
 
+        begin = time.monotonic()
         layouts = profile.known_layouts(self.device) if self.known else {}
         rates = self.rates or rates_of(self.device)
         step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, rates, resize)
+        log.info("%s: captured at batch %d in %.1f s", type(self.model).__name__, batch, time.monotonic() - begin)
         while self.profile == "measure":
             _, wrong = profile.measure(step.captured, self.device)
             if not wrong:

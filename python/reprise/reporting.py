@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import pickle
 import platform
 from pathlib import Path
@@ -17,6 +18,8 @@ from .region import Record
 if TYPE_CHECKING:
     from .plan import ModelPlan
 
+log = logging.getLogger("reprise")
+
 CURVE_SECONDS = 10.0
 
 
@@ -24,6 +27,7 @@ def report(plan: ModelPlan, path: Path, curve_seconds: float) -> None:
     """The page, or with a name that ends in .json its data."""
     data = _core.report_json(plan.graph, plan.steps, **_input(plan, curve_seconds))
     path.write_text(data if path.suffix == ".json" else _core.report_page(data))
+    log.info("the report of %s: %s", plan.region.name, path)
 
 
 def trace(plan: ModelPlan, path: Path) -> None:

@@ -60,7 +60,7 @@ function lead() {
   at("summary").innerHTML = less > 0
     ? `The peak falls from ${bytes(plain.peak_bytes)} to <b>${bytes(planned.peak_bytes)}</b>, ${percent(less, plain.peak_bytes)}
        less, for <b>${percent(planned.recompute_ns, plain.time_ns)}</b> more time: ${counted(
-         data.recomputed.runs.reduce((a, b) => a + b, 0), "operator runs", "operator runs")} again.`
+         data.recomputed.runs.reduce((a, b) => a + b, 0), "run", "runs")} of operators more than before.`
     : "The step fits as it is: nothing is computed again.";
   const tiles = [];
   const tile = (name, big, note) => tiles.push(`<div><dt>${name}</dt><dd class="big">${big}</dd><dd class="note">${note}</dd></div>`);
@@ -170,7 +170,7 @@ function linePath(runs, during, after, x, y, from, to) {
 const curves = [
   { key: "plain", name: "plain", on: true, color: "var(--plain)", fill: "var(--plain-fill)" },
   { key: "planned", name: hasMeasured ? "planned, predicted" : "planned", on: true, color: "var(--planned)", fill: "var(--planned-fill)" },
-  ...(hasMeasured ? [{ key: "measured", name: "planned, measured", on: true, color: "var(--measured)", dash: "1 3" }] : []),
+  ...(hasMeasured ? [{ key: "measured", name: "planned, measured", on: true, color: "var(--measured)", dash: "0 5" }] : []),
 ];
 
 const memory = (() => {
@@ -218,7 +218,7 @@ const memory = (() => {
       if (!d) return "";
       const start = d.slice(1, d.indexOf(" ")), end = d.slice(d.lastIndexOf("L") + 1).split(" ")[0];
       return (curve.fill ? `<path d="${d}L${end} ${high}L${start} ${high}z" fill="${curve.fill}"/>` : "") +
-        `<path d="${d}" fill="none" stroke="${curve.color}" stroke-width="${measured ? 2.4 : 1.6}" stroke-linejoin="round"
+        `<path d="${d}" fill="none" stroke="${curve.color}" stroke-width="${measured ? 2.2 : curve.key === "planned" ? 1.8 : 1.4}" stroke-linejoin="round"
           ${curve.dash ? `stroke-dasharray="${curve.dash}" stroke-linecap="round"` : ""} data-curve="${curve.key}"/>`;
     }).join("");
     const turnAt = turn(runs);
@@ -325,7 +325,7 @@ const memory = (() => {
     else { const t = (runs.begin[data.at_peak.run] + runs.end[data.at_peak.run]) / 2; show(t - whole / 20, whole / 10); toPeak(); }
   }));
   at("legend").innerHTML = curves.map((curve, i) => `<button type="button" aria-pressed="true" data-curve-button="${i}">
-    <svg aria-hidden="true"><path d="M1 5H17" stroke="${curve.color}" stroke-width="2.4" ${curve.dash ? `stroke-dasharray="1 4" stroke-linecap="round"` : ""}/></svg>${curve.name}</button>`).join("") +
+    <svg aria-hidden="true"><path d="M1 5H17" stroke="${curve.color}" stroke-width="2.4" ${curve.dash ? `stroke-dasharray="0 5" stroke-linecap="round"` : ""}/></svg>${curve.name}</button>`).join("") +
     `<span class="muted small" style="align-self:center;margin-left:6px">below the axis: <span style="color:var(--forward)">■</span> forward
     <span style="color:var(--backward)">■</span> backward <span style="color:var(--again)">■</span> computed again</span>`;
   at("legend").addEventListener("click", (event) => {

@@ -25,7 +25,7 @@ void append_us(std::string& out, std::int64_t ns) {
 }
 
 void append_track(std::string& out, Track track, std::string_view name) {
-  out += "{\"ph\":\"M\",\"pid\":1,\"tid\":";
+  out += R"({"ph":"M","pid":1,"tid":)";
   append_number(out, static_cast<int>(track));
   out += R"(,"name":"thread_name","args":{"name":)";
   append_json_string(out, name);
@@ -37,7 +37,7 @@ void append_counter(std::string& out, std::string_view name, std::int64_t at_ns,
   append_json_string(out, name);
   out += ",\"ts\":";
   append_us(out, at_ns);
-  out += ",\"args\":{\"bytes\":";
+  out += R"(,"args":{"bytes":)";
   append_number(out, bytes);
   out += "}},\n";
 }
@@ -55,7 +55,7 @@ void append_run(std::string& out, const Graph& graph, const Run& run, std::int64
   append_us(out, at_ns);
   out += ",\"dur\":";
   append_us(out, graph.time_ns(run.op));
-  out += ",\"args\":{\"op\":";
+  out += R"(,"args":{"op":)";
   append_json_string(out, graph.op_name(run.op));
   out += ",\"module\":";
   append_json_string(out, scope);

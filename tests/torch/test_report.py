@@ -1,6 +1,7 @@
 """model.plan.report: a real step beside its prediction, and the files for other tools."""
 
 import json
+import logging
 import pickle
 from pathlib import Path
 from typing import Any
@@ -82,10 +83,12 @@ def test_the_curve_is_there_unless_unwanted(model: torch.nn.Module, data: dict[s
     assert without["curve"]["peak_bytes"] == []
 
 
-def test_the_page_holds_the_data(model: torch.nn.Module, tmp_path: Path) -> None:
+def test_the_page_holds_the_data(model: torch.nn.Module, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reprise")
     page = model.plan.report(tmp_path / "plan.html", curve_seconds=0).read_text()
     text = page.partition('id="data">')[2].partition("</script>")[0]
     assert json.loads(text) == json.loads(model.plan.report(tmp_path / "plan.json", curve_seconds=0).read_text())
+    assert any(r.name == "reprise" and "plan.html" in r.getMessage() for r in caplog.records)
     assert "srcdoc=" in model.plan._repr_html_()
     assert "not made yet" in reprise.compile(Mlp()).plan._repr_html_()
 
