@@ -31,6 +31,7 @@ class Sized:
     signatures: dict[int, str]  # of calls, by op
     estimates: dict[int, int]  # ns by the roofline, by op
     output_bytes: int  # that get gradients
+    seeds: list[int]  # values: these gradients
 
     @staticmethod
     def of(batch: int, step: DryStep) -> Sized:
@@ -39,7 +40,7 @@ class Sized:
         graph = json.loads(_core.Graph.from_capsule(program.graph()).format())
         calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
         return Sized(batch, graph, step.outside_bytes, calls, dict(captured.estimates),
-                     captured.output_bytes)
+                     captured.output_bytes, list(captured.seed_values))
 
     def shape(self) -> list[Any]:
         """What must be the same at every batch size."""
@@ -90,8 +91,12 @@ class StepFamily:
                     "be read off the other; ask about one batch size at a time with largest=False")
         self.captured[batch] = made
 
-    def at(self, batch: int) -> tuple[_core.Graph, int, Counts]:
-        """The graph, what lies beside it, and how its costs are known."""
+    def at(self, batch: int, *, eager: bool = False) -> tuple[_core.Graph, int, Counts]:
+        """The graph, what lies beside it, and how its costs are known.
+
+        eager: as plain PyTorch runs it. Where the model returns its loss, and other outputs beside it, there are no
+        gradients of those; a compiled model is given zeros for them.
+        """
         a, b = self._nearest(batch)
 
         def line(y1: int, y2: int) -> int:
@@ -101,8 +106,14 @@ class StepFamily:
         graph = {**a.graph, "values": dict(a.graph["values"]), "ops": [dict(op) for op in a.graph["ops"]]}
         graph["values"]["bytes"] = [max(0, line(y1, y2)) for y1, y2 in zip(
             a.graph["values"]["bytes"], b.graph["values"]["bytes"])]
+        own_loss = eager and min((graph["values"]["bytes"][seed] for seed in a.seeds), default=0) <= 8 < max(
+            graph["values"]["bytes"][seed] for seed in a.seeds)
+        for seed in a.seeds if own_loss else []:
+            graph["values"]["bytes"][seed] = 0
         for op, entry in enumerate(graph["ops"]):
-            if entry.get("phase") == "caller":
+            if entry.get("phase") == "caller" and own_loss:
+                entry["workspace_bytes"] = 0
+            elif entry.get("phase") == "caller":
                 outputs = line(a.output_bytes, b.output_bytes)
                 entry["workspace_bytes"] = 2 * outputs if outputs > 1024 else 0  # as a compiled model's first step
             elif op in a.signatures:

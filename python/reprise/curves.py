@@ -159,10 +159,11 @@ def _svg(curve: TimeMemoryCurve) -> str:
         return f"{path}H{width - 10}" if path else ""
 
     text = 'font-family="system-ui,sans-serif" font-size="12" fill="currentColor" opacity="0.75"'
+    step = next((s for s in (0.01, 0.02, 0.05, 0.1, 0.2) if most / s < 6), 0.25)
     ticks = "".join(
-        f'<path d="M{left} {y(most * i / 4):.1f}H{width - 10}" stroke="currentColor" opacity="0.12"/>'
-        f'<text x="{left - 6}" y="{y(most * i / 4) + 4:.1f}" text-anchor="end" {text}>+{100 * most * i / 4:.0f} %</text>'
-        for i in range(4))
+        f'<path d="M{left} {y(i * step):.1f}H{width - 10}" stroke="currentColor" opacity="0.12"/>'
+        f'<text x="{left - 6}" y="{y(i * step) + 4:.1f}" text-anchor="end" {text}>+{100 * i * step:.0f} %</text>'
+        for i in range(int(most / step) + 1))
     sizes = "".join(
         f'<text x="{x(low + (high - low) * i / 4):.1f}" y="{height - below + 18}" text-anchor="middle" {text}>'
         f"{_core.format_bytes(round(low + (high - low) * i / 4))}</text>" for i in (1, 2, 3))
@@ -173,4 +174,5 @@ def _svg(curve: TimeMemoryCurve) -> str:
             f'<path d="{stairs([(p.peak_bytes, curve.overhead(p.time_ns)) for p in curve.points])}" fill="none" '
             f'stroke="#3b78d8" stroke-width="2"/>'
             f'<circle cx="{x(curve.plain.peak_bytes):.1f}" cy="{y(0):.1f}" r="4" fill="#8a93a0"/>'
-            f'<text x="{x(curve.plain.peak_bytes) - 8:.1f}" y="{y(0) - 8:.1f}" text-anchor="end" {text}>plain</text></svg>')
+            f'<text x="{x(curve.plain.peak_bytes) - 8:.1f}" y="{y(0) - 8:.1f}" text-anchor="end" {text}>plain</text>'
+            "</svg>")

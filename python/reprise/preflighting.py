@@ -219,7 +219,7 @@ class Question:
         return self.budget_bytes - self.reserve_bytes - outside
 
     def _plain(self, batch: int) -> Fit:
-        graph, outside, _ = self.family.at(batch)
+        graph, outside, _ = self.family.at(batch, eager=True)
         found = _core.solve(graph, planner="none").simulation
         return Fit(batch, found.peak_bytes + outside + self.reserve_bytes, found.time_ns,
                    found.peak_bytes <= self._room(outside))

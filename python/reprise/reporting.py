@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("reprise")
 
 CURVE_SECONDS = 10.0
+BASE = 1 << 32  # address of a snapshot's segment
 
 
 def report(plan: ModelPlan, path: Path, curve_seconds: float) -> None:
@@ -68,7 +69,7 @@ def snapshot(plan: ModelPlan, path: Path) -> None:
     """The planned step as torch.cuda.memory._dump_snapshot would have written it, for PyTorch's
     memory viewer: an allocation per life of a value, with the module as its stack."""
     with path.open("wb") as file:
-        pickle.dump(snapshot_of(plan.graph, plan.steps), file)
+        pickle.dump(snapshot_of(plan.graph, plan.steps), file, protocol=4)  # what the viewer reads
 
 
 def snapshot_of(graph: _core.Graph, plan: _core.Plan) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def snapshot_of(graph: _core.Graph, plan: _core.Plan) -> dict[str, Any]:
             if kind == _core.Plan.COMPUTE_IN_PLACE and old is not None:
                 memory.end(old)
             memory.begin(value, graph.bytes(value), number)
-    segment = {"address": 0, "total_size": memory.highest_address, "stream": 0, "segment_type": "large",
+    segment = {"address": BASE, "total_size": memory.highest_address - BASE, "stream": 0, "segment_type": "large",
                "allocated_size": 0, "active_size": 0, "device": 0, "requested_size": 0, "segment_pool_id": (0, 0),
                "is_expandable": False, "frames": [], "blocks": memory.blocks()}
     return {"segments": [segment], "device_traces": [memory.events], "allocator_settings": {},
@@ -109,7 +110,7 @@ class _Lives:
         self.frames = frames
         self.events: list[dict[str, Any]] = []
         self.live: dict[int, tuple[int, int, list[dict[str, Any]]]] = {}
-        self.highest_address = 0
+        self.highest_address = BASE
 
     def begin(self, value: int, size: int, op: int | None) -> None:
         if size == 0 or value in self.live:

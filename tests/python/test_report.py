@@ -90,7 +90,8 @@ def test_it_shows_the_data_and_loads_nothing(chromium: browser.Browser, page: tu
         assert shown(chromium, key) == [data[key]]
     assert data["measured_peak_bytes"] == data["planned"]["peak_bytes"]
     assert "to the byte" in chromium.value("document.getElementById('tiles').textContent")
-    assert chromium.value("document.title") == f"chain <of> layers inside {_core.format_bytes(data['budget_bytes'])} · Reprise"
+    budget = _core.format_bytes(data["budget_bytes"])
+    assert chromium.value("document.title") == f"chain <of> layers inside {budget} · Reprise"
     assert {url for url in chromium.requests if not url.startswith("data:")} == {path.resolve().as_uri()}
 
 

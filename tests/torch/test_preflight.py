@@ -85,6 +85,28 @@ def test_the_largest_planned_batch_trains(known_conv: Conv) -> None:
         too_large(images(int(largest.batch * 1.04) + 1))
 
 
+class OwnLoss(Mlp):
+    """Returns its loss, and outputs that nobody trains with."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = super().forward(x)
+        return {"loss": logits.sum(), "logits": logits}
+
+
+def test_plain_training_of_a_model_that_returns_its_loss() -> None:
+    _torch.install_meter()
+    model, x = OwnLoss(outputs=400), batch(64)
+    there = sum(t.untyped_storage().nbytes() for t in [*model.parameters(), x])
+    _torch.reset_peak(CPU)
+    entry = _torch.allocated_bytes(CPU)
+    output = model(x)
+    output["loss"].backward()
+    peak = there + _torch.peak_bytes(CPU) - entry
+    found = reprise.preflight(model, x, "1GiB", profile="roofline", largest=False)
+    assert found.plain.peak_bytes == pytest.approx(peak, abs=8192)
+    assert found.planned.peak_bytes > peak + 64 * 400 * 4  # zeros for the gradient of the logits
+
+
 def test_nothing_is_touched() -> None:
     torch.manual_seed(0)
     model, x = Conv().train(), images(16)
