@@ -91,11 +91,13 @@ class StepFamily:
                     "be read off the other; ask about one batch size at a time with largest=False")
         self.captured[batch] = made
 
-    def at(self, batch: int, *, eager: bool = False) -> tuple[_core.Graph, int, Counts]:
+    def at(self, batch: int, *, eager: bool = False,
+           roofline_times: bool = False) -> tuple[_core.Graph, int, Counts]:
         """The graph, what lies beside it, and how its costs are known.
 
         eager: as plain PyTorch runs it. Where the model returns its loss, and other outputs beside it, there are no
         gradients of those; a compiled model is given zeros for them.
+        roofline_times: instead of measured ones, which are noisy.
         """
         a, b = self._nearest(batch)
 
@@ -119,6 +121,8 @@ class StepFamily:
             elif op in a.signatures:
                 estimate = Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0))
                 entry["time_ns"], entry["workspace_bytes"] = self._cost(op, batch, estimate, counts)
+                if roofline_times:
+                    entry["time_ns"] = max(0, estimate.at(batch))
         graph = _core.Graph.parse(json.dumps(graph), source=f"the step at batch {batch}")
         return graph, line(a.outside_bytes, b.outside_bytes), counts
 
