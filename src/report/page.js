@@ -410,7 +410,7 @@ const peakDraw = (() => {
   const both = { planned: rowsOf(data.at_peak, planned.peak_bytes), plain: rowsOf(data.plain_at_peak, plain.peak_bytes) };
   const rows = () => both[whose].filter((row) => matches(`${row.name} ${row.kind}`));
   const draw = table(at("peak-rows"), [
-    { name: "what", cell: (r) => `<span class="name">${escaped(moduleName(r.name))}</span><span class="kind">${escaped(r.kind)}</span>`, sort: (r) => r.name },
+    { name: "what", cell: (r) => `<span class="name">${escaped(moduleName(r.name))}</span> <span class="kind">${r.kind === r.name ? "" : escaped(r.kind)}</span>`, sort: (r) => r.name },
     { name: "", kind: "bars", wide: true, cell: (r) => `<span class="track"><i class="${r.start ? "start" : "is"}" style="width:${(100 * r.bytes / both[whose][0].bytes).toFixed(1)}%"></i></span>` },
     { name: "tensors", cell: (r) => r.count, sort: (r) => r.count, wide: true },
     { name: "bytes", cell: (r) => cell("at_peak.bytes", r.bytes, bytes(r.bytes)), sort: (r) => r.bytes },
