@@ -37,13 +37,15 @@ struct ReportInput {
   std::vector<std::pair<std::string, std::string>> facts{};  // shown at the top: device, versions
 };
 
-// The report's data. Throws InputError where `measured` is not of this plan, or a name is not UTF-8.
+// The report's data. Throws InputError where the graph is forward-only, `measured` is not of this plan, or a name is
+// not UTF-8.
 [[nodiscard]] std::string report_json(const ReportInput& input);
 
 // One HTML file that shows such data and loads nothing: equal data, equal bytes.
 [[nodiscard]] std::string report_page(std::string_view json);
 
 // The planned step for Perfetto and chrome://tracing: every run on its phase's track, and memory as counters.
+// Throws InputError where `measured` is not of this plan, or a name is not UTF-8.
 [[nodiscard]] std::string trace_json(const ReportInput& input);
 
 }  // namespace reprise

@@ -166,12 +166,7 @@ class Writer {
   }
 
   [[nodiscard]] std::optional<std::int64_t> measured_peak() const {
-    if (!input_.measured) return std::nullopt;
-    if (input_.measured->during_bytes.size() != input_.plan.steps.size() ||
-        input_.measured->after_bytes.size() != input_.plan.steps.size()) {
-      throw InputError("a measured step of " + std::to_string(input_.measured->during_bytes.size()) +
-                       " steps for a plan of " + std::to_string(input_.plan.steps.size()));
-    }
+    if (!input_.measured || input_.measured->during_bytes.empty()) return std::nullopt;
     return *std::ranges::max_element(input_.measured->during_bytes);
   }
 
@@ -300,6 +295,13 @@ class Writer {
 
 }  // namespace
 
-std::string report_json(const ReportInput& input) { return Writer(input).write(); }
+std::string report_json(const ReportInput& input) {
+  if (input.graph.forward_only()) {
+    throw InputError("a report of '" + input.graph.name() +
+                     "', which has no backward pass: complete_backward() adds one");
+  }
+  detail::check_measured(input);
+  return Writer(input).write();
+}
 
 }  // namespace reprise

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "reprise/error.h"
+
 namespace reprise::detail {
 namespace {
 
@@ -106,6 +108,15 @@ class Teller {
 }  // namespace
 
 StepStory tell(const Graph& graph, const Plan& plan) { return Teller(graph, plan).tell(); }
+
+void check_measured(const ReportInput& input) {
+  const std::size_t steps = input.plan.steps.size();
+  if (!input.measured) return;
+  if (input.measured->during_bytes.size() == steps && input.measured->after_bytes.size() == steps) return;
+  throw InputError("a measured step of " + std::to_string(input.measured->during_bytes.size()) + " and " +
+                   std::to_string(input.measured->after_bytes.size()) + " amounts for a plan of " +
+                   std::to_string(steps) + " steps");
+}
 
 std::string_view module_name(const Graph& graph, OpId op) {
   return graph.scopes().empty() ? std::string_view(graph.op_name(op)) : graph.scope_name(op);

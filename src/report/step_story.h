@@ -10,6 +10,7 @@
 
 #include "reprise/graph.h"
 #include "reprise/plan.h"
+#include "reprise/report.h"
 #include "reprise/simulate.h"
 
 namespace reprise::detail {
@@ -42,6 +43,9 @@ struct StepStory {
 };
 
 [[nodiscard]] StepStory tell(const Graph& graph, const Plan& plan);
+
+// Throws InputError where a measured step is there and not of this plan.
+void check_measured(const ReportInput& input);
 
 // The user's name for where an op comes from: the module's path, or, in a graph without any, the op's own name.
 [[nodiscard]] std::string_view module_name(const Graph& graph, OpId op);

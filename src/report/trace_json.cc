@@ -67,6 +67,7 @@ void append_run(std::string& out, const Graph& graph, const Run& run, std::int64
 }  // namespace
 
 std::string trace_json(const ReportInput& input) {
+  detail::check_measured(input);
   const Graph& graph = input.graph;
   const detail::StepStory story = detail::tell(graph, input.plan);
   std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";

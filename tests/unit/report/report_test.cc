@@ -118,6 +118,16 @@ TEST(ReportJsonTest, AMeasuredStepIsOfThisPlan) {
   EXPECT_THAT(report_json(input), HasSubstr("\"measured_after_bytes\":[4,210,4,4,4,4,4,4]"));
   input.measured->after_bytes.pop_back();
   EXPECT_THROW(static_cast<void>(report_json(input)), InputError);
+  EXPECT_THROW(static_cast<void>(trace_json(input)), InputError);
+}
+
+TEST(ReportJsonTest, AForwardOnlyGraphHasToBeCompleted) {
+  GraphBuilder builder("forward");
+  const ValueId x = builder.value(8);
+  builder.op({.name = "op", .outputs = {x}});
+  const Graph forward = builder.build();
+  const Plan plan{{c(0)}};
+  EXPECT_THROW(static_cast<void>(report_json({.graph = forward, .plan = plan})), InputError);
 }
 
 TEST(ReportJsonTest, TheBoundIsThatOfTheNextLargerBudget) {
