@@ -1,14 +1,15 @@
 # The front door; each command sets up what it needs first (scripts/setup.sh).
 DEVICE ?= cpu
 JOBS ?= 1
-.PHONY: help build test lint format demo bench matrix clean
+.PHONY: help build test lint format demo picture bench matrix clean
 
 help:
 	@echo "make build   release build: build/release"
 	@echo "make test    everything that must hold: lint, tests, sanitizers, fuzz smoke"
 	@echo "make lint    format, clang-tidy, layering and sizes"
 	@echo "make format  put all C++ files into the project's format"
-	@echo "make demo    build, then train ResNet-50 on the CPU, plain and inside half of its memory"
+	@echo "make demo    build, then train ResNet-50 on the CPU, plain and inside half of its memory: out/resnet50.html"
+	@echo "make picture the README's pictures, of the page that make demo wrote: docs/pictures"
 	@echo "make bench   build, then write bench/results/NAME.json (NAME=..., default: the architecture)"
 	@echo "make matrix  build, then check every network x budget x planner against eager PyTorch (DEVICE=cuda: on a GPU)"
 	@echo "make clean   remove build/ and caches"
@@ -28,6 +29,9 @@ format:
 
 demo: build
 	@scripts/python.sh scripts/demo.py
+
+picture: build
+	@scripts/python.sh scripts/picture.py
 
 matrix: build
 	@scripts/python.sh scripts/matrix.py --device $(DEVICE) --jobs $(JOBS)

@@ -1,8 +1,8 @@
 """Trains ResNet-50 on the CPU, plain and inside half of its memory, and compares.
 
 Both trainings begin with the same parameters and see the same batches. The table shows the loss
-of every step, bit for bit the same, the peak as the allocator counts it, and the time. What the
-plan keeps and computes again goes to out/resnet50.txt, the plan itself beside it.
+of every step, bit for bit the same, the peak as the allocator counts it, and the time. The plan
+goes to out/: resnet50.html to look at, resnet50.txt, and resnet50.plan.json.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def main() -> int:
     folder.mkdir(exist_ok=True)
     (folder / "resnet50.txt").write_text(f"{reprise.explain(model)}\n")
     model.plan.save(folder / "resnet50.plan.json")
-    print("\nWhat is kept and what is computed again: out/resnet50.txt; the plan: out/resnet50.plan.json")
+    page = model.plan.report(folder / "resnet50.html")
+    print(f"\nWhat is kept and what is computed again: {page}\nThe same as text, and the plan: out/resnet50.txt, "
+          "out/resnet50.plan.json")
     return 0 if same and inside else 1
 
 

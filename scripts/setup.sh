@@ -30,6 +30,7 @@ libgmock-dev:gtest:cmake_has GTest:no C++ tests
 libbenchmark-dev:benchmark:cmake_has benchmark:no benchmarks
 clang-14:libfuzzer:have clang++-14:no fuzz smoke
 libclang-rt-14-dev:libfuzzer:clang_has_fuzzer:no fuzz smoke
+chromium:chromium:have chromium:no tests of the report's page
 clang-format-14:clang-format:have clang-format-14:no format check
 clang-tidy-14:clang-tidy:have clang-tidy-14:no clang-tidy
 LIST

@@ -2,32 +2,11 @@
 #include <algorithm>
 
 #include "commands.h"
-#include "reprise/error.h"
 #include "reprise/io.h"
 #include "reprise/simulate.h"
-#include "reprise/validate.h"
 
 namespace reprise::tools {
 namespace {
-
-std::string costs_text(const Simulation& s) {
-  return "peak_bytes " + std::to_string(s.peak_bytes) + ", time_ns " + std::to_string(s.time_ns) + ", recompute_ns " +
-         std::to_string(s.recompute_ns);
-}
-
-// A plan for another graph, an illegal one, or one that costs something else than it says, is bad input.
-Timeline checked_timeline(const Graph& graph, const PlanFile& file, const std::string& source) {
-  if (file.ops != graph.num_ops() || file.values != graph.num_values()) {
-    throw InputError(source + ": a plan for another graph: it has " + std::to_string(file.ops) + " ops and " +
-                     std::to_string(file.values) + " values, this one " + std::to_string(graph.num_ops()) + " and " +
-                     std::to_string(graph.num_values()));
-  }
-  if (const auto violation = validate(graph, file.plan)) throw InputError(source + ": " + violation->message);
-  Timeline found = timeline(graph, file.plan);
-  if (found.total == file.simulation) return found;
-  throw InputError(source + ": says " + costs_text(file.simulation) + "; the simulator says " +
-                   costs_text(found.total));
-}
 
 std::string step_text(const Graph& graph, const Plan& plan, std::size_t i) {
   if (i >= plan.steps.size() || plan.steps[i].is_free()) return "the start";
@@ -51,8 +30,8 @@ Report value_row(const Graph& graph, ValueId value) {
 int run_simulate(Options& options) {
   const Graph file_graph = load_graph(options.graph);
   const Graph graph = planned_graph(file_graph);
-  const PlanFile file = parse_plan(read_text(options.plan), source_name(options.plan));
-  const Timeline found = checked_timeline(graph, file, source_name(options.plan));
+  const PlanFile file = load_plan(options.plan, graph);
+  const Timeline found = timeline(graph, file.plan);
 
   std::vector<Report> live;
   for (std::size_t i = 0; i < std::min(options.top, found.live_at_peak.size()); ++i) {

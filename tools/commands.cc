@@ -3,7 +3,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "reprise/error.h"
 #include "reprise/io.h"
+#include "reprise/simulate.h"
+#include "reprise/validate.h"
 
 namespace reprise::tools {
 namespace {
@@ -36,6 +39,11 @@ std::string gap_text(const Solution& solution) {
          " of the step";
 }
 
+std::string costs_text(const Simulation& s) {
+  return "peak_bytes " + std::to_string(s.peak_bytes) + ", time_ns " + std::to_string(s.time_ns) + ", recompute_ns " +
+         std::to_string(s.recompute_ns);
+}
+
 }  // namespace
 
 std::string status_name(Status status) {
@@ -57,6 +65,20 @@ std::string source_name(const std::string& path) { return path == "-" ? "standar
 Graph load_graph(const std::string& path) { return parse_graph(read_text(path), source_name(path)); }
 
 Graph planned_graph(Graph graph) { return graph.forward_only() ? complete_backward(graph) : std::move(graph); }
+
+PlanFile load_plan(const std::string& path, const Graph& graph) {
+  const std::string source = source_name(path);
+  PlanFile file = parse_plan(read_text(path), source);
+  if (file.ops != graph.num_ops() || file.values != graph.num_values()) {
+    throw InputError(source + ": a plan for another graph: it has " + std::to_string(file.ops) + " ops and " +
+                     std::to_string(file.values) + " values, this one " + std::to_string(graph.num_ops()) + " and " +
+                     std::to_string(graph.num_values()));
+  }
+  if (const auto violation = validate(graph, file.plan)) throw InputError(source + ": " + violation->message);
+  const Simulation found = simulate(graph, file.plan);
+  if (found == file.simulation) return file;
+  throw InputError(source + ": says " + costs_text(file.simulation) + "; the simulator says " + costs_text(found));
+}
 
 Report graph_report(const Graph& graph) {
   return Report()

@@ -6,6 +6,7 @@
 
 #include "report.h"
 #include "reprise/graph.h"
+#include "reprise/io.h"
 #include "reprise/solve.h"
 
 namespace CLI {
@@ -19,11 +20,13 @@ enum ExitCode : int { kFound = 0, kInfeasible = 1, kUsage = 2, kBadInput = 3, kS
 struct Options {
   std::string graph{};
   std::string plan{};     // simulate reads it, plan writes it
-  std::string out = "-";  // convert
+  std::string out = "-";  // convert, report
   std::string from{};     // convert; empty: look at the text
   bool complete = false;  // convert
   std::size_t top = 10;   // simulate
-  double seconds = 0;     // plan, curve; 0: no limit
+  std::string trace{};    // report: also write this
+  bool no_curve = false;  // report
+  double seconds = 0;     // plan, curve, report; 0: no limit
   bool json = false;
   SolveOptions solve{};  // plan, curve
 };
@@ -33,6 +36,7 @@ void add_simulate_options(CLI::App& app, Options& options);
 void add_curve_options(CLI::App& app, Options& options);
 void add_convert_options(CLI::App& app, Options& options);
 void add_info_options(CLI::App& app, Options& options);
+void add_report_options(CLI::App& app, Options& options);
 
 // Each returns the exit code.
 [[nodiscard]] int run_plan(Options& options);
@@ -41,12 +45,16 @@ void add_info_options(CLI::App& app, Options& options);
 [[nodiscard]] int run_curve(Options& options);
 [[nodiscard]] int run_convert(Options& options);
 [[nodiscard]] int run_info(Options& options);
+[[nodiscard]] int run_report(Options& options);
 
 // What several of them need.
 [[nodiscard]] std::string source_name(const std::string& path);  // of a file, for messages
 [[nodiscard]] Graph load_graph(const std::string& path);
 // The graph that plans are for: with the papers' backward pass, where it has none of its own.
 [[nodiscard]] Graph planned_graph(Graph graph);
+// The plan in a file, checked against its graph: InputError for another graph's, an illegal one, or one that costs
+// something else than it says.
+[[nodiscard]] PlanFile load_plan(const std::string& path, const Graph& graph);
 [[nodiscard]] Report graph_report(const Graph& graph);
 [[nodiscard]] std::string status_name(Status status);
 // A stopped planner may have a plan too.

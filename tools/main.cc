@@ -17,7 +17,8 @@ constexpr const char* kFooter =
     "  reprise info step.graph.json\n"
     "  reprise curve step.graph.json\n"
     "  reprise plan step.graph.json --budget 6GiB -o step.plan.json\n"
-    "  reprise simulate step.graph.json step.plan.json";
+    "  reprise simulate step.graph.json step.plan.json\n"
+    "  reprise report step.plan.json -o step.html";
 
 struct Command {
   const char* name;
@@ -45,6 +46,9 @@ constexpr Command kCommands[] = {
      add_convert_options, run_convert},
     {"info", "Show what is in a graph, and its peak when nothing is recomputed",
      "Example: reprise info step.graph.json", add_info_options, run_info},
+    {"report", "Show a plan as a page: memory over the step, what is kept and computed again",
+     "One HTML file that loads nothing. Example: reprise report step.plan.json -o step.html --trace step.trace.json",
+     add_report_options, run_report},
 };
 
 int run(int argc, char** argv) {

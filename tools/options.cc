@@ -129,4 +129,17 @@ void add_convert_options(CLI::App& app, Options& options) {
 
 void add_info_options(CLI::App& app, Options& options) { add_graph(app, options); }
 
+void add_report_options(CLI::App& app, Options& options) {
+  app.add_option("PLAN", options.plan, "a *.plan.json file")->required()->type_name("");
+  app.add_option("--graph", options.graph, "the plan's graph; net.plan.json is for net.graph.json beside it")
+      ->type_name("GRAPH");
+  app.add_option("-o,--output", options.out, "write the page here")->capture_default_str()->type_name("HTML");
+  app.add_option("--trace", options.trace, "also write the step for Perfetto and chrome://tracing")->type_name("TRACE");
+  app.add_flag("--json", options.json, "write the page's data instead of the page");
+  app.add_flag("--no-curve", options.no_curve, "leave out time against memory, which takes planning at all budgets");
+  app.add_option("--seconds", options.seconds, "stop planning for the curve after this long, with the best so far")
+      ->check(CLI::Range(0.001, 1e9).description(""))
+      ->type_name("S");
+}
+
 }  // namespace reprise::tools

@@ -6,6 +6,7 @@
 #include "reprise/ids.h"
 #include "reprise/io.h"
 #include "reprise/plan.h"
+#include "reprise/report.h"
 #include "reprise/simulate.h"
 #include "reprise/solve.h"
 #include "reprise/validate.h"

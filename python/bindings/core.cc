@@ -12,4 +12,5 @@ PYBIND11_MODULE(_core, module) {
   reprise::bindings::bind_graph(module);
   reprise::bindings::bind_plan(module);
   reprise::bindings::bind_solve(module);
+  reprise::bindings::bind_report(module);
 }

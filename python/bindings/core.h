@@ -18,9 +18,10 @@ namespace py = pybind11;
 // Frozen, so shared; held without const because pybind11's holders are. No binding changes a graph.
 using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
 
-void bind_graph(py::module_& module);  // graph.h and its text
-void bind_plan(py::module_& module);   // plan.h, validate.h, simulate.h and the plan's text
-void bind_solve(py::module_& module);  // solve.h
+void bind_graph(py::module_& module);   // graph.h and its text
+void bind_plan(py::module_& module);    // plan.h, validate.h, simulate.h and the plan's text
+void bind_solve(py::module_& module);   // solve.h
+void bind_report(py::module_& module);  // report.h
 
 template <typename Id>
 py::list id_list(std::span<const Id> ids) {

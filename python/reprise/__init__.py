@@ -22,17 +22,21 @@ from ._core import (
     timeline,
     validate,
 )
+from .curves import CurvePoint, TimeMemoryCurve, curve
 
 __all__ = [
     "Curve",
+    "CurvePoint",
     "Formula",
     "Graph",
     "Plan",
     "PlanFile",
     "Simulation",
     "Solution",
+    "TimeMemoryCurve",
     "Timeline",
     "__version__",
+    "curve",
     "format_bytes",
     "parse_bytes",
     "planner_names",
@@ -48,6 +52,7 @@ _WITH_TORCH = {
     "restore": "compiling",
     "verify": "verification",
     "explain": "explanation",
+    "preflight": "preflighting",
     "declare_repeatable": "operators",
     "RepriseError": "errors",
     "InfeasibleBudget": "errors",

@@ -1,6 +1,6 @@
 """The planner: graphs of training steps, plans for them, and planners; needs no torch."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Literal
 
 __version__: str
@@ -192,3 +192,26 @@ def curve(
     should_stop: Callable[[], bool] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Curve: ...
+def report_json(
+    graph: Graph,
+    plan: Plan,
+    *,
+    planner: str = "",
+    budget_bytes: int = 0,
+    outside_bytes: int = 0,
+    measured: tuple[Sequence[int], Sequence[int]] | None = None,
+    curve: Sequence[Solution] = ...,
+    facts: Mapping[str, str] = ...,
+) -> str: ...
+def trace_json(
+    graph: Graph,
+    plan: Plan,
+    *,
+    planner: str = "",
+    budget_bytes: int = 0,
+    outside_bytes: int = 0,
+    measured: tuple[Sequence[int], Sequence[int]] | None = None,
+    curve: Sequence[Solution] = ...,
+    facts: Mapping[str, str] = ...,
+) -> str: ...
+def report_page(json: str) -> str: ...

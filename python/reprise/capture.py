@@ -40,7 +40,7 @@ from .layouts import (
 )
 from .native import _torch
 from .operators import fake_results, in_place_form, is_random, is_repeatable, lowered, wanted_results
-from .roofline import Roofline
+from .roofline import Rates, Roofline
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
@@ -74,6 +74,7 @@ class Capture:
     device: torch.device
     name: str = "step"
     layouts: Layouts = field(default_factory=dict)
+    rates: Rates | None = None  # of the roofline; None: the device's
 
     program: Any = field(init=False)
     env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
@@ -88,7 +89,7 @@ class Capture:
 
     def run(self) -> Captured:
         self.program = _torch.Program(self.name, self.device)
-        self.roofline = Roofline(self.device)
+        self.roofline = Roofline(self.device, self.rates)
         nodes = list(self.joint.graph.nodes)
         output = nodes[-1].args[0]
         self.outputs, self.gradients = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from . import _core
+from . import _core, reporting
 from .errors import RepriseError
 from .region import Planned, Region
 from .settings import Settings, byte_count
@@ -97,6 +97,28 @@ class ModelPlan:
         path = Path(path)
         file = _core.PlanFile.parse(path.read_text(), source=str(path))
         self.region.use(file.plan, file.planner, str(path))
+
+    def report(self, path: str | Path, *, curve_seconds: float = reporting.CURVE_SECONDS) -> Path:
+        """Writes the plan as one HTML file: memory over the step, predicted and measured, what is kept and
+        computed again, time against memory. With a name that ends in .json, the same as data.
+
+        curve_seconds: how long to plan at all budgets, for time against memory; 0 leaves it out.
+        """
+        reporting.report(self, Path(path), curve_seconds)
+        return Path(path)
+
+    def trace(self, path: str | Path) -> Path:
+        """Writes the planned step for Perfetto and chrome://tracing."""
+        reporting.trace(self, Path(path))
+        return Path(path)
+
+    def snapshot(self, path: str | Path) -> Path:
+        """Writes the planned step for PyTorch's memory viewer (pytorch.org/memory_viz)."""
+        reporting.snapshot(self, Path(path))
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        return reporting.notebook_html(self) if self.ready else f"<p>{self!r}</p>"
 
     def __repr__(self) -> str:
         if not self.ready:

@@ -52,6 +52,16 @@ def find(graph: _core.Graph, budget_bytes: int | None, planner: str, seconds: fl
                  time.monotonic() - begin)
 
 
+def curve(graph: _core.Graph, planner: str, seconds: float) -> _core.Curve:
+    """The best plans over all budgets, as far as they are found in that time."""
+    deadline = time.monotonic() + seconds
+    with Progress("planning") as progress:
+        found = _core.curve(graph, planner=planner, progress=progress,
+                            should_stop=lambda: time.monotonic() > deadline)
+    log.info("planned at all budgets in %.2f s: %d plans", seconds - deadline + time.monotonic(), len(found.points))
+    return found
+
+
 def smallest_budget_bytes(graph: _core.Graph, planner: str, seconds: float) -> int:
     return _search(graph, 0, planner, seconds).smallest_budget_bytes
 

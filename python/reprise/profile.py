@@ -62,6 +62,11 @@ def known_layouts(device: torch.device) -> Layouts:
     return _stored(device)["layouts"]
 
 
+def known_calls(device: torch.device) -> dict[str, list[Any]]:
+    """Signature -> time, workspace and layouts of every call measured so far."""
+    return _stored(device)["calls"]
+
+
 def _stored(device: torch.device) -> dict[str, Any]:
     stored = cache.read(cache_name(device))
     if stored is not None and not _is_profile(stored):

@@ -30,6 +30,8 @@ log = logging.getLogger("reprise")
 
 # A plan made for less memory than there is now is kept while it would gain at most this share.
 SLACK = 0.02
+# Of each plan; the second is free of what only the first allocates.
+RECORDED_STEPS = 2
 
 # On CUDA the allocator's peak is measured by resetting it. It is the user's, too
 # (torch.cuda.max_memory_allocated), so it is left alone after this many steps of a plan.
@@ -47,10 +49,21 @@ class Planned:
     backward_peak_bytes: int
     measured_peak_bytes: int | None = None
     measured_steps: int = 0
+    record: Record | None = None  # of the latest step that was looked at op by op
 
     @property
     def peak_bytes(self) -> int:
         return self.found.simulation.peak_bytes
+
+
+@dataclass
+class Record:
+    """What the allocator said at every step of a plan but the caller's, and there."""
+
+    trace: Any  # a _torch.Trace
+    caller_peak_bytes: int
+    caller_end_bytes: int
+    base_bytes: int  # between the allocator's count and all that is on the device
 
 
 @dataclass
@@ -72,7 +85,9 @@ class Open:
     entry_bytes: int
     end_bytes: int
     forward_peak_bytes: int | None  # None: not measured
+    trace: Any = None
     caller_peak_bytes: int = 0
+    caller_end_bytes: int = 0
 
 
 _clock = itertools.count(1)
@@ -125,25 +140,29 @@ class Region:
         if measuring:
             _torch.reset_peak(self.device)
         entry = _torch.allocated_bytes(self.device)
+        # The first steps of a plan are looked at op by op, for the report.
+        trace = self.trace
+        if trace is None and recorded is None and planned.measured_steps < RECORDED_STEPS:
+            trace = _torch.Trace()
         if recorded is None:
-            outputs, handle = self._run(planned, inputs)
+            outputs, handle = self._run(planned, inputs, trace)
         else:
             outputs, handle = recorded.run_forward(inputs), self.graphs.open()
         peak = None
         if measuring:
-            peak = _torch.peak_bytes(self.device)
+            peak = _highest(_torch.peak_bytes(self.device), trace)
             _torch.reset_peak(self.device)
         self.open.clear()  # only the last forward is measured
         self.open[_key(handle)] = Open(
-            planned, total, room, entry, _torch.allocated_bytes(self.device), peak)
+            planned, total, room, entry, _torch.allocated_bytes(self.device), peak, trace)
         return [*outputs, handle]
 
-    def _run(self, planned: Planned, inputs: list[Any]) -> tuple[list[Any], Any]:
-        if self.graphs is None:
-            return planned.executor.forward(inputs, self.trace)
+    def _run(self, planned: Planned, inputs: list[Any], trace: Any) -> tuple[list[Any], Any]:
+        if self.graphs is None or trace is not None:
+            return planned.executor.forward(inputs, trace)
         self.graphs.pace.begin_step()
         begin = time.perf_counter()
-        results = planned.executor.forward(inputs, self.trace)
+        results = planned.executor.forward(inputs)
         self.graphs.pace.issued(time.perf_counter() - begin)
         return results
 
@@ -178,9 +197,13 @@ class Region:
 
     def _note_peak(self, opened: Open) -> None:
         planned = opened.planned
-        peak = max(opened.forward_peak_bytes, opened.caller_peak_bytes, _torch.peak_bytes(self.device))
-        planned.measured_peak_bytes = opened.total_bytes + peak - opened.entry_bytes
+        backward_peak = _highest(_torch.peak_bytes(self.device), opened.trace)
+        base = opened.total_bytes - opened.entry_bytes
+        planned.measured_peak_bytes = base + max(
+            opened.forward_peak_bytes, opened.caller_peak_bytes, backward_peak)
         planned.measured_steps += 1
+        if opened.trace is not None:
+            planned.record = Record(opened.trace, opened.caller_peak_bytes, opened.caller_end_bytes, base)
         excess = planned.measured_peak_bytes - planned.peak_bytes - planned.outside_bytes
         # On the CPU there is none. On CUDA a library may take another algorithm than it did when measured.
         if self.device.type != "cpu" and self.caller.steps > 2 and excess > self.excess_bytes:
@@ -308,6 +331,7 @@ class Region:
         """Compares what the caller allocated with what was planned for; learns from it."""
         now = _torch.allocated_bytes(self.device)
         opened.caller_peak_bytes = _torch.peak_bytes(self.device) if opened.forward_peak_bytes is not None else now
+        opened.caller_end_bytes = now
         seeds = sum(self.captured.program.value_bytes(v) for v in self.captured.seed_values)
         kept = max(0, now - opened.end_bytes - seeds)
         workspace = max(0, opened.caller_peak_bytes - opened.end_bytes - seeds - kept)
@@ -351,6 +375,11 @@ class Region:
                     simulation.recompute_ns == 0 or unused <= SLACK * planned.room_bytes)):
                 kept.append(planned)
         self.plans = kept
+
+
+def _highest(peak: int, trace: Any) -> int:
+    """A trace begins a new peak at every step, and has them all."""
+    return peak if trace is None else max([peak, *trace.during_bytes])
 
 
 def _key(handle: torch.Tensor) -> int:

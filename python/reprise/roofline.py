@@ -23,9 +23,13 @@ CPU = Rates(flops_per_s=100e9, bytes_per_s=20e9, floor_ns=2_000)
 GPU = Rates(flops_per_s=210e12, bytes_per_s=4e12, floor_ns=3_000)  # an H200 in fp32 with TF32
 
 
+def rates_of(device: torch.device) -> Rates:
+    return CPU if device.type == "cpu" else GPU
+
+
 class Roofline:
-    def __init__(self, device: torch.device) -> None:
-        self.rates = CPU if device.type == "cpu" else GPU
+    def __init__(self, device: torch.device, rates: Rates | None = None) -> None:
+        self.rates = rates or rates_of(device)
 
     def time_ns(self, target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
         moved = sum(t.numel() * t.element_size() for t in tree_leaves((args, kwargs, out))

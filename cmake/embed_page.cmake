@@ -1,0 +1,11 @@
+# cmake -DFOLDER=src/report -DOUT=page_text.cc -P embed_page.cmake: page.html with page.css and page.js inside, as C++.
+file(READ ${FOLDER}/page.html page)
+foreach(part css js)
+  file(READ ${FOLDER}/page.${part} text)
+  string(REPLACE "@PAGE_${part}@" "${text}" page "${page}")
+endforeach()
+if(page MATCHES "\\)page\"")
+  message(FATAL_ERROR "the page contains )page\", which ends the literal it is embedded in")
+endif()
+file(WRITE ${OUT} "#include \"report/page_text.h\"\n\nnamespace reprise::detail {\n\n"
+  "std::string_view page_text() {\n  return R\"page(${page})page\";\n}\n\n}  // namespace reprise::detail\n")

@@ -1,0 +1,71 @@
+"""python -m reprise preflight package:factory --batch 96 --budget 16GiB
+
+The factory is called with the batch size and returns a model and its inputs, and perhaps an
+optimizer as a third. The command `reprise` plans graphs in files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .errors import RepriseError
+from .preflighting import PROFILES, preflight
+
+
+def _factory(text: str) -> Callable[[int], Any]:
+    module, colon, name = text.partition(":")
+    if not colon or not module or not name:
+        raise argparse.ArgumentTypeError(f"'{text}' is not of the form package.module:function")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise argparse.ArgumentTypeError(f"cannot import '{module}': {error}") from error
+    try:
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        raise argparse.ArgumentTypeError(f"'{module}' has no '{name}'") from None
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m reprise", description="Training inside a byte budget.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("preflight", help="will it fit? Without the device",
+                                  description="Exit codes: 0 it fits, 1 it does not, 2 wrong usage, 3 an error.")
+    command.add_argument("factory", type=_factory, metavar="package:factory",
+                         help="called with the batch size; returns model, inputs and perhaps an optimizer")
+    command.add_argument("--batch", type=int, required=True, metavar="N")
+    command.add_argument("--budget", required=True, metavar="BYTES", help="16GiB, 500MB or a number")
+    command.add_argument("--device", help="where it would be trained; default: where the model lies")
+    command.add_argument("--reserve", default="0", metavar="BYTES", help="to leave free for other things")
+    command.add_argument("--profile", choices=PROFILES, default="known", help="costs of operators")
+    command.add_argument("--no-largest", action="store_true", help="do not look for the largest batch sizes")
+    command.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        model, inputs, *more = options.factory(options.batch)
+        found = preflight(model, inputs, options.budget, device=options.device, reserve=options.reserve,
+                          profile=options.profile, largest=not options.no_largest,
+                          optimizer=more[0] if more else None)
+    except (RepriseError, ValueError) as error:
+        print(f"reprise: {error}", file=sys.stderr)
+        return 3
+    print(json.dumps(dataclasses.asdict(found)) if options.json else found)
+    return 0 if found.fits else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

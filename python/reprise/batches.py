@@ -1,0 +1,193 @@
+"""One training step at any batch size, from captures at a few.
+
+The sizes of a step's values are lines over the batch size, and so is the text of its calls: at
+batch 8 and 16 a call reads Float[8 64 ..] and Float[16 64 ..]. Two captures give the lines; the
+graph at any other batch size is read off them. The same lines tell which calls measured in the
+past are this call at another batch size: their times and workspaces give the costs at this one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import _core
+from .dry_run import DryStep
+from .errors import RepriseError
+
+NUMBER = re.compile(r"(\d+)")
+
+
+@dataclass
+class Sized:
+    """The step at one batch size."""
+
+    batch: int
+    graph: dict[str, Any]  # as graph JSON
+    outside_bytes: int
+    signatures: dict[int, str]  # of calls, by op
+    estimates: dict[int, int]  # ns by the roofline, by op
+    output_bytes: int  # that get gradients
+    seeds: list[int]  # values: these gradients
+
+    @staticmethod
+    def of(batch: int, step: DryStep) -> Sized:
+        captured, program = step.captured, step.captured.program
+        program.set_value_bytes(captured.caller_value, 4096)  # as a compiled model plans its first step
+        graph = json.loads(_core.Graph.from_capsule(program.graph()).format())
+        calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
+        return Sized(batch, graph, step.outside_bytes, calls, dict(captured.estimates),
+                     captured.output_bytes, list(captured.seed_values))
+
+    def shape(self) -> list[Any]:
+        """What must be the same at every batch size."""
+        ops = [(op["name"], op.get("inputs"), op.get("outputs")) for op in self.graph["ops"]]
+        return [ops, len(self.graph["values"]["bytes"])]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Through two points. One point: the same everywhere."""
+
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+
+    def at(self, x: int) -> int:
+        if self.x1 == self.x2:
+            return self.y1
+        return round(self.y1 + (self.y2 - self.y1) * (x - self.x1) / (self.x2 - self.x1))
+
+
+@dataclass
+class Counts:
+    """How the costs of calls are known."""
+
+    measured: int = 0  # at this batch size
+    scaled: int = 0  # at others
+    estimated: int = 0  # by the roofline; workspace unknown, taken for none
+
+
+@dataclass
+class StepFamily:
+    """The step at any batch size."""
+
+    capture: Callable[[int], DryStep]
+    known: dict[str, list[Any]]  # calls measured so far: signature -> time, workspace, ...
+    captured: dict[int, Sized] = field(default_factory=dict)
+
+    def add(self, batch: int) -> None:
+        if batch in self.captured:
+            return
+        made = Sized.of(batch, self.capture(batch))
+        for other in self.captured.values():
+            if other.shape() != made.shape():
+                raise RepriseError(
+                    f"the step at batch {made.batch} has other operators than at batch {other.batch}, so one cannot "
+                    "be read off the other; ask about one batch size at a time with largest=False")
+        self.captured[batch] = made
+
+    def at(self, batch: int, *, eager: bool = False,
+           roofline_times: bool = False) -> tuple[_core.Graph, int, Counts]:
+        """The graph, what lies beside it, and how its costs are known.
+
+        eager: as plain PyTorch runs it. Where the model returns its loss, and other outputs beside it, there are no
+        gradients of those; a compiled model is given zeros for them.
+        roofline_times: instead of measured ones, which are noisy.
+        """
+        a, b = self._nearest(batch)
+
+        def line(y1: int, y2: int) -> int:
+            return Line(a.batch, y1, b.batch, y2).at(batch)
+
+        counts = Counts()
+        graph = {**a.graph, "values": dict(a.graph["values"]), "ops": [dict(op) for op in a.graph["ops"]]}
+        graph["values"]["bytes"] = [max(0, line(y1, y2)) for y1, y2 in zip(
+            a.graph["values"]["bytes"], b.graph["values"]["bytes"])]
+        own_loss = eager and min((graph["values"]["bytes"][seed] for seed in a.seeds), default=0) <= 8 < max(
+            graph["values"]["bytes"][seed] for seed in a.seeds)
+        for seed in a.seeds if own_loss else []:
+            graph["values"]["bytes"][seed] = 0
+        for op, entry in enumerate(graph["ops"]):
+            if entry.get("phase") == "caller" and own_loss:
+                entry["workspace_bytes"] = 0
+            elif entry.get("phase") == "caller":
+                outputs = line(a.output_bytes, b.output_bytes)
+                entry["workspace_bytes"] = 2 * outputs if outputs > 1024 else 0  # as a compiled model's first step
+            elif op in a.signatures:
+                estimate = Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0))
+                entry["time_ns"], entry["workspace_bytes"] = self._cost(op, batch, estimate, counts)
+                if roofline_times:
+                    entry["time_ns"] = max(0, estimate.at(batch))
+        graph = _core.Graph.parse(json.dumps(graph), source=f"the step at batch {batch}")
+        return graph, line(a.outside_bytes, b.outside_bytes), counts
+
+    def _nearest(self, batch: int) -> tuple[Sized, Sized]:
+        by_distance = sorted(self.captured.values(), key=lambda sized: abs(sized.batch - batch))
+        exact = by_distance[0].batch == batch or len(by_distance) == 1
+        return by_distance[0], by_distance[0 if exact else 1]
+
+    def _cost(self, op: int, batch: int, estimate: Line, counts: Counts) -> tuple[int, int]:
+        first, last = (self.captured[size] for size in (min(self.captured), max(self.captured)))
+        call, again = first.signatures[op], last.signatures[op]
+        if call == again:  # it does not see the batch, or there is one capture alone
+            known = self.known.get(call)
+            points = {} if known is None else {batch: (known[0], known[1])}
+        else:
+            points = self._measured(first.batch, call, last.batch, again)
+        if batch in points:
+            counts.measured += 1
+            return points[batch]
+        if not points:
+            counts.estimated += 1
+            return max(0, estimate.at(batch)), 0
+        counts.scaled += 1
+        # Workspaces are exact, and a line goes through two of them. Times are not: a line through two that are close
+        # together may point anywhere, so the nearest is scaled as the roofline is.
+        near, *others = sorted(points, key=lambda size: abs(size - batch))
+        time_ns, workspace = points[near]
+        time_ns = round(time_ns * max(1, estimate.at(batch)) / max(1, estimate.at(near)))
+        if not others:
+            return time_ns, round(workspace * batch / near)
+        return time_ns, max(0, Line(near, workspace, others[0], points[others[0]][1]).at(batch))
+
+    def _measured(self, batch1: int, call1: str, batch2: int, call2: str) -> dict[int, tuple[int, int]]:
+        """Batch size -> time and workspace of a call, where it was measured."""
+        key = (batch1, call1, batch2, call2)
+        if key not in self._matches:
+            operator = call1.partition(";")[0]
+            self._matches[key] = {
+                size: (cost[0], cost[1]) for signature, cost in self._by_operator.get(operator, [])
+                if (size := batch_of(signature, *key)) is not None}
+        return self._matches[key]
+
+    def __post_init__(self) -> None:
+        self._matches: dict[tuple[int, str, int, str], dict[int, tuple[int, int]]] = {}
+        self._by_operator: dict[str, list[tuple[str, list[Any]]]] = {}
+        for signature, cost in self.known.items():
+            self._by_operator.setdefault(signature.partition(";")[0], []).append((signature, cost))
+
+
+def batch_of(call: str, batch1: int, call1: str, batch2: int, call2: str) -> int | None:
+    """The batch size at which the step's call1 (at batch1) and call2 (at batch2) is `call`."""
+    texts = [NUMBER.split(text) for text in (call, call1, call2)]
+    if len({len(parts) for parts in texts}) != 1:
+        return None
+    found: int | None = None
+    for part, part1, part2 in zip(*texts):
+        if part1 == part2:
+            if part != part1:
+                return None
+            continue
+        if not part.isdigit():
+            return None
+        # part = part1 + slope * (batch - batch1)
+        size = batch1 + (int(part) - int(part1)) * (batch2 - batch1) / (int(part2) - int(part1))
+        if size < 1 or size != int(size) or found not in (None, int(size)):
+            return None
+        found = int(size)
+    return found

@@ -1,0 +1,178 @@
+"""reprise.curve: time against memory, all budgets from one run, with what is proven beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+
+if TYPE_CHECKING:
+    import torch
+
+SECONDS = 30.0
+ROWS = 24
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A plan: that peak, that time."""
+
+    peak_bytes: int
+    time_ns: int
+    recompute_ns: int
+    lower_bound_ns: int | None  # no plan with this peak is faster, with backward in the captured order
+
+
+@dataclass
+class TimeMemoryCurve:
+    """The best plans found over all budgets, smallest peak first: each is faster than all before it.
+    `str()` of it is a table; a notebook shows it as a picture; `plot()` draws it with matplotlib."""
+
+    name: str
+    points: list[CurvePoint]
+    plain: CurvePoint  # without recomputation
+    floor_bytes: int | None  # no plan has a lower peak
+    stopped: bool  # by the clock: these are the best so far
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __iter__(self) -> Iterator[CurvePoint]:
+        return iter(self.points)
+
+    def at(self, budget: str | int) -> CurvePoint | None:
+        """The fastest plan found within a budget; None: there is none."""
+        limit = _core.parse_bytes(budget) if isinstance(budget, str) else budget
+        return max((p for p in self.points if p.peak_bytes <= limit), key=lambda p: p.peak_bytes, default=None)
+
+    def overhead(self, time_ns: int) -> float:
+        """Of a time, what is above the step without recomputation, as a share of it."""
+        return time_ns / self.plain.time_ns - 1 if self.plain.time_ns else 0.0
+
+    def shown(self) -> list[CurvePoint]:
+        """About ROWS points, evenly over memory, the first and the last among them."""
+        if len(self.points) <= ROWS:
+            return self.points
+        low, high = self.points[0].peak_bytes, self.points[-1].peak_bytes
+        chosen: list[CurvePoint] = []
+        for point in self.points:
+            if point.peak_bytes >= low + len(chosen) * (high - low) / (ROWS - 1) or point is self.points[-1]:
+                chosen.append(point)
+        return chosen
+
+    def __str__(self) -> str:
+        lines = [self.name, f"  {'budget':>12}{'time':>12}{'more':>10}{'at least':>10}"]
+        for p in self.shown():
+            bound = "" if p.lower_bound_ns is None else f"{100 * max(0.0, self.overhead(p.lower_bound_ns)):.1f} %"
+            lines.append(f"  {_core.format_bytes(p.peak_bytes):>12}{p.time_ns / 1e6:>9.1f} ms"
+                         f"{100 * self.overhead(p.time_ns):>8.1f} %{bound:>10}")
+        if self.floor_bytes:
+            lines.append(f"  no plan below {_core.format_bytes(self.floor_bytes)}")
+        return "\n".join([*lines, *(f"  ({note})" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        return _svg(self)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the curve with matplotlib, which has to be installed, and returns the axes."""
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise ImportError("curve.plot() draws with matplotlib, which is not installed: pip install matplotlib, or "
+                              "show the curve in a notebook, or print it") from error
+        axes = axes or pyplot.subplots()[1]
+        gib = [p.peak_bytes / 2**30 for p in self.points]
+        axes.step(gib, [100 * self.overhead(p.time_ns) for p in self.points], where="post", label="best found")
+        bounded = [p for p in self.points if p.lower_bound_ns is not None]
+        if bounded:
+            axes.step([p.peak_bytes / 2**30 for p in bounded],
+                      [100 * max(0.0, self.overhead(p.lower_bound_ns)) for p in bounded], where="post",
+                      linestyle=":", label="proven bound")
+        axes.plot([self.plain.peak_bytes / 2**30], [0], "o", color="gray", label="plain")
+        axes.set(xlabel="peak memory, GiB", ylabel="more time, %", title=self.name)
+        axes.legend()
+        return axes
+
+
+def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: str | torch.device | None = None,
+          optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
+          planning_seconds: float = SECONDS, profile: str | None = None) -> TimeMemoryCurve:
+    """Time against memory of a training step, at all budgets. Nothing of the step runs.
+
+    model: a model with its `inputs` (as of reprise.verify), or a graph.
+    device: where it would be trained; by default where the model lies.
+    optimizer, reserve: bytes that lie beside the step, added to every peak.
+    profile: "measure" each kind of operator by itself, take what is "known" from before, or a "roofline". By default
+        "measure" on the model's own device and "roofline" on another.
+    """
+    if isinstance(model, _core.Graph):
+        return curve_of(model, planner, planning_seconds)
+    from .preflighting import question
+
+    if profile is None:
+        profile = "measure" if device is None else "roofline"
+    asked = question(model, inputs, 0, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
+                     planning_seconds=planning_seconds, profile=profile)
+    graph, beside, counts = asked.step()
+    found = curve_of(graph, planner, planning_seconds, beside)
+    found.name = type(model).__name__
+    found.notes += asked.notes_on(counts)
+    return found
+
+
+def curve_of(graph: _core.Graph, planner: str = "auto", seconds: float = SECONDS,
+             beside_bytes: int = 0) -> TimeMemoryCurve:
+    from . import planning
+
+    planning.check_planner(planner)
+    found = planning.curve(graph, planner, seconds)
+
+    def point(simulation: _core.Simulation, bound: int | None) -> CurvePoint:
+        return CurvePoint(simulation.peak_bytes + beside_bytes, simulation.time_ns, simulation.recompute_ns, bound)
+
+    floor = next((p.floor_bytes for p in found.points if p.floor_bytes), None)
+    return TimeMemoryCurve(
+        graph.name, [point(p.simulation, p.lower_bound_ns) for p in found.points],
+        point(_core.solve(graph, planner="none").simulation, None), floor and floor + beside_bytes, found.stopped,
+        [f"stopped after {seconds:g} s: the best so far"] if found.stopped else [])
+
+
+def _svg(curve: TimeMemoryCurve) -> str:
+    """For a notebook, in its own colours."""
+    width, height, left, below = 640, 260, 60, 34
+    low = (curve.floor_bytes or curve.points[0].peak_bytes) * 0.97 if curve.points else 0
+    high = max(p.peak_bytes for p in [*curve.points, curve.plain]) * 1.03
+    most = min(max([0.05, *(curve.overhead(p.time_ns) for p in curve.points)]), 1.0) * 1.05
+
+    def x(peak: float) -> float:
+        return left + (peak - low) / max(high - low, 1) * (width - left - 10)
+
+    def y(share: float) -> float:
+        return (height - below) * (1 - max(0.0, share) / most)
+
+    def stairs(pairs: list[tuple[int, float]]) -> str:
+        path = "".join(f"{'M' if i == 0 else 'H'}{x(peak):.1f}" + (f" {y(share):.1f}" if i == 0 else f"V{y(share):.1f}")
+                       for i, (peak, share) in enumerate(pairs))
+        return f"{path}H{width - 10}" if path else ""
+
+    text = 'font-family="system-ui,sans-serif" font-size="12" fill="currentColor" opacity="0.75"'
+    step = next((s for s in (0.01, 0.02, 0.05, 0.1, 0.2) if most / s < 6), 0.25)
+    ticks = "".join(
+        f'<path d="M{left} {y(i * step):.1f}H{width - 10}" stroke="currentColor" opacity="0.12"/>'
+        f'<text x="{left - 6}" y="{y(i * step) + 4:.1f}" text-anchor="end" {text}>+{100 * i * step:.0f} %</text>'
+        for i in range(int(most / step) + 1))
+    sizes = "".join(
+        f'<text x="{x(low + (high - low) * i / 4):.1f}" y="{height - below + 18}" text-anchor="middle" {text}>'
+        f"{_core.format_bytes(round(low + (high - low) * i / 4))}</text>" for i in (1, 2, 3))
+    bounded = [(p.peak_bytes, curve.overhead(p.lower_bound_ns)) for p in curve.points if p.lower_bound_ns is not None]
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -6 {width} {height + 6}" '
+            f'style="max-width:{width}px;overflow:hidden" role="img" aria-label="Time against memory">{ticks}{sizes}'
+            f'<path d="{stairs(bounded)}" fill="none" stroke="#2b8a66" stroke-dasharray="2 3" stroke-width="1.5"/>'
+            f'<path d="{stairs([(p.peak_bytes, curve.overhead(p.time_ns)) for p in curve.points])}" fill="none" '
+            f'stroke="#3b78d8" stroke-width="2"/>'
+            f'<circle cx="{x(curve.plain.peak_bytes):.1f}" cy="{y(0):.1f}" r="4" fill="#8a93a0"/>'
+            f'<text x="{x(curve.plain.peak_bytes) - 8:.1f}" y="{y(0) - 8:.1f}" text-anchor="end" {text}>plain</text>'
+            "</svg>")

@@ -1,0 +1,324 @@
+"""reprise.preflight: will it fit? Before anything runs, and without the device.
+
+The step is captured on fake tensors, at the batch size asked for and at another, and read off these
+at any other (batches). Costs of operators come from what was measured on this device before, at any
+batch size, and else from a roofline, which knows no workspaces.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from . import _core, dry_run, planning, profile
+from .batches import Counts, StepFamily
+from .memory import optimizer_state_bytes
+from .progress import Progress
+from .roofline import GPU, rates_of
+from .settings import byte_count
+from .verification import _arguments
+
+log = logging.getLogger("reprise")
+
+PROFILES = ("known", "measure", "roofline")
+
+
+@dataclass
+class Fit:
+    """Training at one batch size, plain or planned."""
+
+    batch: int
+    peak_bytes: int  # everything on the device; of planned training that does not fit, the least found
+    time_ns: int | None  # of a step; None: it does not fit
+    fits: bool
+
+    @property
+    def samples_per_second(self) -> float | None:
+        return None if not self.time_ns else 1e9 * self.batch / self.time_ns
+
+
+@dataclass
+class Preflight:
+    """`str()` of it is a table; the numbers are in the fields."""
+
+    model: str
+    device: str
+    budget_bytes: int
+    plain: Fit  # at the batch size asked for
+    planned: Fit
+    largest_plain: Fit | None  # None: not even one, or not asked for
+    largest_planned: Fit | None
+    counts: Counts
+    notes: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be trained, with recomputation if need be."""
+        return self.planned.fits
+
+    def __str__(self) -> str:
+        size = _core.format_bytes
+        lines = [f"{self.model} on {self.device}, budget {size(self.budget_bytes)}", "",
+                 f"  {'':<22}{'batch':>7}{'peak':>14}{'':>18}{'step':>12}{'samples/s':>12}"]
+        rows = [("plain", self.plain), ("planned", self.planned), ("largest, plain", self.largest_plain),
+                ("largest, planned", self.largest_planned)]
+        for name, fit in rows:
+            if fit is not None:
+                room = self.budget_bytes - fit.peak_bytes
+                verdict = f"{size(abs(room))} {'left' if room >= 0 else 'over'}"
+                step = "" if fit.time_ns is None else f"{fit.time_ns / 1e6:.1f} ms"
+                rate = "" if fit.samples_per_second is None else f"{fit.samples_per_second:.1f}"
+                lines.append(f"  {name:<22}{fit.batch:>7}{size(fit.peak_bytes):>14}{verdict:>18}{step:>12}{rate:>12}")
+        lines += ["", *self.advice, *(f"({note})" for note in self.notes)]
+        return "\n".join(lines)
+
+
+def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None = None,
+              optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = planning.AUTO,
+              planning_seconds: float = 10.0, profile: str = "known", largest: bool = True,
+              batch_dim: int = 0) -> Preflight:
+    """Says whether training fits into `budget` bytes, plain and planned, and the largest batch sizes that do.
+    Nothing runs and nothing is allocated on the device; the model stays as it is.
+
+    inputs: as of reprise.verify; dimension `batch_dim` of the first tensor is the batch size, and every tensor of
+        that size in that dimension is resized with it.
+    device: where it would be trained; by default where the model lies.
+    optimizer, reserve, planner, planning_seconds: as of reprise.compile.
+    profile: costs of operators: those "known" from earlier measurements on this device, at any batch size, and a
+        roofline for the rest; the "roofline" for all; or "measure" each kind of operator by itself, which is the one
+        case that touches the device.
+    largest: also look for the largest batch sizes, which takes captures at two or more of them.
+    """
+    return question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
+                    planning_seconds=planning_seconds, profile=profile, batch_dim=batch_dim).answer(largest)
+
+
+def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None,
+             optimizer: torch.optim.Optimizer | None, reserve: str | int, planner: str, planning_seconds: float,
+             profile: str, batch_dim: int = 0) -> Question:
+    if profile not in PROFILES:
+        raise ValueError(f"profile={profile!r}: choose {', '.join(map(repr, PROFILES))}")
+    planning.check_planner(planner)
+    return Question(model, _arguments(inputs), byte_count("budget", budget), byte_count("reserve", reserve),
+                    _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim)
+
+
+def _device(model: nn.Module, named: str | torch.device | None) -> torch.device:
+    if named is not None:
+        return torch.device(named)
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise ValueError("the model has no parameters: there is nothing to train")
+    return parameter.device
+
+
+@dataclass
+class Question:
+    """A model, its inputs, and the device it would be trained on."""
+
+    model: nn.Module
+    inputs: dry_run.Inputs
+    budget_bytes: int
+    reserve_bytes: int
+    device: torch.device
+    optimizer: torch.optim.Optimizer | None
+    planner: str
+    seconds: float
+    profile: str
+    batch_dim: int
+
+    def __post_init__(self) -> None:
+        self.notes: list[str] = []
+        self.batch = self._batch_size()
+        if self.optimizer is not None:
+            self.reserve_bytes += optimizer_state_bytes(self.optimizer, self.device)
+        self.capture_device, self.rates = self.device, None
+        if self.device.type == "cuda" and not torch.backends.cuda.is_built():
+            self.capture_device, self.rates = torch.device("cpu"), GPU
+            self.notes.append("this torch knows no CUDA: the operators are the CPU's")
+        here = self.device.type == "cpu" or (self.device.type == "cuda" and torch.cuda.is_available())
+        if self.profile == "measure" and not here:
+            raise ValueError(f"profile='measure': there is no {self.device} here; use 'known' or 'roofline'")
+        self.known = here and self.profile != "roofline"
+        self.family = StepFamily(self._capture, {})
+        self._refresh()
+
+    def answer(self, largest: bool) -> Preflight:
+        other = max(2, self.batch // 2) if self.batch > 3 else 2 * self.batch + 2
+        self.family.add(self.batch)
+        if largest:
+            self.family.add(other)
+        self._refresh()
+        counts = self.family.at(self.batch)[2]
+        plain, planned = self._plain(self.batch), self._planned(self.batch)
+        best_plain = self._largest(lambda n: self._plain(n).peak_bytes, self._plain) if largest else None
+        best_planned = self._largest(self._least, self._feasible) if largest else None
+        if best_planned is not None:
+            best_planned = self._planned(best_planned.batch)
+        result = Preflight(type(self.model).__name__, str(self.device), self.budget_bytes, plain, planned, best_plain,
+                           best_planned, counts, self.notes_on(counts))
+        result.advice = _advice(result)
+        return result
+
+    def step(self) -> tuple[_core.Graph, int, Counts]:
+        """The step as it was asked about, and what lies beside it."""
+        self.family.add(self.batch)
+        self._refresh()
+        graph, outside, counts = self.family.at(self.batch)
+        return graph, outside + self.reserve_bytes, counts
+
+    def notes_on(self, counts: Counts) -> list[str]:
+        if not counts.estimated:
+            return self.notes
+        calls = counts.estimated + counts.measured + counts.scaled
+        return [*self.notes, f"{counts.estimated} of {calls} calls were never measured here: their times are a "
+                "roofline's, and their workspaces are not in the peak"]
+
+    # -- The step at a batch size.
+
+    def _batch_size(self) -> int:
+        first = next((t for t in tree_leaves(self.inputs) if isinstance(t, Tensor) and t.dim() > self.batch_dim), None)
+        if first is None:
+            raise ValueError(f"inputs: no tensor has a dimension {self.batch_dim}, which would be the batch size")
+        return first.shape[self.batch_dim]
+
+    def _capture(self, batch: int) -> dry_run.DryStep:
+        def resize(tensor: Tensor) -> list[int]:
+            shape = list(tensor.shape)
+            if len(shape) > self.batch_dim and shape[self.batch_dim] == self.batch:
+                shape[self.batch_dim] = batch
+            return shape
+
+        begin = time.monotonic()
+        layouts = profile.known_layouts(self.device) if self.known else {}
+        rates = self.rates or rates_of(self.device)
+        step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, rates, resize)
+        log.info("%s: captured at batch %d in %.1f s", type(self.model).__name__, batch, time.monotonic() - begin)
+        while self.profile == "measure":
+            _, wrong = profile.measure(step.captured, self.device)
+            if not wrong:
+                break
+            step = dry_run.capture(self.model, self.inputs, self.capture_device,
+                                   profile.known_layouts(self.device) | wrong, rates, resize)
+        return step
+
+    def _refresh(self) -> None:
+        """Takes over what has been measured meanwhile."""
+        if self.known:
+            self.family = StepFamily(self._capture, profile.known_calls(self.device), self.family.captured)
+
+    # -- Plain and planned.
+
+    def _room(self, outside: int) -> int:
+        return self.budget_bytes - self.reserve_bytes - outside
+
+    def _plain(self, batch: int) -> Fit:
+        graph, outside, _ = self.family.at(batch, eager=True)
+        found = _core.solve(graph, planner="none").simulation
+        return Fit(batch, found.peak_bytes + outside + self.reserve_bytes, found.time_ns,
+                   found.peak_bytes <= self._room(outside))
+
+    def _feasible(self, batch: int) -> Fit:
+        """Whether there is a plan. How far a search for the least memory gets depends on times, so it is made with
+        those that are free of noise."""
+        smooth, outside, _ = self.family.at(batch, roofline_times=True)
+        beside = outside + self.reserve_bytes
+        found = planning.find(smooth, max(0, self._room(outside)), self.planner, self.seconds)
+        if found.plan is None:
+            return Fit(batch, found.smallest_budget_bytes + beside, None, False)
+        simulation = _core.simulate(self.family.at(batch)[0], found.plan)
+        return Fit(batch, simulation.peak_bytes + beside, simulation.time_ns, True)
+
+    def _planned(self, batch: int) -> Fit:
+        """The same, and the fastest plan."""
+        feasible = self._feasible(batch)
+        graph, outside, _ = self.family.at(batch)
+        found = planning.find(graph, max(0, self._room(outside)), self.planner, self.seconds)
+        if found.plan is None or feasible.fits and feasible.time_ns <= found.simulation.time_ns:
+            return feasible
+        return Fit(batch, found.simulation.peak_bytes + outside + self.reserve_bytes, found.simulation.time_ns, True)
+
+    def _least(self, batch: int) -> int:
+        """What planned training needs at the very least."""
+        graph, outside, _ = self.family.at(batch, roofline_times=True)
+        return planning.smallest_budget_bytes(graph, self.planner, self.seconds) + outside + self.reserve_bytes
+
+    def _largest(self, need: Callable[[int], int], fit: Callable[[int], Fit]) -> Fit | None:
+        """The largest batch size that fits, checked by a capture at that size."""
+        while True:
+            batch = last_inside(need, self.budget_bytes, self.batch)
+            found = last_fit(fit, batch)
+            if found is None or found.batch in self.family.captured:
+                return found
+            self.family.add(found.batch)
+            checked = fit(found.batch)
+            if checked.fits and abs(checked.peak_bytes - found.peak_bytes) <= found.peak_bytes // 200:
+                return checked
+
+
+def last_inside(need: Callable[[int], int], limit: int, start: int) -> int:
+    """The largest n with need(n) <= limit, to 0.4 %; 0: there is none. `need` is close to a line:
+    the next n to look at is where the line through the two nearest known points reaches the limit."""
+    known: dict[int, int] = {}
+    low, high, guess = 0, 0, start
+    with Progress("looking at batch") as progress:
+        while True:
+            progress(guess, high or guess)
+            known[guess] = need(guess)
+            low, high = (guess, high) if known[guess] <= limit else (low, guess)
+            if high and high - low <= max(1, high // 256):
+                return low
+            guess = _crossing(known, limit) if len(known) > 1 else (2 * low or high // 2)
+            guess = max(low + 1, min(guess, high - 1 if high else 8 * low))
+
+
+def last_fit(fit: Callable[[int], Fit], near: int) -> Fit | None:
+    """The largest batch size that fits, to 0.4 %, where one close to it is known."""
+    low, high, reach = None, None, max(1, near // 64)
+    guess = max(1, near)
+    while True:
+        found = fit(guess)
+        low, high = (found, high) if found.fits else (low, found)
+        if high is not None and high.batch - (low.batch if low else 0) <= max(1, high.batch // 256):
+            return low
+        if low is not None and high is not None:
+            guess = (low.batch + high.batch) // 2
+        else:
+            guess = low.batch + reach if low else max(1, high.batch - reach)
+            reach *= 2
+
+
+def _crossing(known: dict[int, int], limit: int) -> int:
+    (x1, y1), (x2, y2) = sorted(known.items(), key=lambda point: abs(point[1] - limit))[:2]
+    return x1 + int((limit - y1) * (x2 - x1) / (y2 - y1)) if y1 != y2 else max(x1, x2) * 2
+
+
+def _advice(found: Preflight) -> list[str]:
+    """What to do about it."""
+    size = _core.format_bytes
+    call = f'reprise.compile(model, budget="{size(found.budget_bytes)}")'
+    if found.plain.fits:
+        more = found.largest_planned
+        lines = [f"It fits as it is, with {size(found.budget_bytes - found.plain.peak_bytes)} left."]
+        if more is not None and more.batch > found.plain.batch:
+            lines.append(f"With {call} batches up to {more.batch} fit.")
+        return lines
+    over = size(found.plain.peak_bytes - found.budget_bytes)
+    if found.planned.fits:
+        extra = 100 * (found.planned.time_ns / found.plain.time_ns - 1)
+        return [f"It does not fit plain, by {over}. With {call} it does, for {extra:.1f} % more time."]
+    lines = [f"It does not fit, plain by {over}, planned by "
+             f"{size(found.planned.peak_bytes - found.budget_bytes)}.",
+             f"Raise the budget to {size(found.planned.peak_bytes)} ({found.planned.peak_bytes} bytes)"]
+    if found.largest_planned is not None:
+        lines[-1] += f", or lower the batch to {found.largest_planned.batch}"
+    lines[-1] += ", or train in a narrower type (torch.autocast)."
+    return lines

@@ -1,0 +1,307 @@
+// The report's data as JSON: docs/report.md. Amounts of memory include what lies beside the step.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/json_writer.h"
+#include "report/step_story.h"
+#include "reprise/error.h"
+#include "reprise/report.h"
+
+namespace reprise {
+namespace {
+
+using detail::append_json_string;
+using detail::append_list;
+using detail::append_number;
+using detail::kind_name;
+using detail::known_by;
+using detail::module_name;
+using detail::Recomputed;
+using detail::Run;
+using detail::StepStory;
+using Numbers = std::vector<std::int64_t>;
+
+// One object, key by key.
+class Object {
+ public:
+  explicit Object(std::string& out) : out_(out) { out_ += '{'; }
+  ~Object() { out_ += '}'; }
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+
+  std::string& key(std::string_view name) {
+    out_ += first_ ? "\n\"" : ",\n\"";
+    first_ = false;
+    return out_.append(name).append("\":");
+  }
+  void number(std::string_view name, std::int64_t number) { append_number(key(name), number); }
+  void known(std::string_view name, std::optional<std::int64_t> number) {
+    if (number) return this->number(name, *number);
+    key(name) += "null";
+  }
+  void flag(std::string_view name, bool flag) { key(name) += flag ? "true" : "false"; }
+  void text(std::string_view name, std::string_view text) { append_json_string(key(name), text); }
+  template <typename Elements, typename Number>
+  void column(std::string_view name, const Elements& elements, Number number) {
+    append_list(key(name), elements, [&](const auto& element) { append_number(out_, number(element)); });
+  }
+  void texts(std::string_view name, const std::vector<std::string>& texts) {
+    append_list(key(name), texts, [&](const std::string& text) { append_json_string(out_, text); });
+  }
+
+ private:
+  std::string& out_;
+  bool first_ = true;
+};
+
+// Texts and their numbers, in the order in which they are first met.
+class Names {
+ public:
+  std::int64_t operator[](std::string_view name) {
+    const auto [at, added] = numbers_.try_emplace(std::string(name), static_cast<std::int64_t>(list_.size()));
+    if (added) list_.emplace_back(name);
+    return at->second;
+  }
+  [[nodiscard]] const std::vector<std::string>& list() const { return list_; }
+
+ private:
+  std::map<std::string, std::int64_t, std::less<>> numbers_;
+  std::vector<std::string> list_;
+};
+
+// What one module of the user's does in both steps.
+struct ModuleSums {
+  std::int64_t time_ns = 0;  // of all first runs
+  std::int64_t recomputed_runs = 0;
+  std::int64_t recompute_ns = 0;
+  std::int64_t kept_bytes = 0;
+  std::int64_t plain_kept_bytes = 0;
+  std::int64_t at_peak_bytes = 0;
+};
+
+class Writer {
+ public:
+  explicit Writer(const ReportInput& input)
+      : input_(input),
+        graph_(input.graph),
+        plain_plan_(solve(graph_, {.planner = "none"}).plan),
+        plain_(detail::tell(graph_, plain_plan_)),
+        planned_(detail::tell(graph_, input.plan)) {
+    for (std::size_t i = 0; i < graph_.num_ops(); ++i) {
+      module_of_.push_back(modules_[module_name(graph_, op_id(i))]);
+      kind_of_.push_back(kinds_[kind_name(graph_, op_id(i))]);
+    }
+  }
+
+  std::string write() && {
+    std::string out;
+    {
+      Object report(out);
+      report.text("format", "reprise.report");
+      report.number("version", 1);
+      add_totals(report);
+      add_ops(report);
+      add_runs(report, "plain_runs", plain_, nullptr);
+      add_runs(report, "planned_runs", planned_, input_.measured ? &*input_.measured : nullptr);
+      add_peak(report, "plain_at_peak", plain_);
+      add_peak(report, "at_peak", planned_);
+      add_recomputed(report);
+      add_modules(report);
+      add_curve(report);
+    }
+    return out + '\n';
+  }
+
+ private:
+  [[nodiscard]] std::int64_t all(std::int64_t bytes) const { return bytes + input_.outside_bytes; }
+
+  void add_totals(Object& report) {
+    report.text("name", graph_.name());
+    report.text("planner", input_.planner);
+    report.text("time_unit", input_.time_in_units ? "unit" : "ns");
+    {
+      Object facts(report.key("facts"));
+      for (const auto& [name, text] : input_.facts) facts.text(name, text);
+    }
+    std::int64_t resident = 0;
+    for (std::size_t i = 0; i < graph_.num_values(); ++i) {
+      if (graph_.residence(value_id(i)) == Residence::kResident) resident += graph_.bytes(value_id(i));
+    }
+    report.known("budget_bytes", input_.budget_bytes > 0 ? std::optional(input_.budget_bytes) : std::nullopt);
+    report.number("outside_bytes", input_.outside_bytes);
+    report.number("resident_bytes", all(resident));
+    report.number("start_bytes", all(planned_.start_bytes));
+    add_total(report, "plain", plain_);
+    add_total(report, "planned", planned_);
+    report.known("measured_peak_bytes", measured_peak());
+    report.known("lower_bound_ns", bound());
+    report.known("floor_bytes", floor());
+    report.flag("reordered", planned_.reordered);
+  }
+
+  void add_total(Object& report, std::string_view key, const StepStory& story) {
+    Object total(report.key(key));
+    total.number("peak_bytes", all(story.total.peak_bytes));
+    total.number("time_ns", story.total.time_ns);
+    total.number("recompute_ns", story.total.recompute_ns);
+    total.number("kept_bytes", sum(story.live_at_caller));
+  }
+
+  // What no plan with this peak can beat: a bound for more memory holds for less of it too.
+  [[nodiscard]] std::optional<std::int64_t> bound() const {
+    for (const Solution& point : input_.curve) {
+      if (point.simulation.peak_bytes >= planned_.total.peak_bytes && point.lower_bound_ns) return point.lower_bound_ns;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<std::int64_t> floor() const {
+    for (const Solution& point : input_.curve) {
+      if (point.floor_bytes > 0) return all(point.floor_bytes);
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<std::int64_t> measured_peak() const {
+    if (!input_.measured || input_.measured->during_bytes.empty()) return std::nullopt;
+    return *std::ranges::max_element(input_.measured->during_bytes);
+  }
+
+  [[nodiscard]] std::int64_t sum(const std::vector<ValueId>& values) const {
+    std::int64_t bytes = 0;
+    for (const ValueId v : values) bytes += graph_.bytes(v);
+    return bytes;
+  }
+
+  void add_ops(Object& report) {
+    report.texts("modules", modules_.list());
+    report.texts("kinds", kinds_.list());
+    std::vector<OpId> ops;
+    for (std::size_t i = 0; i < graph_.num_ops(); ++i) ops.push_back(op_id(i));
+    Object columns(report.key("ops"));
+    columns.column("module", ops, [&](OpId op) { return module_of_[index(op)]; });
+    columns.column("kind", ops, [&](OpId op) { return kind_of_[index(op)]; });
+    columns.column("phase", ops, [&](OpId op) { return static_cast<int>(graph_.phase(op)); });
+    columns.column("time_ns", ops, [&](OpId op) { return graph_.time_ns(op); });
+    columns.column("workspace_bytes", ops, [&](OpId op) { return graph_.workspace_bytes(op); });
+    columns.column("output_bytes", ops, [&](OpId op) {
+      std::int64_t bytes = 0;
+      for (const ValueId v : graph_.outputs(op)) bytes += graph_.bytes(v);
+      return bytes;
+    });
+  }
+
+  void add_runs(Object& report, std::string_view key, const StepStory& story, const MeasuredStep* measured) {
+    Object columns(report.key(key));
+    columns.column("op", story.runs, [](const Run& run) { return index(run.op); });
+    columns.column("again", story.runs, [](const Run& run) { return run.again ? 1 : 0; });
+    columns.column("during_bytes", story.runs, [&](const Run& run) { return all(run.during_bytes); });
+    columns.column("after_bytes", story.runs, [&](const Run& run) { return all(run.after_bytes); });
+    if (measured == nullptr) return;
+    std::vector<std::size_t> last;  // of each run: its last free, or itself
+    for (std::size_t i = 1; i < story.runs.size(); ++i) last.push_back(story.runs[i].step - 1);
+    if (!story.runs.empty()) last.push_back(input_.plan.steps.size() - 1);
+    columns.column("measured_during_bytes", story.runs,
+                   [&](const Run& run) { return measured->during_bytes[run.step]; });
+    columns.column("measured_after_bytes", last, [&](std::size_t step) { return measured->after_bytes[step]; });
+  }
+
+  void add_peak(Object& report, std::string_view key, const StepStory& story) {
+    const auto op_number = [](OpId op) {
+      return op == kNoOp ? std::int64_t{-1} : static_cast<std::int64_t>(index(op));
+    };
+    Object peak(report.key(key));
+    peak.known("run", story.peak_run ? std::optional(static_cast<std::int64_t>(*story.peak_run)) : std::nullopt);
+    peak.number("values_bytes", sum(story.live_at_peak));
+    peak.number("workspace_bytes", story.total.peak_bytes - sum(story.live_at_peak));
+    peak.column("bytes", story.live_at_peak, [&](ValueId v) { return graph_.bytes(v); });
+    peak.column("op", story.live_at_peak, [&](ValueId v) { return op_number(known_by(graph_, v)); });
+    peak.column("there_at_start", story.live_at_peak, [&](ValueId v) { return graph_.producer(v) == kNoOp ? 1 : 0; });
+  }
+
+  // Bytes of an op's results that plain training holds while the caller has the program, and this plan does not.
+  [[nodiscard]] std::vector<std::int64_t> not_held() const {
+    std::vector<std::int64_t> bytes(graph_.num_ops(), 0);
+    for (const ValueId v : plain_.live_at_caller) bytes[index(graph_.producer(v))] += graph_.bytes(v);
+    for (const ValueId v : planned_.live_at_caller) {
+      std::int64_t& left = bytes[index(graph_.producer(v))];
+      left = std::max<std::int64_t>(0, left - graph_.bytes(v));
+    }
+    return bytes;
+  }
+
+  void add_recomputed(Object& report) {
+    const std::vector<std::int64_t> away = not_held();
+    const auto& rows = planned_.recomputed;
+    Object columns(report.key("recomputed"));
+    columns.column("op", rows, [](const Recomputed& row) { return index(row.op); });
+    columns.column("runs", rows, [](const Recomputed& row) { return row.runs; });
+    columns.column("cost_ns", rows, [](const Recomputed& row) { return row.cost_ns; });
+    columns.column("not_held_bytes", rows, [&](const Recomputed& row) { return away[index(row.op)]; });
+    columns.column("peak_if_kept_bytes", rows, [&](const Recomputed& row) { return all(row.peak_if_kept_bytes); });
+  }
+
+  void add_modules(Object& report) {
+    std::vector<ModuleSums> sums(modules_.list().size());
+    const auto of = [&](OpId op) -> ModuleSums& { return sums[static_cast<std::size_t>(module_of_[index(op)])]; };
+    for (const Run& run : planned_.runs) {
+      ModuleSums& row = of(run.op);
+      (run.again ? row.recompute_ns : row.time_ns) += graph_.time_ns(run.op);
+      row.recomputed_runs += run.again ? 1 : 0;
+    }
+    for (const ValueId v : planned_.live_at_caller) of(graph_.producer(v)).kept_bytes += graph_.bytes(v);
+    for (const ValueId v : plain_.live_at_caller) of(graph_.producer(v)).plain_kept_bytes += graph_.bytes(v);
+    for (const ValueId v : planned_.live_at_peak) {
+      if (known_by(graph_, v) != kNoOp) of(known_by(graph_, v)).at_peak_bytes += graph_.bytes(v);
+    }
+    Object columns(report.key("by_module"));
+    columns.column("time_ns", sums, [](const ModuleSums& row) { return row.time_ns; });
+    columns.column("recomputed_runs", sums, [](const ModuleSums& row) { return row.recomputed_runs; });
+    columns.column("recompute_ns", sums, [](const ModuleSums& row) { return row.recompute_ns; });
+    columns.column("kept_bytes", sums, [](const ModuleSums& row) { return row.kept_bytes; });
+    columns.column("plain_kept_bytes", sums, [](const ModuleSums& row) { return row.plain_kept_bytes; });
+    columns.column("at_peak_bytes", sums, [](const ModuleSums& row) { return row.at_peak_bytes; });
+  }
+
+  void add_curve(Object& report) {
+    const std::vector<Solution>& points = input_.curve;
+    Object columns(report.key("curve"));
+    columns.column("peak_bytes", points, [&](const Solution& point) { return all(point.simulation.peak_bytes); });
+    columns.column("time_ns", points, [](const Solution& point) { return point.simulation.time_ns; });
+    columns.column("recompute_ns", points, [](const Solution& point) { return point.simulation.recompute_ns; });
+    std::string& out = columns.key("lower_bound_ns");
+    append_list(out, points, [&](const Solution& point) {
+      if (!point.lower_bound_ns) {
+        out += "null";
+      } else {
+        append_number(out, *point.lower_bound_ns);
+      }
+    });
+  }
+
+  const ReportInput& input_;
+  const Graph& graph_;
+  Plan plain_plan_;
+  StepStory plain_;
+  StepStory planned_;
+  Names modules_;
+  Names kinds_;
+  Numbers module_of_;
+  Numbers kind_of_;
+};
+
+}  // namespace
+
+std::string report_json(const ReportInput& input) {
+  if (input.graph.forward_only()) {
+    throw InputError("a report of '" + input.graph.name() +
+                     "', which has no backward pass: complete_backward() adds one");
+  }
+  detail::check_measured(input);
+  return Writer(input).write();
+}
+
+}  // namespace reprise

@@ -1,0 +1,98 @@
+// A planned step in the Trace Event Format, which Perfetto and chrome://tracing open: one track per phase and one for
+// recomputation, an X event per run, and two counters. Times are microseconds from the start of the step.
+#include <string>
+
+#include "io/json_writer.h"
+#include "report/step_story.h"
+#include "reprise/report.h"
+
+namespace reprise {
+namespace {
+
+using detail::append_json_string;
+using detail::append_number;
+using detail::kind_name;
+using detail::Run;
+
+enum Track : std::uint8_t { kForwardTrack = 1, kBackwardTrack = 2, kAgainTrack = 3 };
+
+// Microseconds with three digits: nanoseconds, exactly.
+void append_us(std::string& out, std::int64_t ns) {
+  append_number(out, ns / 1000);
+  const std::int64_t rest = ns % 1000;
+  out += rest < 10 ? ".00" : rest < 100 ? ".0" : ".";
+  append_number(out, rest);
+}
+
+void append_track(std::string& out, Track track, std::string_view name) {
+  out += R"({"ph":"M","pid":1,"tid":)";
+  append_number(out, static_cast<int>(track));
+  out += R"(,"name":"thread_name","args":{"name":)";
+  append_json_string(out, name);
+  out += "}},\n";
+}
+
+void append_counter(std::string& out, std::string_view name, std::int64_t at_ns, std::int64_t bytes) {
+  out += R"({"ph":"C","pid":1,"name":)";
+  append_json_string(out, name);
+  out += ",\"ts\":";
+  append_us(out, at_ns);
+  out += R"(,"args":{"bytes":)";
+  append_number(out, bytes);
+  out += "}},\n";
+}
+
+void append_run(std::string& out, const Graph& graph, const Run& run, std::int64_t at_ns) {
+  const Track phase = graph.phase(run.op) == Phase::kBackward ? kBackwardTrack : kForwardTrack;
+  const std::string_view scope = graph.scope_name(run.op);
+  out += R"({"ph":"X","pid":1,"tid":)";
+  append_number(out, static_cast<int>(run.again ? kAgainTrack : phase));
+  out += ",\"name\":";
+  append_json_string(out, std::string(scope) + (scope.empty() ? "" : " ") + std::string(kind_name(graph, run.op)));
+  out += ",\"cat\":";
+  append_json_string(out, run.again ? "recomputed" : graph.phase(run.op) == Phase::kBackward ? "backward" : "forward");
+  out += ",\"ts\":";
+  append_us(out, at_ns);
+  out += ",\"dur\":";
+  append_us(out, graph.time_ns(run.op));
+  out += R"(,"args":{"op":)";
+  append_json_string(out, graph.op_name(run.op));
+  out += ",\"module\":";
+  append_json_string(out, scope);
+  out += ",\"peak_bytes\":";
+  append_number(out, run.during_bytes);
+  out += "}},\n";
+}
+
+}  // namespace
+
+std::string trace_json(const ReportInput& input) {
+  detail::check_measured(input);
+  const Graph& graph = input.graph;
+  const detail::StepStory story = detail::tell(graph, input.plan);
+  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  out += R"({"ph":"M","pid":1,"name":"process_name","args":{"name":)";
+  append_json_string(out, graph.name().empty() ? "planned step" : graph.name());
+  out += "}},\n";
+  append_track(out, kForwardTrack, "forward");
+  append_track(out, kBackwardTrack, "backward");
+  append_track(out, kAgainTrack, "recomputed");
+  std::int64_t now_ns = 0;
+  append_counter(out, "memory", 0, story.start_bytes + input.outside_bytes);
+  for (const Run& run : story.runs) {
+    append_run(out, graph, run, now_ns);
+    append_counter(out, "memory", now_ns, run.during_bytes + input.outside_bytes);
+    now_ns += graph.time_ns(run.op);
+    append_counter(out, "memory", now_ns, run.after_bytes + input.outside_bytes);
+    if (!input.measured) continue;
+    append_counter(out, "memory, measured", now_ns, input.measured->after_bytes[run.step]);
+  }
+  if (input.budget_bytes > 0) {
+    append_counter(out, "budget", 0, input.budget_bytes);
+    append_counter(out, "budget", now_ns, input.budget_bytes);
+  }
+  out.resize(out.size() - 2);  // the last comma
+  return out + "\n]}\n";
+}
+
+}  // namespace reprise

@@ -1,0 +1,211 @@
+"""The report's page in a browser: what it shows is the data, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import browser
+import pytest
+
+import reprise
+from reprise import _core
+
+pytestmark = pytest.mark.skipif(browser.PROGRAM is None, reason="there is no chromium")
+
+
+def chain(layers: int) -> _core.Graph:
+    """Layers of two ops each in modules body.0 .. body.N, forward and backward."""
+    scopes, ops, sizes = [], [], [1 << 20]
+    values = [0]
+    for i in range(layers):
+        scopes.append(f"body.{i // 10}.{i % 10}")
+        for kind in ("linear", "relu"):
+            sizes.append((1 << 20) + 1024 * (i % 7))
+            ops.append({"name": f"{kind}_{i}", "scope": i, "time_ns": 9000 if kind == "linear" else 1000,
+                        "inputs": [values[-1]], "outputs": [len(sizes) - 1]})
+            values.append(len(sizes) - 1)
+    sizes.append(4)
+    ops.append({"name": "caller", "phase": "caller", "inputs": [values[-1]], "outputs": [len(sizes) - 1]})
+    gradient = len(sizes) - 1
+    for i in reversed(range(2 * layers)):
+        sizes.append(1 << 20)
+        ops.append({"name": f"backward_{i}", "scope": i // 2, "phase": "backward", "time_ns": 9000,
+                    "inputs": sorted([gradient, values[i]]), "outputs": [len(sizes) - 1]})
+        gradient = len(sizes) - 1
+    return _core.Graph.parse(json.dumps({
+        "format": "reprise.graph", "version": 1, "name": "chain <of> layers", "scopes": scopes,
+        "values": {"bytes": sizes, "resident": [], "arriving": [0], "held": [], "overwrites": []},
+        "outputs": [gradient], "ops": ops}))
+
+
+def report_of(graph: _core.Graph, share: float, **more: Any) -> str:
+    plain = reprise.solve(graph, planner="none").simulation.peak_bytes
+    found = reprise.solve(graph, planner="chen", budget_bytes=int(share * plain))
+    assert found.found
+    points = _core.curve(graph, planner="chen").points
+    return _core.report_json(graph, found.plan, planner="chen", budget_bytes=int(share * plain) + 4096,
+                             outside_bytes=4096, curve=points, **more)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[browser.Browser]:
+    with browser.Browser() as started:
+        yield started
+    assert not started.errors
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    graph = chain(40)
+    found = json.loads(report_of(graph, 0.5))
+    steps = reprise.solve(graph, planner="chen", budget_bytes=found["budget_bytes"] - 4096).plan
+    times = _core.timeline(graph, steps)
+    measured = ([b + 4096 for b in times.during_bytes], [b + 4096 for b in times.after_bytes])
+    text = report_of(graph, 0.5, measured=measured, facts={"device": "a test"})
+    path = tmp_path_factory.mktemp("report") / "plan.html"
+    path.write_text(_core.report_page(text))
+    return path, json.loads(text)
+
+
+def shown(chromium: browser.Browser, key: str, row: str = "") -> list[int]:
+    """The numbers that the page shows under a key, in a row of a table if one is named."""
+    within = f'tr[data-row="{row}"] ' if row else ""
+    return [int(n) for n in chromium.value(
+        f"""[...document.querySelectorAll('{within}[data-key="{key}"]')].map(e => e.dataset.value)""")]
+
+
+def test_it_shows_the_data_and_loads_nothing(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    path, data = page
+    chromium.requests.clear()
+    chromium.open(path)
+    assert json.loads(chromium.value("document.getElementById('data').textContent")) == data
+    for key in ("plain.peak_bytes", "planned.peak_bytes", "plain.time_ns", "planned.time_ns", "plain.kept_bytes",
+                "planned.kept_bytes"):
+        step, name = key.split(".")
+        assert set(shown(chromium, key)) == {data[step][name]}
+    for key in ("budget_bytes", "measured_peak_bytes"):
+        assert shown(chromium, key) == [data[key]]
+    assert data["measured_peak_bytes"] == data["planned"]["peak_bytes"]
+    assert "to the byte" in chromium.value("document.getElementById('tiles').textContent")
+    budget = _core.format_bytes(data["budget_bytes"])
+    assert chromium.value("document.title") == f"chain <of> layers inside {budget} · Reprise"
+    assert {url for url in chromium.requests if not url.startswith("data:")} == {path.resolve().as_uri()}
+
+
+def test_bytes_are_written_as_the_library_writes_them(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    chromium.open(page[0])
+    pairs = chromium.value("[...document.querySelectorAll('[data-key$=peak_bytes]')].slice(0, 3)"
+                           ".map(e => [Number(e.dataset.value), e.textContent])")
+    assert pairs and all(text == _core.format_bytes(number) for number, text in pairs)
+
+
+def test_the_curves_are_the_datas(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    path, data = page
+    chromium.open(path, width=3000)  # every run has pixels of its own
+    highest = chromium.value("""(() => { const top = (key) => Math.min(...document.querySelector(
+        `[data-curve="${key}"]`).getAttribute("d").match(/[\\d.]+ [\\d.]+/g).map(p => Number(p.split(" ")[1])));
+        const y = (selector) => Number(document.querySelector(selector).getAttribute("d").split(" ")[1].split("H")[0]);
+        return [top("plain"), top("planned"), top("measured"), y("[data-budget]")]; })()""")
+    plain, planned, measured, budget = highest
+    assert plain < budget <= planned == measured  # up is less
+    zero = chromium.value("Number(document.querySelector('[data-resident]').getAttribute('d').match(/V([\\d.]+)/)[1])")
+    assert (zero - planned) / (zero - plain) == pytest.approx(
+        data["planned"]["peak_bytes"] / data["plain"]["peak_bytes"], abs=0.002)
+
+
+def test_modules_add_up(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    path, data = page
+    chromium.open(path)
+    chromium.value("document.getElementById('unfold').click()")
+    for key, column in data["by_module"].items():
+        assert shown(chromium, f"by_module.{key}", "total") == [sum(column)]
+        of = dict(zip(data["modules"], column))
+        assert shown(chromium, f"by_module.{key}", "body.2.3") == [of["body.2.3"]]
+        assert shown(chromium, f"by_module.{key}", "body.2") == [sum(of[f"body.2.{i}"] for i in range(10))]
+
+
+def test_every_choice_has_a_row(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    path, data = page
+    chromium.open(path)
+    chromium.value("document.querySelector('#again-rows [data-more]').click()")
+    rows = data["recomputed"]
+    assert len(rows["op"]) > 14
+    for i, op in enumerate(rows["op"]):
+        for key in ("runs", "cost_ns", "not_held_bytes", "peak_if_kept_bytes"):
+            assert shown(chromium, f"recomputed.{key}", str(op)) == [rows[key][i]]
+    assert sum(shown(chromium, "at_peak.bytes")) <= data["planned"]["peak_bytes"]
+    chromium.value("document.querySelector('#peak-rows [data-more]')?.click()")
+    assert sum(shown(chromium, "at_peak.bytes")) == data["planned"]["peak_bytes"]
+
+
+def test_the_chart_by_keyboard(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    path, data = page
+    chromium.open(path)
+    runs = data["planned_runs"]
+
+    def read() -> tuple[int, str]:
+        return (int(chromium.value("document.getElementById('readout').dataset.run")),
+                chromium.value("document.getElementById('readout').textContent"))
+
+    assert read()[0] == data["at_peak"]["run"]  # where the page begins
+    chromium.value("document.getElementById('chart').focus()")
+    chromium.press("Home", "ArrowRight", "ArrowRight")
+    run, text = read()
+    assert run == 2 and _core.format_bytes(runs["during_bytes"][2]) in text and "body.0.1" in text and "linear" in text
+    chromium.press("ArrowRight", shift=True)
+    assert read()[0] == 22
+    chromium.press("p")
+    assert read()[0] == data["at_peak"]["run"]
+    whole = chromium.value("document.querySelector('[data-curve=planned]').getAttribute('d')")
+    chromium.press("+", "+")
+    assert chromium.value("document.querySelector('[data-curve=planned]').getAttribute('d')") != whole
+    chromium.press("0")
+    assert chromium.value("document.querySelector('[data-curve=planned]').getAttribute('d')") == whole
+
+
+def test_the_chart_by_mouse(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    chromium.open(page[0])
+    x, y = chromium.value("(() => { const b = document.getElementById('chart').getBoundingClientRect();"
+                          "return [b.left + b.width / 2, b.top + b.height / 2]; })()")
+    chromium.point(x, y)
+    tip = chromium.value("document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent")
+    assert "body." in tip and "MiB while it runs" in tip
+
+
+def test_search_by_keyboard(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    chromium.open(page[0])
+    chromium.press("/")
+    assert chromium.value("document.activeElement.id") == "search"
+    chromium.press(*"body.3.1")
+    chromium.value("new Promise(done => setTimeout(done, 150))")
+    rows = chromium.value("[...document.querySelectorAll('#module-rows tr[data-row]')].map(e => e.dataset.row)")
+    assert rows == ["total", "body", "body.3", "body.3.1"]
+    assert chromium.value("document.querySelectorAll('[data-lane=hit]').length") == 1
+    assert chromium.value("document.getElementById('found').textContent").endswith("runs")
+    chromium.press("Escape")
+    chromium.value("new Promise(done => setTimeout(done, 150))")
+    assert chromium.value("document.querySelectorAll('#module-rows tr[data-row]').length") > 4
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_light_and_dark_on_phone_and_desk(chromium: browser.Browser, page: tuple[Path, dict], tmp_path: Path,
+                                          dark: bool, width: int) -> None:
+    chromium.open(page[0], width=width, dark=dark)
+    assert chromium.value("document.documentElement.scrollWidth") == width  # nothing sticks out
+    red, green, blue = chromium.value("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (red + green + blue < 150) == dark
+    chromium.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 20_000
+
+
+def test_five_thousand_ops_open_in_two_seconds(chromium: browser.Browser, tmp_path: Path) -> None:
+    graph = chain(1250)
+    assert graph.num_ops > 5000
+    path = tmp_path / "large.html"
+    path.write_text(_core.report_page(report_of(graph, 0.3)))
+    seconds = min(chromium.open(path) for _ in range(3))
+    assert seconds < 2

@@ -1,0 +1,240 @@
+"""reprise.preflight and reprise.curve: what is said before training is what training then shows."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from training import CPU, Mlp, batch
+
+import reprise
+from reprise import _core
+from reprise.__main__ import main
+from reprise.batches import batch_of
+from reprise.native import _torch
+from reprise.preflighting import last_inside
+
+
+class Conv(torch.nn.Module):
+    """Operators with workspaces, and batch norm's buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [torch.nn.Conv2d(3, 8, 3)]
+        for _ in range(3):
+            layers += [torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3)]
+        self.body = torch.nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x).mean((1, 2, 3))
+
+
+def factory(size: int) -> tuple[torch.nn.Module, torch.Tensor]:
+    """For the command line."""
+    return Mlp(), batch(size)
+
+
+def images(size: int) -> torch.Tensor:
+    return torch.randn(size, 3, 20, 20, generator=torch.Generator().manual_seed(size))
+
+
+def real_peak(model: torch.nn.Module, x: torch.Tensor) -> int:
+    """Of one plain step, from the allocator."""
+    model.zero_grad(set_to_none=True)
+    there = sum(t.untyped_storage().nbytes() for t in [*model.parameters(), *model.buffers(), x])
+    _torch.reset_peak(CPU)
+    entry = _torch.allocated_bytes(CPU)
+    output = model(x)
+    output.sum().backward()
+    return there + _torch.peak_bytes(CPU) - entry
+
+
+@pytest.fixture(scope="module")
+def known_conv() -> Conv:
+    """Trained at two small batch sizes, so that its operators are known."""
+    torch.manual_seed(0)
+    model = Conv().train()
+    for size in (4, 8):
+        reprise.compile(model)(images(size)).sum().backward()
+    return reprise.restore(model)
+
+
+def test_the_largest_plain_batch_is_the_true_one(known_conv: Conv) -> None:
+    _torch.install_meter()
+    budget = 3 * real_peak(known_conv, images(16))
+    found = reprise.preflight(known_conv, images(16), budget)
+    assert found.counts.estimated == 0 and found.counts.scaled > 0
+    truth = last_inside(lambda n: real_peak(known_conv, images(n)), budget, 48)
+    assert found.largest_plain.batch == pytest.approx(truth, rel=0.03)
+    assert found.plain.fits and found.fits and "fits as it is" in str(found)
+
+
+def test_the_largest_planned_batch_trains(known_conv: Conv) -> None:
+    budget = 2 * real_peak(known_conv, images(16))
+    found = reprise.preflight(known_conv, images(16), budget, planning_seconds=2)
+    largest = found.largest_planned
+    assert largest.batch > found.largest_plain.batch
+    assert largest.peak_bytes <= budget
+    size = int(largest.batch * 0.97)
+    model = reprise.compile(Conv().train(), budget)
+    model(images(size)).sum().backward()
+    assert model.plan.measured_peak_bytes <= budget
+    too_large = reprise.compile(Conv().train(), budget)
+    with pytest.raises(reprise.InfeasibleBudget):
+        too_large(images(int(largest.batch * 1.04) + 1))
+
+
+class OwnLoss(Mlp):
+    """Returns its loss, and outputs that nobody trains with."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = super().forward(x)
+        return {"loss": logits.sum(), "logits": logits}
+
+
+def test_plain_training_of_a_model_that_returns_its_loss() -> None:
+    _torch.install_meter()
+    model, x = OwnLoss(outputs=400), batch(64)
+    there = sum(t.untyped_storage().nbytes() for t in [*model.parameters(), x])
+    _torch.reset_peak(CPU)
+    entry = _torch.allocated_bytes(CPU)
+    output = model(x)
+    output["loss"].backward()
+    peak = there + _torch.peak_bytes(CPU) - entry
+    found = reprise.preflight(model, x, "1GiB", profile="roofline", largest=False)
+    assert found.plain.peak_bytes == pytest.approx(peak, abs=8192)
+    assert found.planned.peak_bytes > peak + 64 * 400 * 4  # zeros for the gradient of the logits
+
+
+def test_nothing_is_touched() -> None:
+    torch.manual_seed(0)
+    model, x = Conv().train(), images(16)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = torch.get_rng_state()
+    _torch.install_meter()
+    _torch.reset_peak(CPU)
+    entry = _torch.allocated_bytes(CPU)
+    found = reprise.preflight(model, x, "1MiB", profile="roofline", planning_seconds=1)
+    assert found.plain.peak_bytes > 1 << 20
+    assert _torch.peak_bytes(CPU) - entry < 32768  # states of generators; the step takes megabytes
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.is_grad_enabled() and not hasattr(model, "plan")
+
+
+def test_the_prediction_for_a_batch_is_what_compile_plans(known_conv: Conv) -> None:
+    model = reprise.compile(known_conv)
+    model(images(8)).sum().backward()
+    first = _core.simulate(model.plan.graph, model.plan.steps).peak_bytes
+    reprise.restore(known_conv)
+    found = reprise.preflight(known_conv, images(8), "1GiB", largest=False)
+    assert found.counts.measured > 0 and found.counts.scaled == found.counts.estimated == 0
+    assert found.largest_plain is None
+    # The caller's part is a guess until it is measured.
+    assert found.plain.peak_bytes == pytest.approx(first, abs=8192)
+
+
+def test_an_optimizer_and_a_reserve_take_room() -> None:
+    model = Mlp()
+    bare = reprise.preflight(model, batch(), "1MiB", profile="roofline", largest=False)
+    adam = torch.optim.Adam(model.parameters())
+    more = reprise.preflight(model, batch(), "1MiB", profile="roofline", largest=False, optimizer=adam,
+                             reserve=1000)
+    state = sum(2 * p.numel() * p.element_size() + 4 for p in model.parameters())
+    assert more.plain.peak_bytes - bare.plain.peak_bytes == state + 1000
+
+
+def test_what_does_not_fit_says_what_would() -> None:
+    found = reprise.preflight(Mlp(width=64), batch(512, 64), 400_000, profile="roofline")
+    assert not found.plain.fits and not found.planned.fits and not found.fits
+    assert found.planned.time_ns is None
+    assert 0 < found.largest_planned.batch < 512
+    assert f"({found.planned.peak_bytes} bytes)" in str(found)
+    assert f"lower the batch to {found.largest_planned.batch}" in str(found)
+    assert reprise.preflight(Mlp(width=64), batch(512, 64), 1000, profile="roofline").largest_planned is None
+
+
+def test_another_device_is_asked_about_by_its_name() -> None:
+    found = reprise.preflight(Mlp(), batch(), "1MiB", device="cuda", profile="roofline", largest=False)
+    assert found.device == "cuda"
+    if not torch.backends.cuda.is_built():
+        assert "knows no CUDA" in str(found)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"profile": "guess"}, "choose 'known', 'measure', 'roofline'"), ({"planner": "best"}, "unknown planner"),
+    ({"batch_dim": 5}, "no tensor has a dimension 5"), ({"budget": 0.5}, "give bytes")])
+def test_bad_questions(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        reprise.preflight(Mlp(), batch(), **{"budget": "1MiB", **options})
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    question = ["preflight", "test_preflight:factory", "--batch", "32", "--profile", "roofline", "--no-largest"]
+    assert main([*question, "--budget", "1MiB"]) == 0
+    assert "It fits as it is" in capsys.readouterr().out
+    assert main([*question, "--budget", "4KiB", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["plain"]["batch"] == 32 and answer["planned"]["fits"] is False
+    assert main([*question, "--budget", "much"]) == 3
+    assert "budget" in capsys.readouterr().err
+    for wrong in ("test_preflight", "no_such_module:f", "test_preflight:no_such_function"):
+        with pytest.raises(SystemExit) as error:
+            main(["preflight", wrong, "--batch", "1", "--budget", "1MiB"])
+        assert error.value.code == 2
+
+
+def test_a_call_is_known_again_at_another_batch_size() -> None:
+    at = "aten::mm.;Float[{} 64 ] strides [64 1 ],;Float[64 {} ] strides [{} 1 ],;8"
+    assert batch_of(at.format(24, 48, 48), 8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) == 24
+    assert batch_of(at.format(24, 49, 49), 8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) is None
+    assert batch_of(at.format(24, 48, 48)[:-1] + "9", 8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) is None
+    assert batch_of("aten::mm.;Float[24 64 ]", 8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) is None
+
+
+@pytest.mark.parametrize("limit", [0, 9, 10, 11, 5000, 123_456])
+def test_last_inside_is_the_last(limit: int) -> None:
+    def need(n: int) -> int:
+        return 9 + n + (n * n) // 1000
+
+    found = last_inside(need, limit, 16)
+    assert found == 0 or need(found) <= limit
+    assert need(found + max(1, found // 128)) > limit
+
+
+def test_a_curve_of_a_model_and_of_a_graph(known_conv: Conv) -> None:
+    found = reprise.curve(known_conv, images(8), planning_seconds=5)
+    assert [p.peak_bytes for p in found] == sorted(p.peak_bytes for p in found)
+    assert [p.time_ns for p in found] == sorted((p.time_ns for p in found), reverse=True)
+    assert len(found) > 2 and found.points[-1].time_ns == found.plain.time_ns
+    assert all(p.lower_bound_ns is None or p.lower_bound_ns <= found.points[0].time_ns for p in found)
+    assert found.at(found.points[1].peak_bytes) == found.points[1]
+    assert found.at(found.points[0].peak_bytes - 1) is None
+    assert found.at("1GiB") == found.points[-1]
+    table = str(found)
+    assert _core.format_bytes(found.points[0].peak_bytes) in table and "at least" in table
+    assert found._repr_html_().startswith("<svg") and found._repr_html_().count("<path") >= 3
+    model = reprise.compile(known_conv)
+    model(images(8)).sum().backward()
+    graph = model.plan.graph
+    reprise.restore(known_conv)
+    assert reprise.curve(graph, planner="none").points[0].time_ns == found.plain.time_ns
+
+
+def test_plot_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reprise.curve(_core.Graph.parse((Path(__file__).parents[1] / "cli/data/chain.graph.json").read_text()),
+                          planner="chen")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        found.plot()
+
+
+def test_plot_with_matplotlib() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    found = reprise.curve(_core.Graph.parse((Path(__file__).parents[1] / "cli/data/chain.graph.json").read_text()))
+    axes = found.plot()
+    assert axes.get_legend_handles_labels()[1] == ["best found", "proven bound", "plain"]

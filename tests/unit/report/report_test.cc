@@ -1,0 +1,165 @@
+#include "reprise/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "report/step_story.h"
+#include "reprise/error.h"
+#include "reprise/io.h"
+#include "reprise/simulate.h"
+#include "reprise/validate.h"
+
+namespace reprise {
+namespace {
+
+using detail::StepStory;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr Step c(std::size_t op) { return Step::compute(op_id(op)); }
+constexpr Step f(std::size_t value) { return Step::free(value_id(value)); }
+
+// x -> fc1 -> act -> loss | loss_backward -> act -> fc1. Values: 0 weight, 1 x, 2 a, 3 b, 4 loss, 5 seed, 6 gb, 7 ga,
+// 8 gradient of the weight.
+Graph two_modules() {
+  GraphBuilder g("two </script> modules");
+  const ScopeId fc1 = g.scope("body.fc1");
+  const ScopeId act = g.scope("body.act");
+  const ValueId w = g.resident(10), x = g.arriving(100), a = g.value(100), b = g.value(100), loss = g.value(4);
+  const ValueId seed = g.value(4), gb = g.value(100), ga = g.value(100), gw = g.value(10);
+  const Phase back = Phase::kBackward;
+  g.op({.name = "linear_1", .scope = fc1, .time_ns = 10, .inputs = {w, x}, .outputs = {a}});
+  g.op({.name = "relu_22", .scope = act, .time_ns = 5, .inputs = {a}, .outputs = {b}});
+  g.op({.name = "loss", .time_ns = 1, .inputs = {b}, .outputs = {loss}});
+  g.op({.name = "caller", .phase = Phase::kCaller, .inputs = {loss}, .outputs = {seed}});
+  g.op({.name = "loss_backward", .phase = back, .time_ns = 2, .inputs = {b, seed}, .outputs = {gb}});
+  g.op({.name = "relu_backward", .scope = act, .phase = back, .time_ns = 6, .inputs = {a, gb}, .outputs = {ga}});
+  g.op({.name = "linear_backward_3",
+        .scope = fc1,
+        .phase = back,
+        .time_ns = 20,
+        .workspace_bytes = 7,
+        .inputs = {x, ga},
+        .outputs = {gw}});
+  g.hold(seed);
+  g.output(loss);
+  g.output(gw);
+  return g.build();
+}
+
+// `a` is away from its reader in forward to its reader in backward.
+Plan without_a() { return {{c(0), c(1), f(2), c(2), c(3), c(4), f(3), c(0), c(5), f(6), f(2), c(6), f(1), f(7)}}; }
+
+TEST(StepStoryTest, RunsAreTheTimelineWithFreesFoldedIn) {
+  const Graph graph = two_modules();
+  const StepStory story = detail::tell(graph, without_a());
+  ASSERT_FALSE(validate(graph, without_a()));
+  std::vector<std::int64_t> during;
+  std::vector<std::int64_t> after;
+  for (const detail::Run& run : story.runs) {
+    during.push_back(run.during_bytes);
+    after.push_back(run.after_bytes);
+  }
+  // In bytes: 110 at the start; a, then b beside it; without a; loss; seed; gb; without b; a again; ga; without gb and
+  // a.
+  EXPECT_THAT(during, ElementsAre(210, 310, 214, 218, 318, 318, 418, 235));
+  EXPECT_THAT(after, ElementsAre(210, 210, 214, 218, 218, 318, 218, 28));
+  EXPECT_EQ(story.total, simulate(graph, without_a()));
+  EXPECT_EQ(story.peak_run, 6U);
+  EXPECT_TRUE(story.runs[5].again);
+  EXPECT_FALSE(story.reordered);
+}
+
+TEST(StepStoryTest, AChoiceCostsItsRunsAndItsPeakIsABound) {
+  const Graph graph = two_modules();
+  const StepStory story = detail::tell(graph, without_a());
+  ASSERT_EQ(story.recomputed.size(), 1U);
+  EXPECT_EQ(story.recomputed[0].op, op_id(0));
+  EXPECT_EQ(story.recomputed[0].runs, 1);
+  EXPECT_EQ(story.recomputed[0].cost_ns, 10);
+  EXPECT_EQ(story.recomputed[0].peak_if_kept_bytes, 418);  // 318 and a, at gb's making
+  const Plan kept{{c(0), c(1), c(2), c(3), c(4), f(3), c(5), f(6), f(2), c(6), f(1), f(7)}};
+  ASSERT_FALSE(validate(graph, kept));
+  EXPECT_LE(simulate(graph, kept).peak_bytes, 418);
+}
+
+TEST(StepStoryTest, NamesAreTheUsers) {
+  const Graph graph = two_modules();
+  EXPECT_EQ(detail::module_name(graph, op_id(0)), "body.fc1");
+  EXPECT_EQ(detail::kind_name(graph, op_id(0)), "linear");
+  EXPECT_EQ(detail::kind_name(graph, op_id(1)), "relu");
+  EXPECT_EQ(detail::kind_name(graph, op_id(6)), "linear_backward");
+  EXPECT_EQ(detail::module_name(graph, detail::known_by(graph, value_id(0))), "body.fc1");  // the weight
+}
+
+TEST(ReportJsonTest, CountsWhatLiesBesideTheStep) {
+  const Graph graph = two_modules();
+  const Plan plan = without_a();
+  const std::string json = report_json({.graph = graph, .plan = plan, .budget_bytes = 2000, .outside_bytes = 1000});
+  EXPECT_THAT(json, HasSubstr("\"budget_bytes\":2000,\n\"outside_bytes\":1000,\n\"resident_bytes\":1010,"));
+  EXPECT_THAT(json, HasSubstr("\"planned\":{\n\"peak_bytes\":1418,\n\"time_ns\":54,\n\"recompute_ns\":10,\n"));
+  EXPECT_THAT(json, HasSubstr("\"during_bytes\":[1210,1310,1214,1218,1318,1318,1418,1235]"));
+  EXPECT_THAT(json, HasSubstr("\"not_held_bytes\":[100]"));
+  EXPECT_THAT(json, HasSubstr("\"peak_if_kept_bytes\":[1418]"));
+  EXPECT_THAT(json, HasSubstr("\"kept_bytes\":[0,100,4]"));
+  EXPECT_THAT(json, HasSubstr("\"plain_kept_bytes\":[100,100,4]"));
+}
+
+TEST(ReportJsonTest, AMeasuredStepIsOfThisPlan) {
+  const Graph graph = two_modules();
+  const Plan plan = without_a();
+  MeasuredStep measured{.during_bytes = std::vector<std::int64_t>(plan.steps.size(), 5),
+                        .after_bytes = std::vector<std::int64_t>(plan.steps.size(), 4)};
+  measured.during_bytes[8] = 418;
+  measured.after_bytes[2] = 210;  // after the free that follows the second run
+  ReportInput input{.graph = graph, .plan = plan, .measured = measured};
+  EXPECT_THAT(report_json(input), HasSubstr("\"measured_peak_bytes\":418,"));
+  EXPECT_THAT(report_json(input), HasSubstr("\"measured_after_bytes\":[4,210,4,4,4,4,4,4]"));
+  input.measured->after_bytes.pop_back();
+  EXPECT_THROW(static_cast<void>(report_json(input)), InputError);
+  EXPECT_THROW(static_cast<void>(trace_json(input)), InputError);
+}
+
+TEST(ReportJsonTest, AForwardOnlyGraphHasToBeCompleted) {
+  GraphBuilder builder("forward");
+  const ValueId x = builder.value(8);
+  builder.op({.name = "op", .outputs = {x}});
+  const Graph forward = builder.build();
+  const Plan plan{{c(0)}};
+  EXPECT_THROW(static_cast<void>(report_json({.graph = forward, .plan = plan})), InputError);
+}
+
+TEST(ReportJsonTest, TheBoundIsThatOfTheNextLargerBudget) {
+  const Graph graph = two_modules();
+  const Plan plan = without_a();
+  ReportInput input{.graph = graph, .plan = plan};
+  for (const std::int64_t peak : {400, 418, 500}) {
+    input.curve.push_back({.simulation = {.peak_bytes = peak, .time_ns = 60}, .lower_bound_ns = 1000 - peak});
+  }
+  EXPECT_THAT(report_json(input), HasSubstr("\"lower_bound_ns\":582,"));
+}
+
+TEST(ReportPageTest, NoNameEndsTheScriptItStandsIn) {
+  const Graph graph = two_modules();
+  const Plan plan = without_a();
+  const std::string json = report_json({.graph = graph, .plan = plan});
+  const std::string page = report_page(json);
+  EXPECT_THAT(page, HasSubstr("two \\u003c/script> modules"));
+  EXPECT_THAT(page, Not(HasSubstr("two </script>")));
+  EXPECT_THAT(page, Not(HasSubstr("@REPORT_JSON@")));
+  EXPECT_THAT(page, Not(HasSubstr("@PAGE_")));
+  EXPECT_EQ(page, report_page(json));
+}
+
+TEST(TraceJsonTest, EveryRunHasItsTimeAndItsMemory) {
+  const Graph graph = two_modules();
+  const Plan plan = without_a();
+  const std::string trace = trace_json({.graph = graph, .plan = plan, .budget_bytes = 500});
+  EXPECT_THAT(trace, HasSubstr(R"("tid":3,"name":"body.fc1 linear","cat":"recomputed","ts":0.018,"dur":0.010,)"));
+  EXPECT_THAT(trace, HasSubstr(R"({"ph":"C","pid":1,"name":"memory","ts":0.028,"args":{"bytes":418}})"));
+  EXPECT_THAT(trace, HasSubstr(R"({"ph":"C","pid":1,"name":"budget","ts":0.054,"args":{"bytes":500}})"));
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,45 @@
+// reprise report: a plan as a page for people, and as a trace for the tools that show traces.
+#include <filesystem>
+
+#include "commands.h"
+#include "reprise/error.h"
+#include "reprise/io.h"
+#include "reprise/report.h"
+#include "watch.h"
+
+namespace reprise::tools {
+namespace {
+
+// net.plan.json -> net.graph.json, as model.plan.save writes them.
+std::string graph_beside(const std::string& plan) {
+  std::string stem = plan;
+  for (const std::string_view suffix : {".json", ".plan"}) {
+    if (stem.ends_with(suffix)) stem.resize(stem.size() - suffix.size());
+  }
+  std::string found = stem + ".graph.json";
+  if (plan != "-" && std::filesystem::exists(found)) return found;
+  throw InputError(source_name(plan) + ": which graph is it for? There is no " + found + "; name it with --graph");
+}
+
+}  // namespace
+
+int run_report(Options& options) {
+  const Graph file_graph = load_graph(options.graph.empty() ? graph_beside(options.plan) : options.graph);
+  const Graph graph = planned_graph(file_graph);
+  const PlanFile file = load_plan(options.plan, graph);
+  ReportInput input{.graph = graph,
+                    .plan = file.plan,
+                    .planner = file.planner,
+                    .budget_bytes = file.budget_bytes,
+                    .time_in_units = file_graph.forward_only()};
+  if (!options.no_curve) {
+    const Watch watch(options.solve, options.seconds);
+    input.curve = curve(file_graph, options.solve).points;
+  }
+  const std::string data = report_json(input);
+  write_text(options.out, options.json ? data : report_page(data));
+  if (!options.trace.empty()) write_text(options.trace, trace_json(input));
+  return kFound;
+}
+
+}  // namespace reprise::tools
