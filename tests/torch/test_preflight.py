@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from training import CPU, Mlp, batch
+from steps import CPU
+from training import Mlp, batch
 
 import reprise
 from reprise import _core
