@@ -79,6 +79,7 @@ class AutoSearch {
       make_faster(prefixes);
     }
     hand_over();
+    if (options_.progress) options_.progress(limit_, limit_);
     if (stopped_) stop(solution_, "stopped before the search was done; the plan is the best so far");
   }
 
