@@ -33,10 +33,10 @@ Report::Number planned_bound(const Solution& solution) {
 
 // How far the plan is from what no plan can beat.
 std::string gap_text(const Solution& solution) {
-  if (!solution.lower_bound_ns || !has_plan(solution)) return "";
-  const std::int64_t time = solution.simulation.time_ns;
-  return "at most " + percent(time - *solution.lower_bound_ns, time - solution.simulation.recompute_ns) +
-         " of the step";
+  const std::optional<std::int64_t> gap = solution.gap_ns();
+  if (!gap) return "";
+  return "at most " + percent(*gap, solution.simulation.time_ns - solution.simulation.recompute_ns) + " of the step" +
+         (solution.reordered ? ", for backward in the order of this plan" : "");
 }
 
 std::string costs_text(const Simulation& s) {

@@ -118,6 +118,11 @@ struct Solution {
     std::size_t candidates = 0;  // plans simulated
   } stats{};
 
+  // How much faster another plan of this order could be at most; nothing where that is not known.
+  [[nodiscard]] std::optional<std::int64_t> gap_ns() const {
+    if (!lower_bound_ns || plan.steps.empty()) return std::nullopt;
+    return simulation.time_ns - *lower_bound_ns;
+  }
   [[nodiscard]] bool found() const { return status == Status::kOptimal || status == Status::kFeasible; }
 };
 

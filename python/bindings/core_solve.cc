@@ -93,6 +93,10 @@ void set_option(SolveOptions& options, const std::string& name, const py::handle
     options.max_labels = value.cast<std::size_t>();
   } else if (name == "candidates") {
     options.candidates = value.cast<std::size_t>();
+  } else if (name == "work") {
+    options.work = value.cast<std::size_t>();
+  } else if (name == "bound_work") {
+    options.bound_work = value.cast<std::size_t>();
   } else {
     throw py::type_error("unknown option '" + name + "'");
   }
@@ -161,6 +165,8 @@ void bind_solution(py::module_& module) {
       .def_readonly("overhead_error", &Solution::overhead_error, "0 unless labels were rounded.")
       .def_readonly("lower_bound_ns", &Solution::lower_bound_ns,
                     "No plan with backward in the order of this one is faster within the budget; None: not known.")
+      .def_property_readonly("gap_ns", &Solution::gap_ns,
+                             "How much faster another plan of this order could be at most; None: not known.")
       .def_readonly("floor_bytes", &Solution::floor_bytes, "No plan has a lower peak; 0: not known.")
       .def_readonly("reordered", &Solution::reordered,
                     "Whether the plan runs backward in another order than the captured one.")
@@ -189,7 +195,8 @@ void bind_solve(py::module_& module) {
       },
       py::arg("graph"), py::kw_only(), py::arg("should_stop") = py::none(), py::arg("progress") = py::none(),
       "The fastest plan whose simulated peak fits budget_bytes, or the plan of least peak where none is given.\n\n"
-      "Options: planner, budget_bytes, judge, objective, keep_last, max_lower_sets, max_labels, candidates.\n"
+      "Options: planner, budget_bytes, judge, objective, keep_last, max_lower_sets, max_labels, candidates, work,\n"
+      "bound_work.\n"
       "should_stop() is asked from time to time, and true ends the search; progress(done, total) is told of its\n"
       "course. What either raises ends the search too, and comes out of here; so does Ctrl-C.");
   module.def(

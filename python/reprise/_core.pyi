@@ -145,6 +145,8 @@ class Solution:
     @property
     def lower_bound_ns(self) -> int | None: ...
     @property
+    def gap_ns(self) -> int | None: ...
+    @property
     def floor_bytes(self) -> int: ...
     @property
     def reordered(self) -> bool: ...
@@ -176,6 +178,8 @@ def solve(
     max_lower_sets: int = ...,
     max_labels: int = ...,
     candidates: int = ...,
+    work: int = ...,
+    bound_work: int = ...,
     should_stop: Callable[[], bool] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Solution: ...
@@ -189,6 +193,8 @@ def curve(
     max_lower_sets: int = ...,
     max_labels: int = ...,
     candidates: int = ...,
+    work: int = ...,
+    bound_work: int = ...,
     should_stop: Callable[[], bool] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Curve: ...

@@ -65,7 +65,7 @@ class AutoSearch {
                {.reorder = options.techniques.reordering, .incremental = options.techniques.incremental}) {}
 
   void run() {
-    offer(plain_choice(model_));
+    (void)offer(plain_choice(model_));
     plain_bytes_ = pool_.entries().begin()->first;
     const PrefixCuts prefixes(model_);
     limit_ = options_.work / 2;
@@ -79,6 +79,7 @@ class AutoSearch {
       make_faster(prefixes);
     }
     hand_over();
+    if (options_.progress) options_.progress(limit_, limit_);
     if (stopped_) stop(solution_, "stopped before the search was done; the plan is the best so far");
   }
 
@@ -141,7 +142,12 @@ class AutoSearch {
     return std::clamp(tries * kReads / (model_.op_inputs.size() + 1), kLeast, tries);
   }
 
-  void offer(const Choice& choice) { pool_.offer(evaluator_.evaluate(choice), choice); }
+  // False where the choice makes too many runs to be worth anything.
+  bool offer(const Choice& choice) {
+    const Cost cost = evaluator_.evaluate(choice);
+    pool_.offer(cost, choice);
+    return cost != Cost{};
+  }
 
   void try_prefixes(const PrefixCuts& prefixes) {
     for (const std::uint32_t stretches : kStretches) {
@@ -165,6 +171,8 @@ class AutoSearch {
 
   // Two levels: few cross sections are kept, more are held once they were made again, everything else is discarded.
   void try_nesting(const PrefixCuts& prefixes) {
+    constexpr std::size_t kMostInVain = 100'000;  // ops of steps looked at
+    std::size_t in_vain = 0;
     for (const std::uint32_t outer : {1U, 2U, 3U, 4U, 6U, 8U, 12U, 16U, 24U}) {
       const std::vector<std::uint8_t> kept = prefixes.kept(outer);
       for (const std::uint32_t inner : {1U, 2U, 3U, 4U, 6U, 8U, 12U, 16U}) {
@@ -174,11 +182,12 @@ class AutoSearch {
         for (const std::uint32_t v : model_.droppable_values) {
           if (kept[v] == 0) choice.labels[v] = held[v] != 0 ? Label::kHold : Label::kDiscard;
         }
-        offer(choice);
+        if (!offer(choice)) in_vain += model_.num_ops();
+        if (in_vain > kMostInVain) return;  // so deep a step has no use for it
         for (const std::uint32_t v : model_.droppable_values) {
           if (model_.weight[v] <= plain_bytes_ / 20'000) choice.labels[v] = Label::kKeep;
         }
-        offer(choice);
+        (void)offer(choice);
       }
     }
   }

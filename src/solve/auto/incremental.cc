@@ -120,24 +120,24 @@ void IncrementalEvaluator::scan_base() {
 
 void IncrementalEvaluator::find_touches() {
   std::vector<std::uint32_t> last(model_.num_values(), 0xFFFFFFFFU);
-  const auto each = [&](auto&& touch) {
-    std::ranges::fill(last, 0xFFFFFFFFU);
-    for (std::uint32_t w = 0; w < windows_; ++w) {
-      for (const Run& run : base_runs(w)) {
-        for (const auto values : {model_.inputs(run.op), model_.outputs(run.op)}) {
-          for (const std::uint32_t v : values) {
-            if (std::exchange(last[v], w) != w) touch(v, w);
-          }
-        }
-      }
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> found;  // value, window
+  const auto add = [&](std::span<const std::uint32_t> values, std::uint32_t w) {
+    for (const std::uint32_t v : values) {
+      if (std::exchange(last[v], w) != w) found.emplace_back(v, w);
     }
   };
+  for (std::uint32_t w = 0; w < windows_; ++w) {
+    for (const Run& run : base_runs(w)) {
+      add(model_.inputs(run.op), w);
+      add(model_.outputs(run.op), w);
+    }
+  }
   touch_begin_.assign(model_.num_values() + 1, 0);
-  each([&](std::uint32_t v, std::uint32_t) { ++touch_begin_[v + 1]; });
+  for (const auto& [v, w] : found) ++touch_begin_[v + 1];
   for (std::size_t v = 0; v < model_.num_values(); ++v) touch_begin_[v + 1] += touch_begin_[v];
-  touch_list_.resize(touch_begin_.back());
+  touch_list_.resize(found.size());
   std::vector<std::uint32_t> next(touch_begin_.begin(), touch_begin_.end() - 1);
-  each([&](std::uint32_t v, std::uint32_t w) { touch_list_[next[v]++] = w; });
+  for (const auto& [v, w] : found) touch_list_[next[v]++] = w;
 }
 
 std::span<const std::uint32_t> IncrementalEvaluator::touches(std::uint32_t value) const {
