@@ -11,11 +11,11 @@ FILE_LIMIT = 500
 TEST_FILE_LIMIT = 800
 # Row, the folders it sums, and the budget in lines (None: shown only).
 FOLDERS = [
-    ("core", ("include", "src"), 11000),  # ten planners, each explained in its file; `auto` alone is a dozen techniques
+    ("core", ("include", "src"), 11500),  # ten planners, each explained in its file; `auto` alone is a dozen techniques
     ("tools", ("tools",), 1100),  # six commands, each with help, a table and a JSON form
     ("torch", ("torch", "include/reprise/torch"), 1500),
-    ("python", ("python",), 4700),  # bindings of two modules and their stub, the front end, reports and preflight
-    ("scripts", ("scripts", "cmake"), 1600),  # a script per document that is generated
+    ("python", ("python",), 5600),  # bindings of two modules and their stub, the front end, CUDA graphs, reports, preflight
+    ("scripts", ("scripts", "cmake"), 1700),  # a script per document that is generated
     ("tests", ("tests",), None),
     ("bench", ("bench",), None),
     ("examples", ("examples",), None),

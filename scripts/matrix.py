@@ -198,7 +198,7 @@ def facts(options: argparse.Namespace) -> dict[str, Any]:
     device = options.device
     known = {"command": f"make matrix DEVICE={device.type}", "machine": platform.machine(),
              "python": platform.python_version(), "torch": torch.__version__, "batch": options.batch,
-             "exceptions": exceptions(device)}
+             "seconds_per_plan": options.seconds, "exceptions": exceptions(device)}
     if device.type == "cuda":
         return known | {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda,
                         "cudnn": torch.backends.cudnn.version()}

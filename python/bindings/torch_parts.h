@@ -1,0 +1,22 @@
+// reprise._torch: programs, their profile and their executor. Conversions only.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstddef>
+#include <set>
+#include <vector>
+
+#include "torch/program.h"
+
+namespace reprise::bindings {
+
+namespace py = pybind11;
+
+void bind_program(py::module_& module);   // program.h and profile.h
+void bind_executor(py::module_& module);  // executor.h, device_thread.h and meter.h
+
+// Positions among the inputs of those whose values are in `wanted`.
+[[nodiscard]] std::vector<std::size_t> inputs_with(const Program& program, const std::set<ValueId>& wanted);
+
+}  // namespace reprise::bindings
