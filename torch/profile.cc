@@ -29,7 +29,8 @@ class Operands {
     }
     for (auto& [value, need] : needs_) {
       const at::Device device = need.elsewhere ? at::Device(at::kCPU) : program.device;
-      at::Tensor bytes = at::empty({std::max<std::int64_t>(need.bytes, 1)}, at::TensorOptions(at::kByte).device(device));
+      at::Tensor bytes =
+          at::empty({std::max<std::int64_t>(need.bytes, 1)}, at::TensorOptions(at::kByte).device(device));
       fill(bytes, need.dtype);
       bases_.emplace(value, bytes);
     }
@@ -182,8 +183,7 @@ void measure_memory(at::Device device, const Call& call, const Operands& operand
   call.op.callBoxed(stack);
   const std::int64_t peak = read_meter(device).peak_bytes;
   const std::vector<at::Tensor> tensors = tensors_of(stack);
-  result.workspace_bytes =
-      std::max(result.workspace_bytes, peak - before - result_bytes(tensors, operands, device));
+  result.workspace_bytes = std::max(result.workspace_bytes, peak - before - result_bytes(tensors, operands, device));
   result.outputs = layouts(tensors);
 }
 

@@ -1,6 +1,5 @@
-#include "torch_parts.h"
-
 #include "reprise/error.h"
+#include "torch_parts.h"
 
 namespace reprise::bindings {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <tuple>
 
-#include "torch_parts.h"
 #include "reprise/error.h"
 #include "torch/profile.h"
+#include "torch_parts.h"
 
 namespace reprise::bindings {
 namespace {

@@ -9,12 +9,12 @@
 #include <optional>
 #include <utility>
 
-#include "torch_parts.h"
 #include "reprise/error.h"
 #include "torch/device_thread.h"
 #include "torch/executor.h"
 #include "torch/generator.h"
 #include "torch/meter.h"
+#include "torch_parts.h"
 
 namespace reprise::bindings {
 namespace {
