@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace reprise {
 namespace {
@@ -29,7 +30,8 @@ class DeviceThread {
     work_ = &work;
     changed_.notify_all();
     changed_.wait(lock, [this] { return work_ == nullptr; });
-    if (error_) std::rethrow_exception(error_);
+    // Not kept: what was thrown may hold tensors.
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
   [[nodiscard]] bool is_current() const { return std::this_thread::get_id() == id_; }
 

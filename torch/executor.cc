@@ -84,6 +84,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : p
   for (const ProgramOp& op : program_->ops) {
     ops_.push_back({&op, prepare(op.call), prepare(op.first_call), prepare(op.in_place_call)});
   }
+  optional_seeds_ = optional_seeds(*program_);
   find_boundary(plan);
   find_watched();
   find_saved();
@@ -200,7 +201,7 @@ std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Ten
     state.slots.resize(program_->values.size());
     state.ran.resize(program_->ops.size(), 0);
     for (const auto& [value, tensor] : program_->constants) state.slots[index(value)] = tensor;
-    admit(inputs, program_->inputs, state);
+    admit(inputs, program_->inputs, {}, state);
     run(0, boundary_, state, interrupted);
     auto outputs = collect(program_->forward_outputs, state, /*keep=*/true);
     for (std::size_t i = 0; i < released_.size(); ++i) {
@@ -224,7 +225,7 @@ std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Te
   }
   try {
     check_versions(state);
-    admit(seeds, program_->seeds, state);
+    admit(seeds, program_->seeds, optional_seeds_, state);
     run(boundary_ + 1, steps_.size(), state, interrupted);
     auto gradients = collect(program_->gradients, state, /*keep=*/false);
     state.clear();
@@ -236,9 +237,10 @@ std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Te
 }
 
 void Executor::admit(std::span<const at::Tensor> tensors, const std::vector<std::optional<TensorUse>>& uses,
-                     StepState& state) const {
+                     const std::vector<std::size_t>& optional, StepState& state) const {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!uses[i]) continue;
+    if (!tensors[i].defined() && std::ranges::find(optional, i) != optional.end()) continue;
     const Geometry& expected = uses[i]->geometry;
     at::Tensor tensor = tensors[i];
     if (tensor.defined() && tensor.storage_offset() != expected.offset) tensor = rebased(tensor, expected.offset);
@@ -296,7 +298,21 @@ void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) co
   }
 }
 
+// A sum with a gradient that the caller does not have.
+bool Executor::pass_through(const ProgramOp& op, bool in_place, StepState& state) const {
+  if (op.added_seed == kNoValue || state.slots[index(op.added_seed)].defined()) return false;
+  at::Tensor& other = state.slots[index(op.added_to)];
+  at::Tensor& sum = state.slots[index(op.outputs.front()->value)];
+  if (sum.defined()) return true;
+  const Geometry& geometry = op.outputs.front()->geometry;
+  const at::Tensor passed = has_geometry(other, geometry) ? other : view_of(other, geometry);
+  sum = in_place ? passed : passed.clone();
+  if (in_place) other.reset();
+  return true;
+}
+
 void Executor::compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const {
+  if (pass_through(*op.op, in_place, state)) return;
   std::vector<c10::IValue> stack;
   const bool with_effect = first && op.op->first_call.has_value();
   const PreparedCall& prepared = with_effect ? op.first_call : in_place ? op.in_place_call : op.call;

@@ -51,6 +51,7 @@ class Executor {
   // `interrupted` is called before every op, on the thread the op runs on; it throws to end the step.
   [[nodiscard]] std::vector<std::optional<at::Tensor>> forward(std::span<const at::Tensor> inputs, StepState& state,
                                                                const std::function<void()>& interrupted = {}) const;
+  // Of optional_seeds() undefined ones are zeros that take no memory.
   [[nodiscard]] std::vector<std::optional<at::Tensor>> backward(std::span<const at::Tensor> seeds, StepState& state,
                                                                 const std::function<void()>& interrupted = {}) const;
   [[nodiscard]] const Program& program() const { return *program_; }
@@ -81,7 +82,7 @@ class Executor {
   void find_produced();
   void check_in_place() const;
   void admit(std::span<const at::Tensor> tensors, const std::vector<std::optional<TensorUse>>& uses,
-             StepState& state) const;
+             const std::vector<std::size_t>& optional, StepState& state) const;
   void retire_overwritten(const ProgramOp& op, StepState& state) const;
   [[nodiscard]] PreparedCall prepare(const std::optional<Call>& call) const;
   void find_boundary(const Plan& plan);
@@ -91,6 +92,7 @@ class Executor {
   void run_here(std::size_t begin, std::size_t end, StepState& state, const std::function<void()>& interrupted) const;
   void take(Step step, StepState& state) const;
   void compute(const PreparedOp& op, bool in_place, StepState& state) const;
+  [[nodiscard]] bool pass_through(const ProgramOp& op, bool in_place, StepState& state) const;
   void compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
   void call(const PreparedCall& prepared, const StepState& state, std::vector<c10::IValue>& stack) const;
   void keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const;
@@ -103,8 +105,9 @@ class Executor {
   std::vector<std::optional<Geometry>> produced_;  // by value: geometry of what a slot holds
   std::vector<PreparedOp> ops_;
   std::vector<Step> steps_;
-  std::size_t boundary_ = 0;            // the caller's step
-  std::vector<ValueId> watched_;        // the caller's tensors that backward reads
+  std::size_t boundary_ = 0;      // the caller's step
+  std::vector<ValueId> watched_;  // the caller's tensors that backward reads
+  std::vector<std::size_t> optional_seeds_;
   std::vector<std::uint8_t> saved_;     // by op that saves a generator's state: whether it is needed
   std::vector<std::uint8_t> released_;  // by value: nothing after the caller's op reads it, so it is dropped there
 };

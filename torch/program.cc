@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "reprise/error.h"
 
@@ -109,6 +110,23 @@ std::vector<ValueId> makes(const ProgramOp& op) {
   }
   for (const ValueId value : op.also_makes) add_once(list, value);
   return list;
+}
+
+std::vector<std::size_t> optional_seeds(const Program& program) {
+  std::set<ValueId> needed;
+  for (const ProgramOp& op : program.ops) {
+    for (const ValueId value : reads(op)) {
+      if (value != op.added_seed) needed.insert(value);
+    }
+  }
+  for (const auto& gradient : program.gradients) {
+    if (gradient) needed.insert(gradient->value);
+  }
+  std::vector<std::size_t> positions;
+  for (std::size_t i = 0; i < program.seeds.size(); ++i) {
+    if (!program.seeds[i] || !needed.contains(program.seeds[i]->value)) positions.push_back(i);
+  }
+  return positions;
 }
 
 Graph make_graph(const Program& program, RandomCalls random) {

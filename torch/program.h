@@ -70,6 +70,9 @@ struct ProgramOp {
   std::optional<Call> in_place_call;              // writes its result over what the output overwrites
   std::vector<std::optional<TensorUse>> outputs;  // per tensor the operator returns; nullopt: undefined
   ValueId generator_state = kNoValue;             // of a random call: read at every run but the first
+  // Of a sum of a seed and another value: where the caller has no such gradient, the sum is the other value.
+  ValueId added_seed = kNoValue;
+  ValueId added_to = kNoValue;
   // Reads and writes that are no arguments and no results: tokens that order ops, versions an effect makes.
   std::vector<ValueId> also_reads;
   std::vector<ValueId> also_makes;
@@ -100,6 +103,9 @@ struct Program {
 // The values an op reads and makes, without repetition, in order.
 [[nodiscard]] std::vector<ValueId> reads(const ProgramOp& op);
 [[nodiscard]] std::vector<ValueId> makes(const ProgramOp& op);
+
+// Positions of the seeds that the caller may leave out: all that reads them are such sums.
+[[nodiscard]] std::vector<std::size_t> optional_seeds(const Program& program);
 
 // The step as planners see it: same ids. Random calls may be repeated, or are to run `once` (a CUDA graph cannot go
 // back to a state of the generator). Throws InputError where the program breaks a rule of graphs.

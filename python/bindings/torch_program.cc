@@ -128,6 +128,11 @@ std::uint32_t add_op(Program& program, const std::string& kind, const py::kwargs
   if (fields.contains("generator_state") && !fields["generator_state"].is_none()) {
     op.generator_state = ValueId{fields["generator_state"].cast<std::uint32_t>()};
   }
+  if (fields.contains("added") && !fields["added"].is_none()) {
+    const auto [seed, other] = fields["added"].cast<std::pair<std::uint32_t, std::uint32_t>>();
+    op.added_seed = ValueId{seed};
+    op.added_to = ValueId{other};
+  }
   if (fields.contains("also_reads")) op.also_reads = ids_from(fields["also_reads"].cast<std::vector<std::uint32_t>>());
   if (fields.contains("also_makes")) op.also_makes = ids_from(fields["also_makes"].cast<std::vector<std::uint32_t>>());
   program.ops.push_back(std::move(op));
@@ -271,6 +276,8 @@ void bind_program(py::module_& module) {
                              [](const Program& program) { return inputs_with(program, overwritten_values(program)); })
       .def_property_readonly("read_inputs",
                              [](const Program& program) { return inputs_with(program, read_values(program)); })
+      .def_property_readonly("device", [](const Program& program) { return program.device; })
+      .def_property_readonly("optional_seeds", &optional_seeds, "Positions of seeds the caller may leave out.")
       .def_property_readonly("hand_over_bytes", &hand_over_bytes, "Taken while autograd receives the gradients.")
       .def_property_readonly("caller_op", [](const Program& program) { return index(program.caller_op()); })
       .def("graph", &graph_capsule, py::arg("random_once") = false,

@@ -79,7 +79,11 @@ at::Tensor handle_of(std::shared_ptr<Token> token) {
 
 Pending& pending_of(const at::Tensor& handle) {
   auto* pending = handle.storage().data_ptr().cast_context<Pending>(&drop_pending);
-  if (pending == nullptr) throw InputError("this tensor is not the handle of a step");
+  if (pending == nullptr) {
+    throw InputError(
+        "this step is no more: the model was restored, compiled again or given a plan between its forward and its "
+        "backward. Run backward first");
+  }
   return *pending;
 }
 
@@ -95,8 +99,11 @@ std::pair<std::vector<std::optional<at::Tensor>>, at::Tensor> run_forward(std::s
   return {std::move(outputs), owner_of(pending.release(), &drop_pending)};
 }
 
-std::vector<std::optional<at::Tensor>> run_backward(const at::Tensor& handle, const std::vector<at::Tensor>& seeds) {
+std::vector<std::optional<at::Tensor>> run_backward(const at::Tensor& handle,
+                                                    const std::vector<std::optional<at::Tensor>>& given) {
   Pending& pending = pending_of(handle);
+  std::vector<at::Tensor> seeds;
+  for (const auto& seed : given) seeds.push_back(seed.value_or(at::Tensor()));
   const auto interrupted = interrupted_by_signals(pending.executor->program().device);
   const py::gil_scoped_release no_gil;
   return pending.executor->backward(seeds, pending.state, interrupted);
@@ -122,11 +129,13 @@ Tensors copies_of(const Tensors& tensors) {
   return copies;
 }
 
-Tensors empty_seeds(const Program& program) {
+// On the device; nothing at positions that are not wanted, or not read.
+Tensors empty_seeds(const Program& program, const std::set<std::size_t>& wanted) {
   Tensors seeds;
-  for (const auto& use : program.seeds) {
+  for (std::size_t i = 0; i < program.seeds.size(); ++i) {
+    const auto& use = program.seeds[i];
     seeds.emplace_back();
-    if (!use) continue;
+    if (!use || !wanted.contains(i)) continue;
     const at::TensorOptions options = at::TensorOptions(use->geometry.dtype).device(program.device);
     seeds.back() = at::empty_strided(use->geometry.sizes, use->geometry.strides, options);
   }

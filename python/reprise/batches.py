@@ -32,6 +32,7 @@ class Sized:
     estimates: dict[int, int]  # ns by the roofline, by op
     output_bytes: int  # that get gradients
     seeds: list[int]  # values: these gradients
+    absent: list[int]  # of these, those a compiled model does without where it returns its loss
 
     @staticmethod
     def of(batch: int, step: DryStep) -> Sized:
@@ -40,7 +41,8 @@ class Sized:
         graph = json.loads(_core.Graph.from_capsule(program.graph()).format())
         calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
         return Sized(batch, graph, step.outside_bytes, calls, dict(captured.estimates),
-                     captured.output_bytes, list(captured.seed_values))
+                     captured.output_bytes(captured.absent_seeds()), list(captured.seed_values),
+                     [captured.seed_values[i] for i in sorted(captured.absent_seeds())])
 
     def shape(self) -> list[Any]:
         """What must be the same at every batch size."""
@@ -96,7 +98,7 @@ class StepFamily:
         """The graph, what lies beside it, and how its costs are known.
 
         eager: as plain PyTorch runs it. Where the model returns its loss, and other outputs beside it, there are no
-        gradients of those; a compiled model is given zeros for them.
+        gradients of those; a compiled model may need zeros for some.
         roofline_times: instead of measured ones, which are noisy.
         """
         a, b = self._nearest(batch)
@@ -110,7 +112,7 @@ class StepFamily:
             a.graph["values"]["bytes"], b.graph["values"]["bytes"])]
         own_loss = eager and min((graph["values"]["bytes"][seed] for seed in a.seeds), default=0) <= 8 < max(
             graph["values"]["bytes"][seed] for seed in a.seeds)
-        for seed in a.seeds if own_loss else []:
+        for seed in a.seeds if own_loss else a.absent:
             graph["values"]["bytes"][seed] = 0
         for op, entry in enumerate(graph["ops"]):
             if entry.get("phase") == "caller" and own_loss:

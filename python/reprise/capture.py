@@ -55,12 +55,23 @@ class Captured:
     resident_bytes: int  # of the inputs and constants, as the graph counts them
     constants: list[torch.Tensor]
     seed_values: list[int]
+    seed_bytes: list[int]
     output_values: list[int]  # of forward
-    output_bytes: int  # of the forward outputs that get gradients
     caller_value: int  # what the caller keeps from between forward and backward
     estimates: dict[int, int]  # op -> time by the roofline, ns
     keys: dict[int, str]  # op -> what its layouts are known by
     gradient_values: list[int] = field(default_factory=list)
+
+    def absent_seeds(self) -> set[int]:
+        """Positions, until it is known: a model that returns its loss is trained by it alone."""
+        number = _torch.granted_bytes(self.program.device, 8)
+        if not self.seed_bytes or min(self.seed_bytes) > number:
+            return set()
+        return {i for i in self.program.optional_seeds if self.seed_bytes[i] > number}
+
+    def output_bytes(self, absent: set[int]) -> int:
+        """Of the outputs of forward that get gradients."""
+        return sum(size for i, size in enumerate(self.seed_bytes) if i not in absent)
 
 
 @dataclass
@@ -98,6 +109,7 @@ class Capture:
         self.output_storages = {
             storage_of(self.env[n]) for n in self.outputs if isinstance(n, fx.Node)}
         self._find_forward(nodes)
+        self.seed_values: set[int] = set()
         self._add_inputs(nodes)
         self._find_batch_norms(nodes)
         self._count_readers(nodes)
@@ -141,7 +153,8 @@ class Capture:
             return
         where = f" in {scope_of(node)}" if scope_of(node) else ""
         if not isinstance(node.target, OpOverload):
-            raise Unsupported(f"cannot plan over {node.target}{where}: it is no ATen operator")
+            raise Unsupported(f"cannot plan over {node.target}{where}: it is no operator of PyTorch's. Register it as one "
+                              "(torch.library.custom_op), or move it out of the model")
         if node.target is aten._local_scalar_dense.default:
             raise Unsupported(
                 f"the model reads a number out of a tensor (.item(), int(), bool()){where}; keep it "
@@ -268,13 +281,15 @@ class Capture:
             seeds.append(value)
             uses.append(self._use(node))
         self.program.set_seeds(uses)
+        self.seed_values = set(seeds)
         kept = self.program.value(0, held=True)
         reads = [use.value for use in outputs if use is not None]
         self.program.op("caller", name="caller", scope="", phase="caller", once=True,
                         also_reads=reads, also_makes=[*seeds, kept])
         resident = sum(self.program.value_bytes(v) for v in {*self.input_values, *self.constants})
-        return Captured(self.program, resident, list(self.constants.values()), seeds, sorted(set(reads)),
-                        sum(self.program.value_bytes(v) for v in seeds), kept, self.estimates, self.keys)
+        seed_bytes = [self.program.value_bytes(v) for v in seeds]
+        return Captured(self.program, resident, list(self.constants.values()), seeds, seed_bytes, sorted(set(reads)),
+                        kept, self.estimates, self.keys)
 
     def _emit(self, node: fx.Node, phase: str) -> None:
         if node.op != "call_function" or node.target is operator.getitem or node in self.dropped:
@@ -291,7 +306,8 @@ class Capture:
         tensors = [t for t in results if isinstance(t, torch.Tensor)]
         known = [storage_of(t) in self.values for t in tensors]
         if any(known) and not all(known):
-            raise Unsupported(f"operator {node.target} returns new memory and a view together")
+            raise Unsupported(f"operator {node.target} returns new memory and a view together, which no plan can free "
+                              "one by one; let it return copies, or move it out of the model")
         return bool(tensors) and all(known)
 
     def _emit_call(self, node: fx.Node, results: Sequence[Any], phase: str) -> None:
@@ -311,8 +327,19 @@ class Capture:
         once = not is_repeatable(node, self.device) or bool(sources & self.mutated) or (random and elsewhere)
         op = self.program.op(
             "call", name=node.name, scope=scope_of(node), phase=phase, once=once, call=call,
-            outputs=outputs, generator_state=state, also_makes=tokens, in_place_call=in_place)
+            outputs=outputs, generator_state=state, also_makes=tokens, in_place_call=in_place,
+            added=self._added_seed(node, outputs))
         self._estimate(op, node)
+
+    def _added_seed(self, node: fx.Node, outputs: Sequence[Any]) -> tuple[int, int] | None:
+        """Of the plain sum of a gradient from the caller and another: the values of both."""
+        if node.target is not aten.add.Tensor or node.kwargs or not all(isinstance(a, fx.Node) for a in node.args):
+            return None
+        uses = [self._use(source) for source in node.args]
+        seeds = [use.value for use in uses if use.value in self.seed_values]
+        if len(seeds) != 1 or not all(use.same_geometry(outputs[0]) for use in uses):
+            return None
+        return seeds[0], next(use.value for use in uses if use.value != seeds[0])
 
     def _save_generator(self, node: fx.Node, phase: str) -> int:
         state = self.program.value(_torch.generator_state_bytes(self.device))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .backend import compile_graph
 from .errors import GraphBreak, RepriseError, Unsupported
 from .native import _torch
 from .plan import ModelPlan
+from .region import MEASURED_STEPS
 from .settings import Settings, settings_from
 
 MAX_SHAPES = 64  # different shapes of inputs one model may be called with
@@ -71,7 +74,7 @@ class _Runner:
         self.plan = ModelPlan(settings)
         self.plain = model._call_impl
         if settings.optimizer is not None:
-            _watch_optimizer(settings, self.plan)
+            self.plan.hooks = _watch_optimizer(settings, self.plan)
 
         self.settings = settings
         self.compiled = torch.compile(_frame(self.plain), backend=_backend_of(self), fullgraph=True, dynamic=False)
@@ -83,7 +86,25 @@ class _Runner:
         if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
             raise Unsupported(_NO_WRAPPERS)
         with self.dynamo_settings, _own_errors():
-            return self.compiled(*args, **kwargs)
+            outputs = self.compiled(*args, **kwargs)
+        _without_zeros(outputs)
+        return outputs
+
+
+def _without_zeros(outputs: Any) -> None:
+    """Tells autograd not to make zeros for outputs that the loss leaves out: they are as large as
+    the outputs, and Reprise can do without."""
+    for output in tree_leaves(outputs):
+        node = output.grad_fn if isinstance(output, torch.Tensor) else None
+        for _ in range(_VIEWS_OF_OUTPUTS):
+            if node is None or node.name() == "CompiledFunctionBackward":
+                break
+            node = node.next_functions[0][0] if node.next_functions else None
+        if node is not None and node.name() == "CompiledFunctionBackward":
+            node.set_materialize_grads(False)
+
+
+_VIEWS_OF_OUTPUTS = 4  # that AOTAutograd may put between its function and an output
 
 
 def _backend_of(runner: _Runner) -> Callable[..., Any]:
@@ -96,13 +117,15 @@ def _backend_of(runner: _Runner) -> Callable[..., Any]:
     return backend
 
 
-def _watch_optimizer(settings: Settings, plan: ModelPlan) -> None:
-    """Notes the peak of every optimizer.step(), which no plan can lower."""
+def _watch_optimizer(settings: Settings, plan: ModelPlan) -> list[Any]:
+    """Notes the peak of optimizer.step(), which no plan can lower. On CUDA of the first few: the
+    allocator's peak is the user's, too. Returns what removes the hooks."""
     begin: list[int] = []
+    steps = itertools.count()
 
     def before(*_: Any) -> None:
         begin.clear()
-        if plan.ready:
+        if plan.ready and (plan.region.device.type == "cpu" or next(steps) < MEASURED_STEPS):
             device = plan.region.device
             _torch.reset_peak(device)
             begin.append(plan.region.ledger.total_bytes([]) - _torch.allocated_bytes(device))
@@ -111,8 +134,8 @@ def _watch_optimizer(settings: Settings, plan: ModelPlan) -> None:
         if begin:
             settings.optimizer_peak_bytes = begin[0] + _torch.peak_bytes(plan.region.device)
 
-    settings.optimizer.register_step_pre_hook(before)
-    settings.optimizer.register_step_post_hook(after)
+    optimizer = settings.stepper
+    return [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
 
 
 def _frame(call: Callable[..., Any]) -> Callable[..., Any]:

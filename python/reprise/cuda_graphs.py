@@ -11,8 +11,10 @@ compared with the budget is all of that pool and everything that is allocated be
 
 from __future__ import annotations
 
+import collections
 import logging
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("reprise")
 
 WARM_STEPS = 2  # without graphs first: libraries choose algorithms, and the caller's needs become known
-MAX_RECORDINGS = 8  # a model whose parameters move all the time is not for graphs
+MAX_RECORDINGS = 8  # that were of little use: a model whose parameters move all the time is not for graphs
+OF_USE = 100  # steps that pay for a recording
 MAX_TRIES = 6  # to make the pool fit
 # "auto": graphs are worth it where issuing the operators takes at least this share of the step's time.
 LAUNCH_BOUND = 0.8
@@ -39,6 +42,7 @@ LAUNCH_BOUND = 0.8
 class Recorded:
     """Two graphs and the memory they know."""
 
+    device: torch.device
     forward: torch.cuda.CUDAGraph
     backward: torch.cuda.CUDAGraph
     executor: Any
@@ -48,12 +52,16 @@ class Recorded:
     changed: list[int]  # of these, what the step changes
     watched: list[int]  # and what backward reads
     copied: list[int]  # inputs that are copied into:
-    inputs: list[torch.Tensor]
+    inputs: list[torch.Tensor]  # without repetition of expanded ones
     seeds: list[torch.Tensor | None]
     outputs: list[torch.Tensor | None]
     gradients: list[torch.Tensor | None]
-    pool_reserved_bytes: int = 0
-    pool_allocated_bytes: int = 0
+    budget_bytes: int | None
+    pool_reserved_bytes: int
+    pool_allocated_bytes: int
+    planned: Any = None  # the region's books
+    steps: int = 0
+    done: torch.cuda.Event | None = None  # with the memory of the last step
     token: Any = None  # of the step whose backward has not run
     seen: list[torch.Tensor] = field(default_factory=list)  # by that step's backward
     versions: list[int] = field(default_factory=list)
@@ -71,9 +79,12 @@ class Recorded:
         return _torch.addresses_of([inputs[i] for i in self.fixed]) == self.addresses
 
     def run_forward(self, inputs: Sequence[Any]) -> list[torch.Tensor | None]:
+        if self.done is not None:  # on another stream, maybe
+            torch.cuda.current_stream(self.device).wait_event(self.done)
         if self.copied:
-            torch._foreach_copy_(self.inputs, [inputs[i] for i in self.copied])
+            torch._foreach_copy_(self.inputs, [_once(inputs[i]) for i in self.copied])
         self.forward.replay()
+        self.steps += 1
         _torch.bump_versions([inputs[i] for i in self.changed])
         self.seen = [inputs[i] for i in self.watched]
         self.versions = _torch.versions_of(self.seen)
@@ -86,11 +97,15 @@ class Recorded:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation "
                 "between forward and backward: a parameter or buffer of the model. Modify it after backward")
-        pairs = [(static, seed) for static, seed in zip(self.seeds, seeds) if static is not None]
-        if pairs:
+        given = [(static, seed) for static, seed in zip(self.seeds, seeds) if static is not None]
+        if pairs := [(static, seed) for static, seed in given if seed is not None]:
             torch._foreach_copy_([static for static, _ in pairs], [seed for _, seed in pairs])
+        if absent := [static for static, seed in given if seed is None]:
+            torch._foreach_zero_(absent)
         self.backward.replay()
-        return _torch.copies_of(self.gradients)
+        gradients = _torch.copies_of(self.gradients)
+        self.done = torch.cuda.current_stream(self.device).record_event()
+        return gradients
 
 
 class CudaGraphs:
@@ -101,8 +116,10 @@ class CudaGraphs:
         self.must = must
         self.recorded: Recorded | None = None
         self.refused = ""  # why graphs are not used
+        self.refused_at: int | None = None  # with this budget
         self.recordings = 0
         self.pace = Pace(region.device)
+        _all.add(self)
 
     @property
     def hidden_bytes(self) -> int:
@@ -110,15 +127,22 @@ class CudaGraphs:
 
     def ready(self, inputs: Sequence[Any]) -> Recorded | None:
         """The graphs that run the step with these inputs, if any do."""
-        if self.refused:
+        budget = self.region.settings.budget_bytes
+        if self.refused and self.refused_at == budget:
+            if self.must:
+                raise RepriseError(self.refused)
             return None
+        self.refused = ""
         if self.recorded is not None and self.recorded.pending:
             return None  # its memory is in use until that step's backward has run
-        if self.recorded is not None and not (self.recorded.lies_at(inputs) and self._over_bytes() <= 0):
+        if self.recorded is not None and not self._is_current(inputs, budget):
             self._drop()
         if self.recorded is None and self._may_record():
             self._record(inputs)
         return self.recorded
+
+    def _is_current(self, inputs: Sequence[Any], budget: int | None) -> bool:
+        return (self.recorded.lies_at(inputs) and self.recorded.budget_bytes == budget and self._over_bytes() <= 0)
 
     def open(self) -> torch.Tensor:
         """The handle of a step that runs as graphs."""
@@ -137,14 +161,15 @@ class CudaGraphs:
         caller = region.caller
         seeds = sum(program.value_bytes(v) for v in region.captured.seed_values)
         gradients = _bytes(recorded.gradients, region.device) + program.hand_over_bytes
-        return (_torch.allocated_bytes(region.device) + recorded.hidden_bytes + _bytes(recorded.outputs, region.device)
-                + seeds + caller.kept_bytes + max(caller.workspace_bytes, gradients))
+        return (_torch.allocated_bytes(region.device) + hidden_bytes(region.device)
+                + _bytes(recorded.outputs, region.device) + seeds + caller.kept_bytes
+                + max(caller.workspace_bytes, gradients))
 
     def _over_bytes(self) -> int:
         budget = self.region.settings.budget_bytes
         if budget is None:
             return -1
-        return self.peak_bytes() + self.region._reserve_bytes() - budget
+        return self.peak_bytes() + self.region._reserve_bytes() + self.region.excess_bytes - budget
 
     def _may_record(self) -> bool:
         if self.region.caller.steps < WARM_STEPS:
@@ -155,9 +180,12 @@ class CudaGraphs:
 
     def _refuse(self, why: str) -> bool:
         self._drop()
-        self.refused = why
+        self.refused = f"{self.region.name} cannot run as CUDA graphs: {why}. Give cuda_graphs='auto' or False."
+        self.refused_at = self.region.settings.budget_bytes
+        self.recordings = 0
+        self.pace.stop()
         if self.must:
-            raise RepriseError(f"{self.region.name} cannot run as CUDA graphs: {why}. Give cuda_graphs='auto' or False.")
+            raise RepriseError(self.refused)
         log.info("%s runs without CUDA graphs: %s", self.region.name, why)
         return False
 
@@ -165,6 +193,8 @@ class CudaGraphs:
         if self.recorded is None:
             return
         torch.cuda.synchronize(self.region.device)  # their memory goes back to the device at once
+        if self.recorded.steps >= OF_USE:
+            self.recordings -= 1
         self.recorded.forward.reset()
         self.recorded.backward.reset()
         self.recorded = None
@@ -183,8 +213,13 @@ class CudaGraphs:
         if off:
             self._refuse(f"input {off[0]} of the step lies on {inputs[off[0]].device}")
             return
-        static = [torch.empty_like(inputs[i]) for i in copied]
-        seeds = _torch.empty_seeds(program)
+        for other in list(_all):  # of other shapes: two pools are more than one budget holds
+            if other is not self and other.region.settings is region.settings and not (
+                    other.recorded is not None and other.recorded.pending):
+                other.release()
+        static = [torch.empty_strided(inputs[i].shape, inputs[i].stride(), dtype=inputs[i].dtype, device=region.device)
+                  for i in copied]
+        seeds = _torch.empty_seeds(program, set(range(len(region.captured.seed_values))))
         graph = _core.Graph.from_capsule(program.graph(random_once=True))
         goal = self._goal(static, seeds, inputs)
         for _ in range(MAX_TRIES):
@@ -195,7 +230,7 @@ class CudaGraphs:
                 return
             try:
                 self.recorded = self._capture(inputs, fixed, copied, static, seeds, found)
-            except RuntimeError as error:
+            except (RuntimeError, ValueError) as error:
                 torch.cuda.synchronize(region.device)
                 self._refuse(f"an operator cannot be recorded ({str(error).splitlines()[0]})")
                 return
@@ -204,6 +239,7 @@ class CudaGraphs:
                       self.recorded.pool_reserved_bytes, found.simulation.peak_bytes, over)
             if over <= 0:
                 self.recordings += 1
+                self.pace.stop()
                 log.info("%s: recorded as CUDA graphs in %.1f s, %s in their pool", region.name,
                          time.monotonic() - begin, _core.format_bytes(self.recorded.pool_reserved_bytes))
                 return
@@ -241,13 +277,14 @@ class CudaGraphs:
         region = self.region
         budget = region.settings.budget_bytes
         smallest = budget - goal + found.smallest_budget_bytes
-        self.refused = (f"beside the copies of inputs, outputs and gradients no plan fits; about "
-                        f"{_core.format_bytes(smallest)} would do")
+        self.refused = (f"{region.name} cannot run as CUDA graphs inside {_core.format_bytes(budget)}: beside the copies "
+                        f"of inputs, outputs and gradients no plan fits; about {_core.format_bytes(smallest)} would do. "
+                        "Give cuda_graphs='auto' or False, or raise the budget.")
+        self.refused_at = budget
+        self.pace.stop()
         if self.must:
-            raise InfeasibleBudget(
-                f"{region.name} cannot run as CUDA graphs inside {_core.format_bytes(budget)}: {self.refused}. "
-                "Give cuda_graphs='auto' or False, or raise the budget.", budget, smallest)
-        log.info("%s runs without CUDA graphs: %s", region.name, self.refused)
+            raise InfeasibleBudget(self.refused, budget, smallest)
+        log.info(self.refused)
 
     def _capture(self, inputs: Sequence[Any], fixed: list[int], copied: list[int], static: list[torch.Tensor],
                  seeds: list[torch.Tensor | None], found: planning.Found) -> Recorded:
@@ -264,6 +301,9 @@ class CudaGraphs:
             stream = _recording_stream(region.device)
             forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
             torch.cuda.synchronize(region.device)
+            # cuBLAS keeps a workspace for every stream, and lets go of it when any graph of that stream does:
+            # it has to lie in the pool that uses it.
+            torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
             with torch.cuda.stream(stream), _recording(forward, pool):
                 # One block for all: it is split as the step goes on, and leaves few gaps.
@@ -271,11 +311,14 @@ class CudaGraphs:
                 outputs, handle = executor.forward(arguments)
             with torch.cuda.stream(stream), _recording(backward, pool):
                 gradients = _torch.backward(handle, seeds)
+            torch._C._cuda_clearCublasWorkspaces()
+            _multiply(region.device)
             torch.cuda.synchronize(region.device)
             recorded.append(Recorded(
-                forward, backward, executor, found, fixed, _torch.addresses_of([inputs[i] for i in fixed]),
+                region.device, forward, backward, executor, found, fixed, _torch.addresses_of([inputs[i] for i in fixed]),
                 region.captured.program.changed_inputs, [i for i in executor.watched_inputs if i in fixed], copied,
-                static, seeds, outputs, gradients, *_pool_bytes(pool)))
+                [_once(t) for t in static], seeds, outputs, gradients, region.settings.budget_bytes,
+                *_pool_bytes(pool)))
 
         _torch.on_device_thread(region.device, work)
         return recorded[0]
@@ -299,51 +342,73 @@ class _recording:  # noqa: N801  reads as a verb at its place of use
 
 
 class Pace:
-    """How long steps without graphs take to issue, and to run, by the latest few."""
+    """How long steps without graphs take to issue, and to run, by the latest few that began on an
+    idle device: else issuing waits for the steps before."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.shares: list[float] = []
+        self.shares: collections.deque[float] = collections.deque(maxlen=3)
         self._begin: Any = None
         self._issue_seconds = 0.0
-        self._waiting: list[tuple[Any, Any, float]] = []
+        self._waiting: collections.deque[tuple[Any, Any, float]] = collections.deque(maxlen=8)
+        self._stopped = False
 
-    def begin_step(self) -> None:
-        self._begin = torch.cuda.Event(enable_timing=True)
-        self._begin.record()
-        self._issue_seconds = 0.0
+    def stop(self) -> None:
+        self._stopped, self._begin = True, None
+        self._waiting.clear()
+
+    def begin_step(self) -> bool:
+        stream = torch.cuda.current_stream(self.device)
+        self._begin = None
+        if self._stopped or not stream.query():
+            return False
+        self._begin = stream.record_event(torch.cuda.Event(enable_timing=True))
+        return True
 
     def issued(self, seconds: float) -> None:
-        self._issue_seconds += seconds
+        self._issue_seconds = seconds
 
-    def end_step(self) -> None:
+    def end_step(self, seconds: float) -> None:
         if self._begin is not None:
-            end = torch.cuda.Event(enable_timing=True)
-            end.record()
-            self._waiting.append((self._begin, end, self._issue_seconds))
+            end = torch.cuda.current_stream(self.device).record_event(torch.cuda.Event(enable_timing=True))
+            self._waiting.append((self._begin, end, self._issue_seconds + seconds))
             self._begin = None
 
     def is_launch_bound(self) -> bool:
+        self._stopped = False
         while self._waiting and self._waiting[0][1].query():
-            begin, end, issue = self._waiting.pop(0)
+            begin, end, issue = self._waiting.popleft()
             self.shares.append(1e3 * issue / max(begin.elapsed_time(end), 1e-3))
-        recent = sorted(self.shares[-3:])
-        return len(recent) >= 2 and recent[len(recent) // 2] >= LAUNCH_BOUND
+        return len(self.shares) >= 2 and sorted(self.shares)[len(self.shares) // 2] >= LAUNCH_BOUND
+
+
+_all: weakref.WeakSet[CudaGraphs] = weakref.WeakSet()
+
+
+def hidden_bytes(device: torch.device) -> int:
+    """Of all pools on a device: in use at every replay, and counted by no allocator."""
+    return sum(graphs.hidden_bytes for graphs in _all if graphs.region.device == device)
+
+
+def _once(tensor: torch.Tensor) -> torch.Tensor:
+    """What of an expanded tensor there is in memory."""
+    for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dimension, 0, 1)
+    return tensor
 
 
 _streams: dict[torch.device, torch.cuda.Stream] = {}
 
 
 def _recording_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all recordings: libraries keep a workspace for every stream they ever ran on. They get
-    it here, so that no pool has to hold it."""
-    if device not in _streams:
-        _streams[device] = torch.cuda.Stream(device)
-        with torch.cuda.stream(_streams[device]), torch.no_grad():
-            for dtype in (torch.float32, torch.bfloat16, torch.float16):
-                x = torch.ones(64, 64, device=device, dtype=dtype)
-                torch.addmm(x[0], x, x.mm(x))
-    return _streams[device]
+    return _streams.setdefault(device, torch.cuda.Stream(device))
+
+
+def _multiply(device: torch.device) -> None:
+    """Gives cuBLAS its workspace on the current stream back, outside of any step."""
+    x = torch.ones(64, 64, device=device)
+    torch.addmm(x[0], x, x.mm(x))
 
 
 def _bytes(tensors: Sequence[torch.Tensor | None], device: torch.device) -> int:

@@ -24,19 +24,19 @@ def prepare(device: torch.device) -> None:
     expandable; what is left over counts as allocated. Settings of the user's own are left alone.
     """
     _torch.install_meter()
-    if device.type == "cuda" and not any("expandable_segments" in os.environ.get(name, "") for name in _SETTINGS):
-        change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)  # the older name warns where both are
-        (change or torch.cuda.memory._set_allocator_settings)("expandable_segments:True")
-
-
-_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    own = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    if device.type != "cuda" or "expandable_segments" in own or "cudaMallocAsync" in own:
+        return
+    change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)  # the older name warns where both are
+    # With the user's own: what is left out may go back to its default.
+    (change or torch.cuda.memory._set_allocator_settings)(",".join(filter(None, [own, "expandable_segments:True"])))
 
 
 class Ledger:
     """All bytes on one device: the caller's, the model's, the optimizer's."""
 
     def __init__(self, device: torch.device, model: weakref.ReferenceType[torch.nn.Module] | None,
-                 optimizer: Any | None) -> None:
+                 optimizer: weakref.ReferenceType[torch.optim.Optimizer] | None) -> None:
         self.device = device
         self.model = model
         self.optimizer = optimizer
@@ -57,8 +57,9 @@ class Ledger:
         if model is not None:
             yield from model.parameters()
             yield from model.buffers()
-        if self.optimizer is not None:
-            yield tree_leaves(list(self.optimizer.state.values()))
+        optimizer = self.optimizer() if self.optimizer is not None else None
+        if optimizer is not None:
+            yield tree_leaves(list(optimizer.state.values()))
 
 
 def storage_bytes(tensors: Iterable[Any], device: torch.device) -> int:
@@ -80,9 +81,12 @@ def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device
     """Bytes of state the optimizer will have after its first step, found by a step of an
     optimizer of its kind over parameters without memory."""
     groups = []
+    counted_there: set[int] = set()  # of these the number of steps lies on the device, too
     for group in optimizer.param_groups:
         ghosts = [_ghost(p) for p in group["params"] if p.requires_grad]
-        groups.append({**group, "params": ghosts})
+        groups.append({**group, "params": ghosts, **{key: False for key in _WAYS if key in group}})
+        if any(group.get(key) for key in ("fused", "capturable")):
+            counted_there.update(map(id, ghosts))
     try:
         twin = type(optimizer)(groups, **{k: v for k, v in optimizer.defaults.items() if k == "lr"})
         twin.step()
@@ -90,9 +94,17 @@ def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device
         raise ValueError(
             f"cannot tell how much state {type(optimizer).__name__} will keep ({error}); "
             "give reserve= in bytes instead of optimizer=") from error
-    return sum(tensor.numel() * tensor.element_size() for tensor in tree_leaves(list(twin.state.values()))
-               if isinstance(tensor, torch.Tensor) and
-               (tensor.device.type == device.type or tensor.device.type == "meta"))
+    total = 0
+    for parameter, state in twin.state.items():
+        for name, tensor in state.items():
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            there = tensor.device.type in (device.type, "meta") or (name == "step" and id(parameter) in counted_there)
+            total += _torch.granted_bytes(device, tensor.numel() * tensor.element_size()) if there else 0
+    return total
+
+
+_WAYS = ("fused", "capturable", "foreach")  # to compute the same; some ask for real memory
 
 
 def _ghost(parameter: torch.Tensor) -> torch.nn.Parameter:

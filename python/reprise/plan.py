@@ -17,6 +17,7 @@ class ModelPlan:
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings
         self._regions: list[Region] = []
+        self.hooks: list[Any] = []  # of the optimizer
 
     def add(self, region: Region) -> None:
         self._regions.append(region)
@@ -25,6 +26,9 @@ class ModelPlan:
         """Gives back what plans keep between steps. Compiled code outlives its model."""
         for region in self._regions:
             region.release()
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
 
     @property
     def ready(self) -> bool:

@@ -41,7 +41,8 @@ def environment(device: torch.device) -> dict[str, object]:
             "cudnn": torch.backends.cudnn.version(),
             "benchmark": torch.backends.cudnn.benchmark,
             "cudnn_deterministic": torch.backends.cudnn.deterministic,
-            "tf32": (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32),
+            "tf32": [_precision(torch.backends.cuda.matmul), _precision(getattr(
+                torch.backends.cudnn, "conv", torch.backends.cudnn))],
         }
     else:
         facts |= {
@@ -51,6 +52,11 @@ def environment(device: torch.device) -> dict[str, object]:
             "mkldnn": torch.backends.mkldnn.enabled,
         }
     return facts
+
+
+def _precision(library: Any) -> object:
+    """By torch's newer flag where there is one: reading the older beside it may be an error."""
+    return library.fp32_precision if hasattr(library, "fp32_precision") else library.allow_tf32
 
 
 def cache_name(device: torch.device) -> str:
@@ -93,21 +99,27 @@ def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:
     ops = [(op, program.signature(op)) for op in range(program.num_ops) if program.is_call(op)]
     unknown = {signature for _, signature in ops if signature not in calls}
     wrong: Layouts = {}
+    changed = False
     unsure: set[int] = set()  # values made from results that are not as expected
     with Progress("profiling call") as progress:
         for op, signature in ops:
             if not unsure.isdisjoint(program.reads(op)):
                 unsure.update(program.makes(op))
                 continue
-            if signature not in calls or _is_first(signature, device):
+            is_first = _is_first(signature, device)
+            if is_first or signature not in calls:
                 progress(len(unknown) - len(unknown - calls.keys()), len(unknown))
-                calls[signature] = _measured(program, op)
+                found = _measured(program, op)
+                # A time known from a file stays: with another one, plans in the cache would not be found.
+                if signature not in calls or calls[signature][1:] != found[1:]:
+                    calls[signature] = found
+                    changed = True
             time_ns, workspace_bytes, layouts = calls[signature]
             program.set_cost(op, time_ns, workspace_bytes)
             if op in captured.keys and not program.lies_as(op, [_with_dtype(layout) for layout in layouts]):
                 wrong[captured.keys[op]] = layouts
                 unsure.update(program.makes(op))
-    if unknown or wrong:
+    if changed or wrong:
         stored["layouts"].update(wrong)
         cache.write(cache_name(device), stored)
     seconds = time.monotonic() - begin

@@ -19,7 +19,7 @@ import torch
 
 from . import _core, memory, planning, profile
 from .capture import Captured
-from .cuda_graphs import CudaGraphs, Recorded
+from .cuda_graphs import CudaGraphs, Recorded, hidden_bytes
 from .errors import BudgetExceeded, InfeasibleBudget, Unsupported
 from .layouts import Layouts
 from .memory import Ledger, optimizer_state_bytes, storage_bytes
@@ -112,13 +112,13 @@ class Region:
         self.ledger = Ledger(self.device, self.settings.model, self.settings.optimizer)
         # Until it is measured: a loss over the outputs holds about two more of them for a moment,
         # and keeps a few numbers, in blocks of their own.
-        large = self.captured.output_bytes > 1024
-        self.caller = Caller(2 * self.captured.output_bytes if large else 0,
+        self.absent_seeds = self.captured.absent_seeds()
+        outputs = self.captured.output_bytes(self.absent_seeds)
+        self.caller = Caller(2 * outputs if outputs > 1024 else 0,
                              32 * max(128, _torch.granted_bytes(self.device, 1)))
         self.open: dict[int, Open] = {}
         self._optimizer_state: int | None = None
         self.excess_bytes = 0  # that steps took above their plans
-        self.trace: Any = None  # a _torch.Trace, for a look at every step of the plan
         self.graphs: CudaGraphs | None = None
         if self.device.type == "cuda" and self.settings.cuda_graphs is not False:
             self.graphs = CudaGraphs(self, must=self.settings.cuda_graphs is True)
@@ -130,9 +130,9 @@ class Region:
         args.clear()
         if self.graph is None:
             self._profile()
-        recorded = self.graphs.ready(inputs) if self.graphs is not None and self.trace is None else None
+        recorded = self.graphs.ready(inputs) if self.graphs is not None else None
         total = self.ledger.total_bytes([*inputs, *self.captured.constants], self.captured.program)
-        total += self.graphs.hidden_bytes if self.graphs is not None else 0
+        total += hidden_bytes(self.device)
         room = self._room(total)
         planned = self._plan_for(room, total) if recorded is None else self._planned_as_graphs(recorded, total)
         self.last_call = next(_clock)
@@ -141,9 +141,7 @@ class Region:
             _torch.reset_peak(self.device)
         entry = _torch.allocated_bytes(self.device)
         # The first steps of a plan are looked at op by op, for the report.
-        trace = self.trace
-        if trace is None and recorded is None and planned.measured_steps < RECORDED_STEPS:
-            trace = _torch.Trace()
+        trace = _torch.Trace() if recorded is None and planned.measured_steps < RECORDED_STEPS else None
         if recorded is None:
             outputs, handle = self._run(planned, inputs, trace)
         else:
@@ -158,9 +156,8 @@ class Region:
         return [*outputs, handle]
 
     def _run(self, planned: Planned, inputs: list[Any], trace: Any) -> tuple[list[Any], Any]:
-        if self.graphs is None or trace is not None:
+        if trace is not None or self.graphs is None or not self.graphs.pace.begin_step():
             return planned.executor.forward(inputs, trace)
-        self.graphs.pace.begin_step()
         begin = time.perf_counter()
         results = planned.executor.forward(inputs)
         self.graphs.pace.issued(time.perf_counter() - begin)
@@ -175,7 +172,8 @@ class Region:
                 "saved while backward runs. Add the losses up and call backward() once.")
         opened = self.open.pop(_key(handle), None)
         if opened is not None:
-            self._meet_caller(opened)
+            self._meet_caller(opened, seeds)
+        seeds = self._with_zeros(seeds)
         gradients = self._run_back(handle, seeds)
         if opened is not None and opened.forward_peak_bytes is not None:
             self._note_peak(opened)
@@ -188,12 +186,11 @@ class Region:
         begin = time.perf_counter()
         gradients = _torch.backward(handle, seeds)
         if self.graphs is not None:
-            self.graphs.pace.issued(time.perf_counter() - begin)
-            self.graphs.pace.end_step()
+            self.graphs.pace.end_step(time.perf_counter() - begin)
         return gradients
 
     def _is_measuring(self, planned: Planned) -> bool:
-        return self.device.type == "cpu" or self.trace is not None or planned.measured_steps < MEASURED_STEPS
+        return self.device.type == "cpu" or planned.measured_steps < MEASURED_STEPS
 
     def _note_peak(self, opened: Open) -> None:
         planned = opened.planned
@@ -210,6 +207,18 @@ class Region:
             log.warning("%s: a step took %s more than its plan; the next ones are planned for it",
                         self.name, _core.format_bytes(excess))
             self.excess_bytes = excess
+
+    # -- Gradients that the caller has, and those it has not.
+
+    def _with_zeros(self, seeds: list[Any]) -> list[Any]:
+        """Where the program needs a gradient that the caller has not."""
+        needed = [i for i, seed in enumerate(seeds)
+                  if seed is None and i not in self.captured.program.optional_seeds]
+        if needed:
+            empty = _torch.empty_seeds(self.captured.program, set(needed))
+            for i in needed:
+                seeds[i] = empty[i].zero_() if empty[i] is not None else None
+        return seeds
 
     # -- Planning.
 
@@ -229,7 +238,8 @@ class Region:
                 return
             again = [key for key, layouts in wrong.items() if known.get(key) == layouts]
             if again:
-                raise Unsupported(f"cannot tell how the results of this call lie in memory: {again[0]}")
+                raise Unsupported(
+                    f"cannot tell how the results of this call lie in memory: {again[0]}. Move it out of the model")
             known |= wrong  # where fake tensors and the device disagree, the device is right
             self.captured = self.capture(profile.known_layouts(self.device) | known)
 
@@ -237,11 +247,13 @@ class Region:
         program = self.captured.program
         program.set_cost(program.caller_op, 0, self.caller.workspace_bytes)
         program.set_value_bytes(self.captured.caller_value, self.caller.kept_bytes)
+        for i, value in enumerate(self.captured.seed_values):
+            program.set_value_bytes(value, 0 if i in self.absent_seeds else self.captured.seed_bytes[i])
         self.graph = _core.Graph.from_capsule(program.graph())
 
     def _reserve_bytes(self) -> int:
         """For what will be allocated later: the optimizer's state, and what the user named."""
-        optimizer = self.settings.optimizer
+        optimizer = self.settings.stepper
         if optimizer is None:
             return self.settings.reserve_bytes
         if self._optimizer_state is None:
@@ -272,8 +284,9 @@ class Region:
 
     def _planned_as_graphs(self, recorded: Recorded, total: int) -> Planned:
         """Its peak is that of the pool, and of what is allocated beside it."""
-        if self.current is None or self.current.executor is not recorded.executor:
-            self.current = Planned(recorded.found, recorded.executor, None, 0, recorded.found.simulation.peak_bytes)
+        if recorded.planned is None:
+            recorded.planned = Planned(recorded.found, recorded.executor, None, 0, recorded.found.simulation.peak_bytes)
+        self.current = recorded.planned
         peak = self.graphs.peak_bytes()
         self.current.outside_bytes = peak - self.current.peak_bytes
         self.current.backward_peak_bytes = peak - (total - self.captured.resident_bytes)
@@ -327,16 +340,18 @@ class Region:
 
     # -- Between forward and backward.
 
-    def _meet_caller(self, opened: Open) -> None:
+    def _meet_caller(self, opened: Open, given: list[Any]) -> None:
         """Compares what the caller allocated with what was planned for; learns from it."""
         now = _torch.allocated_bytes(self.device)
         opened.caller_peak_bytes = _torch.peak_bytes(self.device) if opened.forward_peak_bytes is not None else now
         opened.caller_end_bytes = now
-        seeds = sum(self.captured.program.value_bytes(v) for v in self.captured.seed_values)
+        absent = {i for i in self.captured.program.optional_seeds if given[i] is None}
+        planned = sum(self.captured.program.value_bytes(v) for v in self.captured.seed_values)
+        seeds = sum(size for i, size in enumerate(self.captured.seed_bytes) if given[i] is not None)
         kept = max(0, now - opened.end_bytes - seeds)
         workspace = max(0, opened.caller_peak_bytes - opened.end_bytes - seeds - kept)
-        more = max(0, kept - self.caller.kept_bytes)
-        self._learn(workspace, kept)
+        more = max(0, kept + seeds - self.caller.kept_bytes - planned)
+        self._learn(workspace, kept, absent)
         room = opened.room_bytes
         reached = opened.total_bytes + opened.caller_peak_bytes - opened.entry_bytes
         if room is not None and reached > self.settings.budget_bytes:
@@ -350,13 +365,17 @@ class Region:
                 f"inside the budget of {_core.format_bytes(self.settings.budget_bytes)}. This is known now: "
                 "run the step again and it will be planned for.")
 
-    def _learn(self, workspace: int, kept: int) -> None:
+    def _learn(self, workspace: int, kept: int, absent: set[int]) -> None:
         """The first step may allocate what later ones do not; from the second on, the most counts."""
         before = self.caller
         if before.steps >= 2:
             workspace, kept = max(workspace, before.workspace_bytes), max(kept, before.kept_bytes)
         self.caller = Caller(workspace, kept, before.steps + 1)
-        if (workspace, kept) != (before.workspace_bytes, before.kept_bytes):
+        if before.steps > 0:
+            absent &= self.absent_seeds  # from the second step on, what came once may come again
+        changed = absent != self.absent_seeds
+        self.absent_seeds = absent
+        if changed or (workspace, kept) != (before.workspace_bytes, before.kept_bytes):
             self._look_again()
 
     def _look_again(self) -> None:

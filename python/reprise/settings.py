@@ -22,13 +22,17 @@ class Settings:
     profile: str = "measure"
     cuda_graphs: bool | str = "auto"
     reserve_bytes: int = 0
-    model: weakref.ReferenceType[torch.nn.Module] | None = None  # compiled code may outlive it
-    optimizer: torch.optim.Optimizer | None = None
+    model: weakref.ReferenceType[torch.nn.Module] | None = None  # compiled code may outlive both
+    optimizer: weakref.ReferenceType[torch.optim.Optimizer] | None = None
     optimizer_peak_bytes: int | None = field(default=None, init=False)  # of its latest step
 
     @property
     def owner(self) -> torch.nn.Module | None:
         return self.model() if self.model is not None else None
+
+    @property
+    def stepper(self) -> torch.optim.Optimizer | None:
+        return self.optimizer() if self.optimizer is not None else None
 
     def __post_init__(self) -> None:
         planning.check_planner(self.planner)
@@ -54,12 +58,13 @@ def byte_count(name: str, value: Any) -> int:
 
 
 def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module | None = None,
-                  **options: Any) -> Settings:
-    known = {"planner", "planning_seconds", "profile", "cuda_graphs", "optimizer"}
+                  optimizer: torch.optim.Optimizer | None = None, **options: Any) -> Settings:
+    known = {"planner", "planning_seconds", "profile", "cuda_graphs"}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise ValueError(f"unknown option {', '.join(unknown)}; there are budget, reserve, "
+        raise ValueError(f"unknown option {', '.join(unknown)}; there are budget, optimizer, reserve, "
                          f"{', '.join(sorted(known))}")
     return Settings(budget_bytes=None if budget is None else byte_count("budget", budget),
                     reserve_bytes=byte_count("reserve", reserve),
-                    model=None if model is None else weakref.ref(model), **options)
+                    model=None if model is None else weakref.ref(model),
+                    optimizer=None if optimizer is None else weakref.ref(optimizer), **options)

@@ -161,7 +161,6 @@ def test_running_out_of_memory_leaves_nothing_behind() -> None:
     model = reprise.compile(net(), cuda_graphs=False)
     loss_of(model).backward()
     model.zero_grad()
-    start = copy.deepcopy(model.state_dict())
     expected = trained(net(), 2)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -175,7 +174,6 @@ def test_running_out_of_memory_leaves_nothing_behind() -> None:
         torch.cuda.set_per_process_memory_fraction(1.0, GPU)
     model.zero_grad()
     assert torch.cuda.memory_allocated() <= before + 4096
-    del start
     fresh = net()
     model.load_state_dict(fresh.state_dict())
     assert_same_bits(expected, trained(model, 2))
@@ -309,12 +307,40 @@ class TestGraphs:
         with pytest.raises(reprise.RepriseError, match="cannot run as CUDA graphs"):
             trained(self.graphed(smallest + (1 << 20)))
 
-    def test_auto_takes_graphs_where_launching_is_what_takes_time(self) -> None:
-        model = reprise.compile(net(), "1GiB")
-        assert_same_bits(trained(net(), 10), trained(model, 10))
-        shares = model.plan.region.graphs.pace.shares
-        bound = sorted(shares[-3:])[1] >= cuda_graphs.LAUNCH_BOUND if len(shares) >= 3 else None
-        assert self.recorded(model) is not None or bound is not True
+    def test_auto_takes_graphs_where_launching_is_what_takes_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected = trained(net(), 10)
+        for bound, taken in ((0.0, True), (float("inf"), False)):
+            monkeypatch.setattr(cuda_graphs, "LAUNCH_BOUND", bound)
+            model = reprise.compile(net(), "1GiB")
+            assert_same_bits(expected, trained(model, 10))
+            assert (self.recorded(model) is not None) == taken
+
+
+    def test_a_recording_survives_the_end_of_another(self) -> None:
+        first, second = self.graphed(), self.graphed()
+        expected = trained(net(), 8)
+        trained(second, 4)
+        bits = trained(first, 4)
+        second.plan.region.graphs.release()
+        torch.cuda.empty_cache()
+        filler = torch.full((64 << 20,), float("nan"), device=GPU)
+        fresh = net()
+        first.load_state_dict(fresh.state_dict())
+        assert_same_bits(expected, trained(first, 8))
+        assert bits
+        del filler
+
+    def test_batches_that_do_not_lie_dense(self) -> None:
+        def loop(model: nn.Module) -> dict[str, Any]:
+            torch.manual_seed(2)
+            wide = torch.randn(16, 3, 16, 20, device=GPU)
+            for i in range(5):
+                model.zero_grad()
+                x = wide[..., i % 4 : i % 4 + 16] if i % 2 == 0 else wide[:1, :, :, :16].expand(16, -1, -1, -1)
+                nn.functional.cross_entropy(model(x), torch.arange(16, device=GPU) % 10).backward()
+            return state(model)
+
+        assert_same_bits(loop(net()), loop(self.graphed()))
 
 
 def test_a_new_batch_size_and_back() -> None:
@@ -323,7 +349,9 @@ def test_a_new_batch_size_and_back() -> None:
     def loop(model: nn.Module) -> list[Any]:
         return [run_step(model, case, seed=i, batch=rows) for i, rows in enumerate((16, 16, 16, 16, 8, 8, 16, 16))]
 
-    planned = loop(reprise.compile(model_of(case, device=GPU), "1GiB", cuda_graphs=True))
+    model = reprise.compile(model_of(case, device=GPU), "1GiB", cuda_graphs=True)
+    planned = loop(model)
+    assert model.plan.region.graphs.recorded is not None
     assert [different(a, b) for a, b in zip(loop(model_of(case, device=GPU)), planned)] == [[]] * 8
 
 

@@ -496,3 +496,50 @@ def test_two_models_train_side_by_side() -> None:
             (model.a(batch(seed=i)).sum() + model.b(batch(seed=i)).sum()).backward()
     for p, q in zip(plain.parameters(), planned.parameters()):
         assert torch.equal(p.grad, q.grad)
+
+
+class OwnLoss(Mlp):
+    """Returns its loss, and what it was computed from."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        y = super().forward(x)
+        return {"loss": y.log_softmax(1).square().mean(), "logits": y}
+
+
+def test_a_model_with_its_own_loss_needs_no_zeros_for_its_other_outputs() -> None:
+    model = reprise.compile(OwnLoss(outputs=4000).to(DEVICE))
+    for i in range(3):
+        outputs = model(batch(seed=i))
+        outputs["loss"].backward()
+        model.zero_grad()
+        del outputs
+    assert model.plan.region.absent_seeds == {1}
+    assert model.plan.measured_peak_bytes == model.plan.peak_bytes
+    graph = model.plan.region.captured
+    assert graph.program.value_bytes(graph.seed_values[1]) == 0 < graph.seed_bytes[1]
+
+
+def test_an_output_beside_the_loss_may_join_it_at_any_step() -> None:
+    def loop(model: nn.Module) -> Any:
+        losses = []
+        for i in range(6):
+            outputs = model(batch(seed=i))
+            loss = outputs["loss"] + (outputs["logits"].square().mean() if i % 3 == 2 else 0)
+            loss.backward()
+            losses.append(loss.detach())
+        return losses
+
+    assert_same(OwnLoss(), loop, budget=ROOMY)
+
+
+def test_a_gradient_that_was_not_planned_for_is_told_before_backward() -> None:
+    model = reprise.compile(OwnLoss(outputs=4000).to(DEVICE), ROOMY, cuda_graphs=False)
+    for _ in range(3):
+        model(batch())["loss"].backward()
+        model.zero_grad()
+    model.plan.set_budget(model.plan.peak_bytes + 1024)
+    outputs = model(batch())
+    loss = outputs["loss"] + outputs["logits"].square().mean()
+    with pytest.raises(reprise.BudgetExceeded):
+        loss.backward()
+    assert model.head.weight.grad is None
