@@ -10,7 +10,8 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from .capture import Capture, Captured
+from .capture import Capture
+from .captured import Captured
 from .errors import GraphBreak, Unsupported
 from .layouts import Layouts
 from .lowering import lower

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from . import _core, cache
-from .capture import Captured
+from .captured import Captured
 from .layouts import Layout, Layouts
 from .progress import Progress
 

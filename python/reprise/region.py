@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from . import _core, memory, planning, profile
-from .capture import Captured
+from .captured import Captured
 from .cuda_graphs import CudaGraphs, Recorded, hidden_bytes
 from .errors import BudgetExceeded, InfeasibleBudget, Unsupported
 from .layouts import Layouts
