@@ -20,7 +20,7 @@ using detail::kind_name;
 using detail::known_by;
 using detail::module_name;
 using detail::Recomputed;
-using detail::Run;
+using detail::StepRun;
 using detail::StepStory;
 using Numbers = std::vector<std::int64_t>;
 
@@ -196,16 +196,16 @@ class Writer {
 
   void add_runs(Object& report, std::string_view key, const StepStory& story, const MeasuredStep* measured) {
     Object columns(report.key(key));
-    columns.column("op", story.runs, [](const Run& run) { return index(run.op); });
-    columns.column("again", story.runs, [](const Run& run) { return run.again ? 1 : 0; });
-    columns.column("during_bytes", story.runs, [&](const Run& run) { return all(run.during_bytes); });
-    columns.column("after_bytes", story.runs, [&](const Run& run) { return all(run.after_bytes); });
+    columns.column("op", story.runs, [](const StepRun& run) { return index(run.op); });
+    columns.column("again", story.runs, [](const StepRun& run) { return run.again ? 1 : 0; });
+    columns.column("during_bytes", story.runs, [&](const StepRun& run) { return all(run.during_bytes); });
+    columns.column("after_bytes", story.runs, [&](const StepRun& run) { return all(run.after_bytes); });
     if (measured == nullptr) return;
     std::vector<std::size_t> last;  // of each run: its last free, or itself
     for (std::size_t i = 1; i < story.runs.size(); ++i) last.push_back(story.runs[i].step - 1);
     if (!story.runs.empty()) last.push_back(input_.plan.steps.size() - 1);
     columns.column("measured_during_bytes", story.runs,
-                   [&](const Run& run) { return measured->during_bytes[run.step]; });
+                   [&](const StepRun& run) { return measured->during_bytes[run.step]; });
     columns.column("measured_after_bytes", last, [&](std::size_t step) { return measured->after_bytes[step]; });
   }
 
@@ -247,7 +247,7 @@ class Writer {
   void add_modules(Object& report) {
     std::vector<ModuleSums> sums(modules_.list().size());
     const auto of = [&](OpId op) -> ModuleSums& { return sums[static_cast<std::size_t>(module_of_[index(op)])]; };
-    for (const Run& run : planned_.runs) {
+    for (const StepRun& run : planned_.runs) {
       ModuleSums& row = of(run.op);
       (run.again ? row.recompute_ns : row.time_ns) += graph_.time_ns(run.op);
       row.recomputed_runs += run.again ? 1 : 0;

@@ -15,7 +15,7 @@
 
 namespace reprise::detail {
 
-struct Run {
+struct StepRun {
   OpId op;
   bool again;                 // not the op's first
   std::size_t step;           // of the plan
@@ -34,7 +34,7 @@ struct Recomputed {
 struct StepStory {
   Simulation total{};
   std::int64_t start_bytes = 0;
-  std::vector<Run> runs{};
+  std::vector<StepRun> runs{};
   std::optional<std::size_t> peak_run{};  // none: the peak is what lies there at the start
   std::vector<ValueId> live_at_peak{};    // largest first
   std::vector<ValueId> live_at_caller{};  // made by forward ops and not the caller's

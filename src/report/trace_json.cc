@@ -12,7 +12,7 @@ namespace {
 using detail::append_json_string;
 using detail::append_number;
 using detail::kind_name;
-using detail::Run;
+using detail::StepRun;
 
 enum Track : std::uint8_t { kForwardTrack = 1, kBackwardTrack = 2, kAgainTrack = 3 };
 
@@ -42,7 +42,7 @@ void append_counter(std::string& out, std::string_view name, std::int64_t at_ns,
   out += "}},\n";
 }
 
-void append_run(std::string& out, const Graph& graph, const Run& run, std::int64_t at_ns) {
+void append_run(std::string& out, const Graph& graph, const StepRun& run, std::int64_t at_ns) {
   const Track phase = graph.phase(run.op) == Phase::kBackward ? kBackwardTrack : kForwardTrack;
   const std::string_view scope = graph.scope_name(run.op);
   out += R"({"ph":"X","pid":1,"tid":)";
@@ -79,7 +79,7 @@ std::string trace_json(const ReportInput& input) {
   append_track(out, kAgainTrack, "recomputed");
   std::int64_t now_ns = 0;
   append_counter(out, "memory", 0, story.start_bytes + input.outside_bytes);
-  for (const Run& run : story.runs) {
+  for (const StepRun& run : story.runs) {
     append_run(out, graph, run, now_ns);
     append_counter(out, "memory", now_ns, run.during_bytes + input.outside_bytes);
     now_ns += graph.time_ns(run.op);

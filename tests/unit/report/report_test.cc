@@ -57,7 +57,7 @@ TEST(StepStoryTest, RunsAreTheTimelineWithFreesFoldedIn) {
   ASSERT_FALSE(validate(graph, without_a()));
   std::vector<std::int64_t> during;
   std::vector<std::int64_t> after;
-  for (const detail::Run& run : story.runs) {
+  for (const detail::StepRun& run : story.runs) {
     during.push_back(run.during_bytes);
     after.push_back(run.after_bytes);
   }
