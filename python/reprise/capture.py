@@ -127,8 +127,8 @@ class Capture:
             return
         where = f" in {scope_of(node)}" if scope_of(node) else ""
         if not isinstance(node.target, OpOverload):
-            raise Unsupported(f"cannot plan over {node.target}{where}: it is no operator of PyTorch's. Register it as one "
-                              "(torch.library.custom_op), or move it out of the model")
+            raise Unsupported(f"cannot plan over {node.target}{where}: it is no operator of PyTorch's. Register it as a "
+                              "custom operator, or move it out of the model")
         if node.target is aten._local_scalar_dense.default:
             raise Unsupported(
                 f"the model reads a number out of a tensor (.item(), int(), bool()){where}; keep it "
