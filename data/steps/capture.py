@@ -111,17 +111,6 @@ def alone(lock: Path | None) -> Iterator[None]:
         yield
 
 
-def measured(region: Region, device: torch.device) -> tuple[Any, float]:
-    """The program as the device lays it out, with the costs it has there."""
-    captured, total = region.captured, 0.0
-    while True:
-        seconds, wrong = profile.measure(captured, device)
-        total += seconds
-        if not wrong:
-            return captured, total
-        captured = region.capture(profile.known_layouts(device) | wrong)
-
-
 def make(step: Step, device: str, out: Path, *, tiny: bool, lock: Path | None) -> dict[str, Any]:
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
@@ -130,15 +119,14 @@ def make(step: Step, device: str, out: Path, *, tiny: bool, lock: Path | None) -
     region = region_of(step, device, tiny=tiny)
     facts: dict[str, Any] = {"title": step.title, "precision": step.precision, "torch": torch.__version__,
                              "capture_seconds": round(time.monotonic() - begin, 1)}
-    captured = region.captured
     if device != NONE:
         with alone(lock):
-            captured, seconds = measured(region, torch.device(device))
-        facts |= {"profile_seconds": round(seconds, 1), "measured_on": profile.environment(torch.device(device)),
+            region.measure()
+        facts |= {"profile_seconds": round(region.profile_seconds, 1), "measured_on": profile.environment(torch.device(device)),
                   "machine": platform.machine()}
-        (out / f"{step.name}.{device}.graph.json").write_text(graph_of(captured).format())
-    profile.estimate(captured)
-    graph = graph_of(captured)
+        (out / f"{step.name}.{device}.graph.json").write_text(graph_of(region.captured).format())
+    profile.estimate(region.captured)
+    graph = graph_of(region.captured)
     (out / f"{step.name}.graph.json").write_text(graph.format())
     return facts | {"ops": graph.num_ops, "forward_ops": graph.caller_op}
 

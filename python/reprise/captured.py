@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -24,12 +25,17 @@ class Captured:
     keys: dict[int, str]  # op -> what its layouts are known by
     gradient_values: list[int] = field(default_factory=list)
 
+    @cached_property
+    def optional_seeds(self) -> set[int]:
+        """Positions of the gradients that the caller may not have."""
+        return set(self.program.optional_seeds)
+
     def absent_seeds(self) -> set[int]:
         """Positions, until it is known: a model that returns its loss is trained by it alone."""
         number = _torch.granted_bytes(self.program.device, 8)
         if not self.seed_bytes or min(self.seed_bytes) > number:
             return set()
-        return {i for i in self.program.optional_seeds if self.seed_bytes[i] > number}
+        return {i for i in self.optional_seeds if self.seed_bytes[i] > number}
 
     def output_bytes(self, absent: set[int]) -> int:
         """Of the outputs of forward that get gradients."""

@@ -213,7 +213,7 @@ class Region:
     def _with_zeros(self, seeds: list[Any]) -> list[Any]:
         """Where the program needs a gradient that the caller has not."""
         needed = [i for i, seed in enumerate(seeds)
-                  if seed is None and i not in self.captured.program.optional_seeds]
+                  if seed is None and i not in self.captured.optional_seeds]
         if needed:
             empty = _torch.empty_seeds(self.captured.program, set(needed))
             for i in needed:
@@ -226,10 +226,11 @@ class Region:
         if self.settings.profile == "roofline":
             profile.estimate(self.captured)
         else:
-            self._measure()
+            self.measure()
         self._rebuild_graph()
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
+        """Gives every call of the step the cost it has on the device, and its results their layout there."""
         known: Layouts = {}
         while True:
             seconds, wrong = profile.measure(self.captured, self.device)
@@ -345,7 +346,7 @@ class Region:
         now = _torch.allocated_bytes(self.device)
         opened.caller_peak_bytes = _torch.peak_bytes(self.device) if opened.forward_peak_bytes is not None else now
         opened.caller_end_bytes = now
-        absent = {i for i in self.captured.program.optional_seeds if given[i] is None}
+        absent = {i for i in self.captured.optional_seeds if given[i] is None}
         planned = sum(self.captured.program.value_bytes(v) for v in self.captured.seed_values)
         seeds = sum(size for i, size in enumerate(self.captured.seed_bytes) if given[i] is not None)
         kept = max(0, now - opened.end_bytes - seeds)
