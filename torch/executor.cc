@@ -30,14 +30,6 @@ void flatten(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   }
 }
 
-std::uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
-}
-
-void bump_version(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-}
-
 // The same memory as seen from a storage that begins so that the tensor's offset is `offset`: calls address memory from
 // the begin of a storage, and a batch may be any slice of a larger tensor.
 at::Tensor rebased(const at::Tensor& tensor, std::int64_t offset) {
@@ -56,6 +48,14 @@ at::Tensor rebased(const at::Tensor& tensor, std::int64_t offset) {
 }
 
 }  // namespace
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+void bump_version(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
 
 void StepState::clear() {
   slots.clear();

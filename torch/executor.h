@@ -112,6 +112,10 @@ class Executor {
   std::vector<std::uint8_t> released_;  // by value: nothing after the caller's op reads it, so it is dropped there
 };
 
+// What autograd counts of changes in place; inference tensors have no such count.
+[[nodiscard]] std::uint32_t version_of(const at::Tensor& tensor);
+void bump_version(const at::Tensor& tensor);
+
 // The tensor that `geometry` describes on the storage of `base`.
 [[nodiscard]] at::Tensor view_of(const at::Tensor& base, const Geometry& geometry);
 

@@ -150,16 +150,12 @@ std::vector<std::uint64_t> addresses_of(const std::vector<at::Tensor>& tensors) 
 
 std::vector<std::uint32_t> versions_of(const std::vector<at::Tensor>& tensors) {
   std::vector<std::uint32_t> versions;
-  for (const at::Tensor& tensor : tensors) {
-    versions.push_back(tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version());
-  }
+  for (const at::Tensor& tensor : tensors) versions.push_back(version_of(tensor));
   return versions;
 }
 
 void bump_versions(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-  }
+  for (const at::Tensor& tensor : tensors) bump_version(tensor);
 }
 
 // Of Python's: what it throws is caught where the interpreter's lock is held.
