@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from common import GPU, ROOT, STEPS, Training, facts, write
 
+import reprise
+
 STEPS_RUN = 3
 BELOW = 0.94  # of the limit is the budget: the rest is for what the allocator reserves and cannot use
 
@@ -46,8 +48,6 @@ def plain(name: str) -> dict[str, Any]:
 
 
 def limited(name: str, limit: int) -> dict[str, Any]:
-    import reprise
-
     torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(GPU).total_memory, GPU)
     training = Training(name, "fp32", GPU)
     found: dict[str, Any] = {"plain_fails": False}
@@ -68,8 +68,6 @@ def limited(name: str, limit: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    import reprise
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", choices=STEPS, default="resnet152_48")
     parser.add_argument("--limit", default="4GiB")

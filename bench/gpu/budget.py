@@ -18,6 +18,10 @@ from typing import Any
 import torch
 from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, write
 
+import reprise
+from reprise import planning
+from reprise.native import _torch
+
 # Large ones far apart, for --jobs.
 CASES = ("bert_large_32x512", "densenet161_32", "gpt2_medium_8x1024", "resnet152_48", "pspnet_2", "resnet50_96",
          "llama_1b_4x2048", "googlenet_256", "vgg19_64", "unet_8x572", "vit_large_64")
@@ -27,15 +31,15 @@ STEPS_PER_BUDGET = 3
 class Watch:
     """Highest numbers of the allocator over a step."""
 
-    def __init__(self, native: Any, device: torch.device) -> None:
-        self.native, self.device = native, device
-        self.reset = native.reset_peak
-        native.reset_peak = self._before_reset
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.reset = _torch.reset_peak
+        _torch.reset_peak = self._before_reset
         self.highest: dict[str, int] = {}
 
     def _read(self) -> dict[str, int]:
         if self.device.type == "cpu":
-            return {"allocated": self.native.peak_bytes(self.device)}
+            return {"allocated": _torch.peak_bytes(self.device)}
         stats = torch.cuda.memory_stats(self.device)
         return {name: stats[f"{name}_bytes.all.peak"] for name in ("allocated", "requested", "reserved")}
 
@@ -56,14 +60,10 @@ class Watch:
         return dict(self.highest)
 
 
-def rows_of(name: str, count: int, device: torch.device, tiny: bool, graphs: bool) -> dict[str, Any]:
-    import reprise
-    from reprise import planning
-    from reprise.native import _torch
-
+def rows_of(name: str, count: int, device: torch.device, tiny: bool) -> dict[str, Any]:
     training = Training(name, "fp32", device, tiny=tiny)
-    model = reprise.compile(training.model, cuda_graphs=graphs, planning_seconds=1.0)
-    watch = Watch(_torch, device)
+    model = reprise.compile(training.model, cuda_graphs=False, planning_seconds=1.0)
+    watch = Watch(device)
     for _ in range(3):
         watch.begin()
         training.step()
@@ -109,7 +109,7 @@ def main() -> int:
     options = parser.parse_args()
     device = CPU if options.cpu else GPU
     if options.one:
-        print(json.dumps(rows_of(options.one, options.budgets, device, options.cpu, graphs=False)))
+        print(json.dumps(rows_of(options.one, options.budgets, device, options.cpu)))
         return 0
     extra = ["--budgets", str(options.budgets), *(["--cpu"] if options.cpu else [])]
     results = one_process_each(

@@ -24,6 +24,10 @@ from typing import Any
 import torch
 from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, write
 
+import reprise
+from reprise.cuda_graphs import CudaGraphs
+from reprise.native import _torch
+
 CASES = ("resnet50_96", "resnet152_48", "densenet161_32", "vgg19_64", "gpt2_medium_8x1024")
 WARM_STEPS = 5
 STEPS_IN_A_ROW = 3
@@ -35,8 +39,6 @@ def synchronize(device: torch.device) -> None:
 
 
 def peak_of_eager(training: Training) -> int:
-    from reprise.native import _torch
-
     for _ in range(WARM_STEPS):
         training.step()
     training.model.zero_grad(set_to_none=True)
@@ -71,8 +73,6 @@ class Kind:
 
     def _take_over(self) -> None:
         """One capture serves all kinds: each puts its budget and its graphs in place."""
-        from reprise.cuda_graphs import CudaGraphs
-
         plan = self.training.model.plan
         if plan.ready:
             if self.graphs is True:
@@ -95,25 +95,15 @@ class Kind:
 
 
 def beside_bytes(training: Training) -> int:
-    from reprise.native import _torch
-
     return _torch.allocated_bytes(training.device) - own_bytes(training) if training.device.type == "cuda" else 0
 
 
 def own_bytes(training: Training) -> int:
     tensors = (*training.model.parameters(), *training.model.buffers(), *training.args, *training.kwargs.values())
-    return sum(_torch_granted(training.device, t.untyped_storage().nbytes()) for t in tensors)
-
-
-def _torch_granted(device: torch.device, size: int) -> int:
-    from reprise.native import _torch
-
-    return _torch.granted_bytes(device, size)
+    return sum(_torch.granted_bytes(training.device, t.untyped_storage().nbytes()) for t in tensors)
 
 
 def kinds_of(training: Training, share: float, peak: int) -> dict[str, Kind]:
-    import reprise
-
     beside = beside_bytes(training)
     half = int(share * peak) + beside
     kinds = {"eager": Kind(training, training.model._call_impl)}
@@ -126,9 +116,6 @@ def kinds_of(training: Training, share: float, peak: int) -> dict[str, Kind]:
 
 
 def times_of(name: str, dtype: str, samples: int, share: float, device: torch.device, tiny: bool) -> dict[str, Any]:
-    import reprise
-    from reprise.native import _torch
-
     begin = time.perf_counter()
     torch.backends.cudnn.benchmark = True
     training = Training(name, dtype, device, tiny=tiny)

@@ -57,6 +57,8 @@ class Recorded:
     outputs: list[torch.Tensor | None]
     gradients: list[torch.Tensor | None]
     budget_bytes: int | None
+    outputs_bytes: int  # of their copies
+    gradients_bytes: int
     pool_reserved_bytes: int
     pool_allocated_bytes: int
     planned: Any = None  # the region's books
@@ -136,7 +138,7 @@ class CudaGraphs:
         if self.recorded is not None and self.recorded.pending:
             return None  # its memory is in use until that step's backward has run
         if self.recorded is not None and not self._is_current(inputs, budget):
-            self._drop()
+            self.release()
         if self.recorded is None and self._may_record():
             self._record(inputs)
         return self.recorded
@@ -160,10 +162,8 @@ class CudaGraphs:
         region, program, recorded = self.region, self.region.captured.program, self.recorded
         caller = region.caller
         seeds = sum(program.value_bytes(v) for v in region.captured.seed_values)
-        gradients = _bytes(recorded.gradients, region.device) + program.hand_over_bytes
-        return (_torch.allocated_bytes(region.device) + hidden_bytes(region.device)
-                + _bytes(recorded.outputs, region.device) + seeds + caller.kept_bytes
-                + max(caller.workspace_bytes, gradients))
+        return (_torch.allocated_bytes(region.device) + hidden_bytes(region.device) + recorded.outputs_bytes
+                + seeds + caller.kept_bytes + max(caller.workspace_bytes, recorded.gradients_bytes))
 
     def _over_bytes(self) -> int:
         budget = self.region.settings.budget_bytes
@@ -178,18 +178,22 @@ class CudaGraphs:
             return self._refuse(f"the model's parameters, or the memory beside it, changed {self.recordings} times")
         return self.must or self.pace.is_launch_bound()
 
-    def _refuse(self, why: str) -> bool:
-        self._drop()
+    def _refuse(self, why: str, smallest_bytes: int | None = None) -> bool:
+        """Until the budget changes."""
+        self.release()
+        budget = self.region.settings.budget_bytes
         self.refused = f"{self.region.name} cannot run as CUDA graphs: {why}. Give cuda_graphs='auto' or False."
-        self.refused_at = self.region.settings.budget_bytes
+        self.refused_at = budget
         self.recordings = 0
         self.pace.stop()
-        if self.must:
-            raise RepriseError(self.refused)
-        log.info("%s runs without CUDA graphs: %s", self.region.name, why)
-        return False
+        if not self.must:
+            log.info("%s runs without CUDA graphs: %s", self.region.name, why)
+            return False
+        raise RepriseError(self.refused) if smallest_bytes is None else InfeasibleBudget(
+            self.refused, budget, smallest_bytes)
 
-    def _drop(self) -> None:
+    def release(self) -> None:
+        """Gives the graphs and their pool back."""
         if self.recorded is None:
             return
         torch.cuda.synchronize(self.region.device)  # their memory goes back to the device at once
@@ -199,9 +203,6 @@ class CudaGraphs:
         self.recorded.backward.reset()
         self.recorded = None
         torch.cuda.empty_cache()
-
-    def release(self) -> None:
-        self._drop()
 
     # -- Recording.
 
@@ -221,7 +222,7 @@ class CudaGraphs:
                   for i in copied]
         seeds = _torch.empty_seeds(program, set(range(len(region.captured.seed_values))))
         graph = _core.Graph.from_capsule(program.graph(random_once=True))
-        goal = self._goal(static, seeds, inputs)
+        goal = self._goal(inputs)  # static inputs and seeds are allocated by now
         for _ in range(MAX_TRIES):
             found = planning.find(graph, None if goal is None else max(goal, 0), region.settings.planner,
                                   region.settings.planning_seconds)
@@ -243,7 +244,7 @@ class CudaGraphs:
                 log.info("%s: recorded as CUDA graphs in %.1f s, %s in their pool", region.name,
                          time.monotonic() - begin, _core.format_bytes(self.recorded.pool_reserved_bytes))
                 return
-            self._drop()
+            self.release()
             goal = found.simulation.peak_bytes - over
         self._refuse(f"their pool did not fit the budget in {MAX_TRIES} tries")
 
@@ -260,11 +261,9 @@ class CudaGraphs:
             (fixed if own or i in changed else copied).append(i)
         return fixed, copied
 
-    def _goal(self, static: Sequence[Any], seeds: Sequence[Any], inputs: Sequence[Any]) -> int | None:
+    def _goal(self, inputs: Sequence[Any]) -> int | None:
         """A peak to plan for, by the simulator's count, that leaves room for the copies."""
-        region = self.region
-        device, captured = region.device, region.captured
-        # Static inputs and seeds are allocated by now.
+        region, captured = self.region, self.region.captured
         total = region.ledger.total_bytes([*inputs, *captured.constants], captured.program)
         room = region._room(total)
         if room is None:
@@ -274,17 +273,10 @@ class CudaGraphs:
         return room - outputs - gradients
 
     def _refuse_budget(self, goal: int | None, found: planning.Found) -> None:
-        region = self.region
-        budget = region.settings.budget_bytes
+        budget = self.region.settings.budget_bytes
         smallest = budget - goal + found.smallest_budget_bytes
-        self.refused = (f"{region.name} cannot run as CUDA graphs inside {_core.format_bytes(budget)}: beside the copies "
-                        f"of inputs, outputs and gradients no plan fits; about {_core.format_bytes(smallest)} would do. "
-                        "Give cuda_graphs='auto' or False, or raise the budget.")
-        self.refused_at = budget
-        self.pace.stop()
-        if self.must:
-            raise InfeasibleBudget(self.refused, budget, smallest)
-        log.info(self.refused)
+        self._refuse(f"inside {_core.format_bytes(budget)} no plan fits beside the copies of inputs, outputs and "
+                     f"gradients; a budget of about {_core.format_bytes(smallest)} would do", smallest)
 
     def _capture(self, inputs: Sequence[Any], fixed: list[int], copied: list[int], static: list[torch.Tensor],
                  seeds: list[torch.Tensor | None], found: planning.Found) -> Recorded:
@@ -318,7 +310,8 @@ class CudaGraphs:
                 region.device, forward, backward, executor, found, fixed, _torch.addresses_of([inputs[i] for i in fixed]),
                 region.captured.program.changed_inputs, [i for i in executor.watched_inputs if i in fixed], copied,
                 [_once(t) for t in static], seeds, outputs, gradients, region.settings.budget_bytes,
-                *_pool_bytes(pool)))
+                _bytes(outputs, region.device),
+                _bytes(gradients, region.device) + region.captured.program.hand_over_bytes, *_pool_bytes(pool)))
 
         _torch.on_device_thread(region.device, work)
         return recorded[0]

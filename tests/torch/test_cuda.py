@@ -234,7 +234,7 @@ class TestGraphs:
             model.zero_grad()
             graphs = model.plan.region.graphs
             if i >= 2:
-                graphs._drop()
+                graphs.release()
                 levels.append(torch.cuda.memory_allocated())
         assert graphs.recordings >= 4
         assert levels[-1] == levels[0]
