@@ -2,7 +2,6 @@
 #include "reprise/torch/checkpoint.h"
 
 #include <ATen/autocast_mode.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "reprise/error.h"
+#include "torch/buffer_replay.h"
 #include "torch/generator.h"
 
 namespace reprise {
@@ -90,37 +90,6 @@ class NoAutocastCache {
 
  private:
   bool enabled_ = at::autocast::is_autocast_cache_enabled();
-};
-
-[[nodiscard]] Tensors copies(const Tensors& tensors) {
-  const at::NoGradGuard no_grad;
-  Tensors result;
-  for (const at::Tensor& tensor : tensors) result.push_back(tensor.defined() ? tensor.clone() : tensor);
-  return result;
-}
-
-// Swaps saved values in; the end of the scope puts the current ones back. No version moves: for autograd nothing
-// happens to tensors that are again what they were.
-class BufferReplay {
- public:
-  BufferReplay(const Tensors& buffers, const Tensors& saved) : buffers_(buffers), current_(copies(buffers)) {
-    write(saved);
-  }
-  ~BufferReplay() { write(current_); }
-  BufferReplay(const BufferReplay&) = delete;
-  BufferReplay& operator=(const BufferReplay&) = delete;
-
- private:
-  void write(const Tensors& values) const {
-    const at::NoGradGuard no_grad;
-    const at::AutoDispatchBelowADInplaceOrView no_versions;
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      if (buffers_[i].defined()) buffers_[i].copy_(values[i]);
-    }
-  }
-
-  Tensors buffers_;
-  Tensors current_;
 };
 
 struct RandomState {

@@ -115,6 +115,102 @@ TEST(CheckpointSequential, TakesLessMemory) {
   EXPECT_LE(peak([&] { return checkpoint_sequential(model, 4, x); }), 9 * kMegabyte + kMegabyte / 2);
 }
 
+// A network with every kind of neighbour: a layer in place, a view, pooling with indices, buffers, random numbers.
+nn::Sequential pooling_network() {
+  nn::Sequential model;
+  for (int i = 0; i < 8; ++i) {
+    model->push_back(nn::Conv2d(nn::Conv2dOptions(i == 0 ? 3 : 16, 16, 3).padding(1)));
+    model->push_back(nn::BatchNorm2d(16));
+    model->push_back(nn::ReLU(nn::ReLUOptions(/*inplace=*/true)));
+    if (i == 6) model->push_back(nn::MaxPool2d(2));
+  }
+  model->push_back(nn::Dropout(0.2));
+  model->push_back(nn::Flatten());
+  model->push_back(nn::Linear(16 * 16 * 16, 10));
+  return model;
+}
+
+struct PlannedStep {
+  Tensors results;
+  std::int64_t peak_bytes = 0;
+};
+
+PlannedStep one_step(nn::Sequential model, const at::Tensor& x, const ChainPlan* plan) {
+  torch::manual_seed(6);
+  model->zero_grad();
+  const std::int64_t before = read_meter(at::kCPU).allocated_bytes;
+  reset_meter_peak(at::kCPU);
+  at::Tensor y = plan != nullptr ? checkpoint_sequential(model, *plan, x) : model->forward(x);
+  y.backward(at::ones_like(y));
+  PlannedStep step{.peak_bytes = read_meter(at::kCPU).peak_bytes - before};
+  step.results.push_back(y.detach());
+  for (const at::Tensor& parameter : model->parameters()) step.results.push_back(parameter.grad());
+  step.results.push_back(generator_state(at::kCPU));
+  return step;
+}
+
+std::int64_t smallest_budget(const nn::Sequential& model, const at::Tensor& x) {
+  const std::string message = input_error_of([&] { (void)plan_sequential(model, x, 1); });
+  return std::stoll(message.substr(message.rfind(' ') + 1));
+}
+
+TEST(PlanSequential, KeepsEveryBudgetWithTheBitsOfPlainTraining) {
+  install_meter();
+  torch::manual_seed(5);
+  const nn::Sequential model = pooling_network();
+  const at::Tensor x = torch::randn({8, 3, 32, 32});
+  const PlannedStep plain = one_step(model, x, nullptr);
+  const std::int64_t smallest = smallest_budget(model, x);
+  EXPECT_LT(smallest, plain.peak_bytes * 2 / 3);
+  const std::int64_t largest = plan_sequential(model, x, plain.peak_bytes * 2).peak_bytes;
+  for (int i = 0; i <= 5; ++i) {
+    const std::int64_t budget = smallest + (largest - smallest) * i / 5;
+    SCOPED_TRACE(budget);
+    const ChainPlan plan = plan_sequential(model, x, budget);
+    EXPECT_LE(plan.peak_bytes, budget);
+    const PlannedStep step = one_step(model, x, &plan);
+    EXPECT_LE(step.peak_bytes, plan.peak_bytes);
+    EXPECT_GE(step.peak_bytes, plan.peak_bytes * 3 / 4);
+    expect_same(plain.results, step.results);
+  }
+}
+
+TEST(PlanSequential, LeavesEverythingAsItWas) {
+  torch::manual_seed(7);
+  const nn::Sequential model = network();
+  const at::Tensor x = torch::randn({4, 3, 8, 8});
+  nn::Sequential(model)->forward(x).sum().backward();
+  const auto state = [&] {
+    Tensors all = {x.clone(), generator_state(at::kCPU)};
+    for (const at::Tensor& parameter : model->parameters()) all.push_back(parameter.grad().clone());
+    for (const at::Tensor& buffer : model->buffers()) all.push_back(buffer.clone());
+    return all;
+  };
+  const Tensors before = state();
+  (void)plan_sequential(model, x, std::int64_t{1} << 30);
+  expect_same(before, state());
+}
+
+TEST(PlanSequential, RunsNothingTwiceWhereAllFits) {
+  const nn::Sequential model = network();
+  const at::Tensor x = torch::randn({4, 3, 8, 8});
+  for (const ChainPlan::Part& part : plan_sequential(model, x, std::int64_t{1} << 30).parts) {
+    EXPECT_FALSE(part.checkpoint);
+  }
+}
+
+TEST(PlanSequential, SaysWhatIsWrong) {
+  const nn::Sequential model = network();
+  const at::Tensor x = torch::randn({4, 3, 8, 8});
+  EXPECT_EQ(input_error_of([&] { (void)plan_sequential(nn::Sequential(), x, 1); }), "plan_sequential() got no layers");
+  EXPECT_NE(input_error_of([&] { (void)plan_sequential(model, at::Tensor(), 1); }).find("needs an input"),
+            std::string::npos);
+  EXPECT_NE(input_error_of([&] {
+              (void)checkpoint_sequential(model, ChainPlan{.parts = {{.layers = 3, .checkpoint = true}}}, x);
+            }).find("a plan for 3 layers, and has 9"),
+            std::string::npos);
+}
+
 // Several inputs, one of them undefined and one of integers; outputs that are undefined, an input, integers, unused.
 Tensors mixed(const Tensors& inputs, const at::Tensor& weight) {
   const at::Tensor a = at::dropout(inputs[0] * weight, 0.5, /*train=*/true);

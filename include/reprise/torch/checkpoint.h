@@ -1,8 +1,11 @@
 // Checkpoints for libtorch: a function keeps its inputs alone, and runs once more when the backward pass arrives.
 //
-//   at::Tensor y = checkpoint([&](const at::Tensor& h) { return block->forward(h); }, x, {.buffers =
-//   block->buffers()}); std::vector<at::Tensor> ab = checkpoint(two_to_two, {x, mask}); at::Tensor z =
-//   checkpoint_sequential(layers, 4, x);
+//   at::Tensor y = checkpoint(run_block, x, {.buffers = block->buffers()});
+//   std::vector<at::Tensor> ab = checkpoint(two_to_two, {x, mask});
+//   at::Tensor z = checkpoint_sequential(layers, 4, x);
+//
+//   const ChainPlan plan = plan_sequential(layers, x, 6'000'000);
+//   at::Tensor z = checkpoint_sequential(layers, plan, x);  // each step
 //
 // What the second run finds is what the first one found: the states of the random generators (of the CPU and of the
 // CUDA devices of the inputs), autocast, and the values of the buffers named in the options. After it generators and
@@ -53,5 +56,29 @@ using TensorFunction = std::function<at::Tensor(const at::Tensor&)>;
 // where there are fewer layers than segments, or no segments.
 [[nodiscard]] at::Tensor checkpoint_sequential(const torch::nn::Sequential& layers, std::int64_t segments,
                                                const at::Tensor& input, bool preserve_random_state = true);
+
+// Which layers of a chain are checkpoints.
+struct ChainPlan {
+  struct Part {
+    std::int64_t layers = 0;
+    bool checkpoint = false;  // otherwise the layers run once, and all that they save stays
+  };
+  std::vector<Part> parts{};
+  std::int64_t peak_bytes = 0;  // a step takes no more
+};
+
+// The least recomputation with which a step keeps the budget. Runs each layer, forward and backward, to measure
+// its time and memory; parameters, their gradients, buffers and generators end as they began. As times are measured,
+// two calls may find two plans; the smallest budget does not depend on times.
+//
+// The budget is for what is allocated on the input's device between the call of the chain and the end of backward:
+// activations, all gradients, workspaces, and the output, which the caller may keep. What the caller allocates beside,
+// such as parts of a loss, comes on top. Throws InputError with the smallest budget where this one cannot be kept.
+[[nodiscard]] ChainPlan plan_sequential(const torch::nn::Sequential& layers, const at::Tensor& input,
+                                        std::int64_t budget_bytes);
+
+// layers->forward(input) as planned for these layers and an input of this size.
+[[nodiscard]] at::Tensor checkpoint_sequential(const torch::nn::Sequential& layers, const ChainPlan& plan,
+                                               const at::Tensor& input);
 
 }  // namespace reprise
