@@ -85,7 +85,8 @@ Tensors dense_batch(const std::string& name, const Tensors& batch) {
 at::Tensor loss_of(const std::string& name, const LossFunction& loss, const Tensors& batch) {
   at::Tensor value = loss(batch);
   if (!value.defined() || value.numel() != 1 || !value.requires_grad()) {
-    throw InputError("the loss of '" + name + "' has to be a tensor of one number that depends on parameters with "
+    throw InputError("the loss of '" + name +
+                     "' has to be a tensor of one number that depends on parameters with "
                      "requires_grad");
   }
   return value;

@@ -41,9 +41,9 @@ class Arguments {
 
 // On CUDA: operators whose kernels add with atomics, by torch.use_deterministic_algorithms.
 bool adds_in_any_order(std::string_view name, const Arguments& arguments) {
-  static constexpr std::array kPrefixes{"_adaptive_avg_pool", "adaptive_",       "avg_pool3d",       "_ctc_loss",
-                                        "embedding",          "fractional_max_pool", "grid_sampler", "max_pool3d",
-                                        "nll_loss2d",         "reflection_pad",  "replication_pad",  "upsample_",
+  static constexpr std::array kPrefixes{"_adaptive_avg_pool", "adaptive_",           "avg_pool3d",      "_ctc_loss",
+                                        "embedding",          "fractional_max_pool", "grid_sampler",    "max_pool3d",
+                                        "nll_loss2d",         "reflection_pad",      "replication_pad", "upsample_",
                                         "_upsample_"};
   if (name.ends_with('_')) name.remove_suffix(1);
   if (is_one_of(name, {"index_put", "put", "_index_put_impl"})) {
@@ -97,7 +97,8 @@ bool trains(const Arguments& arguments) {
 std::vector<std::size_t> updated_statistics(const c10::FunctionSchema& schema, std::string_view name,
                                             const Arguments& arguments) {
   std::vector<std::size_t> found;
-  if (!is_one_of(name, {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}) || !trains(arguments)) return found;
+  if (!is_one_of(name, {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}) || !trains(arguments))
+    return found;
   for (const std::string_view argument : {"running_mean", "running_var"}) {
     const auto i = position(schema, argument);
     if (i && arguments[*i].isTensor() && arguments[*i].toTensor().defined()) found.push_back(*i);

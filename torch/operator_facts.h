@@ -16,9 +16,9 @@ namespace reprise {
 struct CallFacts {
   std::string refusal;  // why no plan can hold it, and the way out; empty: it can
   bool random = false;
-  bool repeatable = true;  // a second run gives the same bits
-  bool is_view = false;    // changes or makes no memory, whatever the schema says
-  bool compares = false;   // its result decides which way the model goes
+  bool repeatable = true;              // a second run gives the same bits
+  bool is_view = false;                // changes or makes no memory, whatever the schema says
+  bool compares = false;               // its result decides which way the model goes
   std::vector<std::size_t> written{};  // arguments whose memory the schema says is written
   // Arguments that a batch norm updates although its schema does not say so; without them it gives the same results.
   std::vector<std::size_t> statistics{};

@@ -68,10 +68,11 @@ void add_gradient(at::Tensor parameter, const at::Tensor& gradient) {
 
 }  // namespace
 
-PlannedStep::PlannedStep(StepProgram step) : step_(std::move(step)), graph_([this] {
-  measure_calls(*step_.program);
-  return make_graph(*step_.program);
-}()) {
+PlannedStep::PlannedStep(StepProgram step)
+    : step_(std::move(step)), graph_([this] {
+        measure_calls(*step_.program);
+        return make_graph(*step_.program);
+      }()) {
   resident_bytes_ = resident_bytes_of(*step_.program);
 }
 
@@ -151,7 +152,8 @@ std::int64_t outside_bytes(const PlannedStep& step, const std::vector<at::Tensor
   std::int64_t bytes = 0;
   const auto add = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.device() != program.device) return;
-    if (seen.insert(tensor.storage().unsafeGetStorageImpl()).second) bytes += static_cast<std::int64_t>(tensor.storage().nbytes());
+    if (seen.insert(tensor.storage().unsafeGetStorageImpl()).second)
+      bytes += static_cast<std::int64_t>(tensor.storage().nbytes());
   };
   for (const at::Tensor& tensor : state) {
     if (tensor.is_leaf() && tensor.requires_grad()) add(tensor.grad());

@@ -1,6 +1,7 @@
 #include "torch/recorder.h"
 
 #include <ATen/core/List.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <set>
@@ -26,7 +27,8 @@ bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->
 
 void check_plain(const at::Tensor& tensor, const std::string& where) {
   if (tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_quantized() && !tensor.is_nested()) return;
-  throw InputError(where + " is called with a tensor that is sparse, quantized or nested: only dense ones can be planned");
+  throw InputError(where +
+                   " is called with a tensor that is sparse, quantized or nested: only dense ones can be planned");
 }
 
 std::vector<ValueId> values_of(const Argument& argument) {
@@ -151,7 +153,7 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet below, to
   }
   const std::size_t count = op.schema().arguments().size();
   const std::size_t first = stack.size() - count;
-  Call call{op, {}};
+  Call call{op, {}, at::GradMode::is_enabled()};
   for (std::size_t i = 0; i < count; ++i) call.arguments.push_back(argument_of(stack[first + i]));
   std::vector<at::Tensor> written;
   for (const std::size_t i : facts.written) flatten(stack[first + i], written);
@@ -182,7 +184,9 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet below, to
 }
 
 bool Recorder::on_device(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& written) const {
-  const auto is_here = [&](const at::Tensor& tensor) { return !tensor.defined() || tensor.device() == program_.device; };
+  const auto is_here = [&](const at::Tensor& tensor) {
+    return !tensor.defined() || tensor.device() == program_.device;
+  };
   return std::ranges::all_of(results, is_here) && std::ranges::all_of(written, is_here);
 }
 
@@ -220,7 +224,8 @@ void Recorder::note_written(const std::vector<at::Tensor>& tensors, ProgramOp& o
       throw InputError("'" + program_.name + "' cannot be captured: " + op.name +
                        " makes the memory of a tensor larger in place. Give it a tensor of the size that it needs");
     }
-    const bool constant = std::ranges::any_of(program_.constants, [&](const auto& entry) { return entry.first == old; });
+    const bool constant =
+        std::ranges::any_of(program_.constants, [&](const auto& entry) { return entry.first == old; });
     if (constant) {
       throw InputError("'" + program_.name + "' cannot be captured: " + op.name +
                        " writes to a tensor that is neither made by the step nor a parameter, buffer or input of it. "
@@ -361,11 +366,10 @@ Recording::Recording(Recorder& recorder) {
     const auto op = dispatcher.findSchema(name);
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::Python)) continue;
     const bool composite = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-    kernels_.push_back(dispatcher.registerImpl(
-        name, c10::DispatchKey::Python,
-        composite ? c10::KernelFunction::makeFromBoxedFunction<&pass>()
-                  : c10::KernelFunction::makeFromBoxedFunction<&record>(),
-        std::nullopt, nullptr, "reprise capture"));
+    kernels_.push_back(dispatcher.registerImpl(name, c10::DispatchKey::Python,
+                                               composite ? c10::KernelFunction::makeFromBoxedFunction<&pass>()
+                                                         : c10::KernelFunction::makeFromBoxedFunction<&record>(),
+                                               std::nullopt, nullptr, "reprise capture"));
   }
   active = &recorder;
 }

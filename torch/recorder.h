@@ -71,8 +71,8 @@ class Recorder {
   std::unordered_map<const c10::StorageImpl*, Known> storages_;
   std::vector<std::string> scopes_;  // by value, of what was there before
   std::map<std::string, std::size_t> names_;
-  std::string scope_;          // of the latest op
-  ValueId token_ = kNoValue;   // of the latest random call
+  std::string scope_;         // of the latest op
+  ValueId token_ = kNoValue;  // of the latest random call
 };
 
 // While there is one, the calls of this thread, and of backward passes begun in it, go to the recorder. One at a time

@@ -32,7 +32,8 @@ ModuleState state_of(const torch::nn::Module& module) {
 // All that the operators of a step depend on, beside the numbers.
 std::string key_of(const torch::nn::Module& module, const ModuleState& state, const std::vector<at::Tensor>& batch) {
   std::string key;
-  for (const at::Tensor& tensor : batch) key += tensor.defined() ? to_string(geometry_of(tensor)) + tensor.device().str() : "-";
+  for (const at::Tensor& tensor : batch)
+    key += tensor.defined() ? to_string(geometry_of(tensor)) + tensor.device().str() : "-";
   for (const at::Tensor& tensor : state.tensors) key += tensor.requires_grad() ? '1' : '0';
   module.apply([&](const torch::nn::Module& part) { key += part.is_training() ? 't' : 'e'; });
   for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
@@ -68,7 +69,8 @@ TrainingStep::~TrainingStep() = default;
 TrainingStep::TrainingStep(TrainingStep&&) noexcept = default;
 TrainingStep& TrainingStep::operator=(TrainingStep&&) noexcept = default;
 
-TrainingStep capture(std::shared_ptr<torch::nn::Module> module, LossFunction loss, const std::vector<at::Tensor>& batch) {
+TrainingStep capture(std::shared_ptr<torch::nn::Module> module, LossFunction loss,
+                     const std::vector<at::Tensor>& batch) {
   if (!module) throw InputError("capture() got no module");
   if (!loss) throw InputError("capture() got an empty loss");
   auto state = std::make_unique<TrainingStep::State>(std::move(module), std::move(loss));

@@ -14,8 +14,8 @@
 // The step is captured below autograd: what runs is the operators that the code called, some of them again. Loss,
 // gradients, buffers and the position of the random generators are bit for bit those of plain training.
 //
-// capture() runs the step as it is, so one plain step has to fit the device. It then checks what it captured: with other
-// numbers in inputs and parameters, captured and plain step have to agree. Everything is as before afterwards.
+// capture() runs the step as it is, so one plain step has to fit the device. It then checks what it captured: with
+// other numbers in inputs and parameters, captured and plain step have to agree. Everything is as before afterwards.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,9 +48,9 @@ struct StepOptions {
 
 struct StepSummary {
   std::string planner;
-  std::int64_t peak_bytes = 0;      // predicted, of everything that the budget is for
-  std::int64_t time_ns = 0;         // of all operators, by what each was measured to take
-  std::int64_t recompute_ns = 0;    // of these, what runs again
+  std::int64_t peak_bytes = 0;                   // predicted, of everything that the budget is for
+  std::int64_t time_ns = 0;                      // of all operators, by what each was measured to take
+  std::int64_t recompute_ns = 0;                 // of these, what runs again
   std::optional<std::int64_t> lower_bound_ns{};  // no plan in this order is faster within the budget
 };
 
@@ -86,7 +86,7 @@ class TrainingStep {
 
 // For the holders that TORCH_MODULE makes.
 template <typename Holder>
-  requires requires(const Holder& holder) { std::shared_ptr<torch::nn::Module>(holder.ptr()); }
+requires requires(const Holder& holder) { std::shared_ptr<torch::nn::Module>(holder.ptr()); }
 [[nodiscard]] TrainingStep capture(const Holder& module, LossFunction loss, const std::vector<at::Tensor>& batch) {
   return capture(std::shared_ptr<torch::nn::Module>(module.ptr()), std::move(loss), batch);
 }
