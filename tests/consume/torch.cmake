@@ -1,11 +1,13 @@
 # The libtorch layer as its users meet it.
 reprise_test_headers(headers_torch reprise_torch)
 
-add_test(NAME consume_torch_refused COMMAND ${CMAKE_COMMAND} --fresh
-  -S ${CMAKE_CURRENT_SOURCE_DIR}/torch_refused -B ${CMAKE_CURRENT_BINARY_DIR}/consume_torch_refused
-  -G ${CMAKE_GENERATOR} -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DREPRISE_PREFIX=${prefix})
-reprise_test_properties(consume_torch_refused consume)
-set_tests_properties(consume_torch_refused PROPERTIES FIXTURES_REQUIRED installed)
+reprise_torch_version(torch_version)
+add_test(NAME consume_torch_package COMMAND ${CMAKE_COMMAND} --fresh
+  -S ${CMAKE_CURRENT_SOURCE_DIR}/torch_package -B ${CMAKE_CURRENT_BINARY_DIR}/consume_torch_package
+  -G ${CMAKE_GENERATOR} -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+  -DREPRISE_PREFIX=${prefix} -DTORCH_VERSION=${torch_version})
+reprise_test_properties(consume_torch_package consume)
+set_tests_properties(consume_torch_package PROPERTIES FIXTURES_REQUIRED installed)
 
 # reprise_consume_torch(<name> <option of cmake>...)
 function(reprise_consume_torch name)
