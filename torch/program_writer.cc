@@ -159,7 +159,7 @@ void Writer::write_boundary() {
     append_number(out_, owner < 0 ? -(owner + 1) : owner);
   });
   write_named("gradients", program_.gradients, [&](std::size_t i) {
-    if (step_.gradients.at(i) < 0) return;
+    if (step_.gradients.at(i) < 0 || !program_.gradients[i]) return;
     out_ += ",\"state\":";
     append_number(out_, step_.gradients[i]);
   });
