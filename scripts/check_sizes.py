@@ -13,7 +13,7 @@ TEST_FILE_LIMIT = 800
 FOLDERS = [
     ("core", ("include", "src"), 11500),  # ten planners, each explained in its file; `auto` alone is a dozen techniques
     ("tools", ("tools",), 1100),  # six commands, each with help, a table and a JSON form
-    ("torch", ("torch", "include/reprise/torch"), 1500),
+    ("torch", ("torch", "include/reprise/torch"), 3600),  # the executor's side of Python; a front end for C++: checkpoints and a planner of chains
     ("python", ("python",), 5600),  # bindings of two modules and their stub, the front end, CUDA graphs, reports, preflight
     ("scripts", ("scripts", "cmake"), 1700),  # a script per document that is generated
     ("tests", ("tests",), None),

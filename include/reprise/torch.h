@@ -1,0 +1,4 @@
+// The libtorch face of the library: link reprise::torch, and include libtorch's own <torch/torch.h> beside this.
+#pragma once
+
+#include "reprise/torch/checkpoint.h"  // IWYU pragma: export
