@@ -76,6 +76,10 @@ void StepState::clear() {
 }
 
 at::Tensor view_of(const at::Tensor& base, const Geometry& geometry) {
+  const auto bytes = static_cast<std::int64_t>(base.storage().nbytes());
+  if (extent_bytes(geometry) > bytes) {
+    throw InputError("the program reads " + to_string(geometry) + " out of " + std::to_string(bytes) + " bytes");
+  }
   auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(base.storage()), base.key_set(),
                                                    c10::scalarTypeToTypeMeta(geometry.dtype));
   impl->set_sizes_and_strides(geometry.sizes, geometry.strides, geometry.offset);
@@ -131,7 +135,7 @@ Executor::PreparedCall Executor::prepare(const std::optional<Call>& call) const 
     for (std::uint32_t i = 0; i < argument.tensors.size(); ++i) {
       const auto& use = argument.tensors[i];
       if (!use) continue;
-      const bool as_produced = *produced_[index(use->value)] == use->geometry;
+      const bool as_produced = produced_[index(use->value)] == use->geometry;
       prepared.patches.push_back({position, i, use->value, &use->geometry, as_produced});
     }
   }

@@ -7,15 +7,33 @@
 #include <charconv>
 #include <map>
 #include <set>
+#include <unordered_set>
+#include <utility>
 
 #include "reprise/error.h"
 
 namespace reprise {
 namespace {
 
-void add_once(std::vector<ValueId>& list, ValueId value) {
-  if (value != kNoValue && std::ranges::find(list, value) == list.end()) list.push_back(value);
-}
+// A list without repetitions, in the order of the first comings. The set is for long ones.
+class UniqueList {
+ public:
+  UniqueList() = default;
+  explicit UniqueList(std::vector<ValueId> values) : list_(std::move(values)) {}
+
+  void add(ValueId value) {
+    if (value == kNoValue) return;
+    if (list_.size() >= kShort && seen_.empty()) seen_.insert(list_.begin(), list_.end());
+    const bool is_new = seen_.empty() ? std::ranges::find(list_, value) == list_.end() : seen_.insert(value).second;
+    if (is_new) list_.push_back(value);
+  }
+  [[nodiscard]] std::vector<ValueId> take() { return std::move(list_); }
+
+ private:
+  static constexpr std::size_t kShort = 32;
+  std::vector<ValueId> list_;
+  std::unordered_set<ValueId> seen_;
+};
 
 template <typename Visit>
 void for_each_tensor(const Call& call, Visit visit) {
@@ -96,22 +114,22 @@ OpId Program::caller_op() const {
 }
 
 std::vector<ValueId> reads(const ProgramOp& op) {
-  std::vector<ValueId> list;
+  UniqueList list;
   if (op.call) {
-    for_each_tensor(*op.call, [&](const TensorUse& use) { add_once(list, use.value); });
+    for_each_tensor(*op.call, [&](const TensorUse& use) { list.add(use.value); });
   }
-  add_once(list, op.generator_state);
-  for (const ValueId value : op.also_reads) add_once(list, value);
-  return list;
+  list.add(op.generator_state);
+  for (const ValueId value : op.also_reads) list.add(value);
+  return list.take();
 }
 
 std::vector<ValueId> makes(const ProgramOp& op) {
-  std::vector<ValueId> list;
+  UniqueList list;
   for (const auto& output : op.outputs) {
-    if (output) add_once(list, output->value);
+    if (output) list.add(output->value);
   }
-  for (const ValueId value : op.also_makes) add_once(list, value);
-  return list;
+  for (const ValueId value : op.also_makes) list.add(value);
+  return list.take();
 }
 
 void run_boxed(const Call& call, std::vector<c10::IValue>& stack) {
@@ -167,13 +185,13 @@ Graph make_graph(const Program& program, RandomCalls random) {
                 .inputs = reads(op),
                 .outputs = makes(op)});
   }
-  std::vector<ValueId> outputs = program.new_contents;
+  UniqueList outputs(program.new_contents);
   for (const auto* list : {&program.forward_outputs, &program.gradients}) {
     for (const auto& use : *list) {
-      if (use) add_once(outputs, use->value);
+      if (use) outputs.add(use->value);
     }
   }
-  for (const ValueId value : outputs) builder.output(value);
+  for (const ValueId value : outputs.take()) builder.output(value);
   return builder.build();
 }
 

@@ -14,11 +14,12 @@ struct StepProgram {
   // Its forward outputs: the loss, perhaps more. Its seeds: those the caller's op makes, the first that of the loss
   // (one); perhaps none.
   std::shared_ptr<Program> program;
-  std::vector<std::string> state_names;  // parameters and buffers, by the user's names
-  std::vector<std::int32_t>
-      inputs;  // per tensor of program->inputs: position in the batch, or -(1 + that in state_names)
-  std::vector<std::int32_t>
-      gradients;  // per tensor of program->gradients: position in state_names; -1: of nothing named
+  // Parameters and buffers, by the user's names.
+  std::vector<std::string> state_names;
+  // Per tensor of program->inputs: its position in the batch, or -(1 + position in state_names).
+  std::vector<std::int32_t> inputs;
+  // Per tensor of program->gradients: whose it is, by position in state_names; -1: of nothing named.
+  std::vector<std::int32_t> gradients;
 };
 
 }  // namespace reprise

@@ -14,6 +14,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   bind_program(module);
   bind_executor(module);
+  bind_files(module);
 }
 
 }  // namespace reprise::bindings

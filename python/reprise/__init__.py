@@ -53,6 +53,7 @@ _WITH_TORCH = {
     "verify": "verification",
     "explain": "explanation",
     "preflight": "preflighting",
+    "export": "exporting",
     "declare_repeatable": "operators",
     "RepriseError": "errors",
     "InfeasibleBudget": "errors",

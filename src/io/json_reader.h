@@ -50,6 +50,8 @@ class JsonReader {
   [[nodiscard]] std::int64_t integer() { return take(JsonKind::kInteger).value(); }
   [[nodiscard]] std::int64_t size();  // an integer, not negative
   [[nodiscard]] std::uint32_t id();   // below 2^32 - 1, which our ids use for "none"
+  [[nodiscard]] bool at(JsonKind kind) const { return tape_.tokens[next_].kind() == kind; }
+  void null() { take(JsonKind::kNull); }
   // One of a closed set of strings.
   template <typename Enum, std::size_t N>
   [[nodiscard]] Enum choice(const std::pair<std::string_view, Enum> (&choices)[N]);

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kDeepest = 8;  // our formats need 4
+constexpr std::size_t kDeepest = 8;  // our formats need no more
 
 // Gives the library the characters of the text, and tells how many it has taken.
 class Feed {

@@ -1,0 +1,151 @@
+"""reprise.export: a training step as a file, to be planned and trained by C++, without Python.
+
+The step is captured as reprise.compile captures one, with the loss inside. Its compiled call is
+caught where it would run for the first time: there it is given the very tensors it reads, each of
+which is a parameter, a buffer, or of the batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from . import compiling
+from .backend import compile_graph
+from .errors import RepriseError, Unsupported
+from .native import _torch
+from .region import Region
+from .settings import settings_from
+
+ENDING = ".program.json"
+
+
+def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor], path: str | os.PathLike[str]) -> Path:
+    """Writes one training step of `model` to `path`, and its parameters and buffers beside it.
+
+        reprise.export(model, lambda model, x, y: F.cross_entropy(model(x), y), (images, labels), "net.program.json")
+
+    writes net.program.json and net.parameters.pt, and returns the path of the second: a dict of
+    tensors by name, for torch.load. C++ reads both, plans the step for a budget on its own machine,
+    trains it, and writes such a dict again:
+
+        model.load_state_dict(torch.load("trained.pt", weights_only=True), strict=False)
+
+    loss: loss(model, *inputs) gives a tensor of one number.
+    inputs: a batch. Its shapes, dtypes and strides become the program's, as do the model's device
+        and its mode, train() or eval(); its contents do not matter.
+
+    The model is left as it was, and nothing is trained. Where something goes wrong no file is
+    written or changed.
+    """
+    path = Path(path)
+    if not path.name.endswith(ENDING):
+        raise ValueError(f"path={str(path)!r}: the name of a program ends with {ENDING}")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"reprise.export takes a torch.nn.Module, not {type(model).__name__}")
+    compiling._refuse_wrappers(model)
+    batch = _checked(inputs)
+    state = {name: tensor.detach() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
+    region, tensors = _captured(model, loss, batch)
+    owners = _owners(tensors, list(state), [*state.values(), *batch])
+    region.measure()  # results lie as the device lays them
+    gradients = [-1 - owner if owner < 0 else -1 for owner in owners]
+    text = _torch.format_program(region.captured.program, list(state), owners, gradients)
+    if _torch.format_program(*_torch.parse_program(text, path.name)) != text:
+        raise RepriseError(f"{path.name} would not be read as it was written: a bug of Reprise's")
+    beside = path.with_name(path.name.removesuffix(ENDING) + ".parameters.pt")
+    _write({path: lambda to: to.write_text(text, encoding="utf-8"), beside: lambda to: torch.save(state, to)})
+    return beside
+
+
+def _checked(inputs: Sequence[Tensor]) -> list[Tensor]:
+    if isinstance(inputs, Tensor) or not all(isinstance(x, Tensor) for x in inputs):
+        raise TypeError("inputs: give a batch as a tuple of tensors; what is no tensor belongs into `loss`")
+    batch = list(inputs)
+    if len({_key(x) for x in batch}) < len(batch):
+        raise ValueError("inputs: two of the batch are one tensor, and would be one in every batch; clone one")
+    return batch
+
+
+class _Caught(Exception):
+    """Thrown where the step would run."""
+
+
+def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor]) -> tuple[Region, list[Any]]:
+    """The step, and the tensors it was called with."""
+    settings = settings_from(model=model)
+    regions: list[Region] = []
+    tensors: list[Any] = []
+
+    def end(args: list[Any]) -> list[Any]:
+        tensors.extend(args)
+        raise _Caught
+
+    def catch(region: Region) -> None:
+        regions.append(region)
+        region.forward = end
+
+    def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
+        _check_loss(gm)
+        return compile_graph(gm, example_inputs, settings, catch)
+
+    def step(*inputs: Tensor) -> Tensor:
+        return loss(model, *inputs)
+
+    step.__code__ = step.__code__.replace()  # by which torch.compile counts how often it compiled
+    compiled, model._compiled_call_impl = model._compiled_call_impl, None
+    try:
+        with compiling._dynamo_settings(), compiling._own_errors(), torch.enable_grad():
+            torch.compile(step, backend=backend, fullgraph=True, dynamic=False)(*batch)
+    except _Caught:
+        return regions[0], tensors
+    finally:
+        model._compiled_call_impl = compiled
+    raise RepriseError(f"{type(model).__name__} has no gradients to train with: the loss needs none")
+
+
+def _check_loss(gm: fx.GraphModule) -> None:
+    outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
+    results = [node.meta.get("example_value") if isinstance(node, fx.Node) else node for node in outputs]
+    if len(results) == 1 and isinstance(results[0], Tensor) and results[0].numel() == 1 and results[0].dim() == 0:
+        return
+    found = ", ".join(str(tuple(r.shape)) if isinstance(r, Tensor) else type(r).__name__ for r in results)
+    raise Unsupported(f"loss(model, *inputs) must give one tensor of one number, such as a mean; it gives ({found})")
+
+
+def _key(tensor: Tensor) -> tuple[Any, ...]:
+    return (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(),
+            tensor.dtype)
+
+
+def _owners(tensors: Sequence[Any], names: Sequence[str], known: Sequence[Tensor]) -> list[int]:
+    """Of each: its position in the batch, or -(1 + position among the names)."""
+    positions: dict[tuple[Any, ...], int] = {}
+    for i, tensor in enumerate(known):
+        positions.setdefault(_key(tensor), -(1 + i) if i < len(names) else i - len(names))
+    owners = []
+    for i, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor) or _key(tensor) not in positions:
+            what = f"a tensor {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else f"{tensor!r}"
+            raise Unsupported(f"the step reads {what} that is no parameter, no buffer and not of the batch, so a file "
+                              "has no name for it: register it as a buffer of the model, or put it into the batch")
+        owners.append(positions[_key(tensor)])
+    return owners
+
+
+def _write(files: dict[Path, Callable[[Path], Any]]) -> None:
+    """All of them, or none."""
+    made = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in files}
+    try:
+        for path, write in files.items():
+            write(made[path])
+        for path, temporary in made.items():
+            temporary.replace(path)
+    finally:
+        for temporary in made.values():
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,93 @@
+#include "torch/program_files.h"
+
+#include <torch/csrc/jit/serialization/pickle.h>
+
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "reprise/error.h"
+#include "reprise/io.h"
+#include "torch/program_io.h"
+
+namespace reprise {
+namespace {
+
+namespace fs = std::filesystem;
+
+c10::IValue unpickled(const fs::path& path) {
+  const std::string text = read_text(path);
+  try {
+    return torch::jit::pickle_load(std::vector<char>(text.begin(), text.end()));
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    throw InputError("'" + path.string() + "' is no file of tensors by name: " + what.substr(0, what.find('\n')) +
+                     "; write it with torch.save({name: tensor}) or save_state()");
+  }
+}
+
+void check_state(const ProgramFile& file, const fs::path& path) {
+  const StepProgram& step = file.step;
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    const auto& use = step.program->inputs[i];
+    if (step.inputs[i] >= 0 || !use) continue;
+    const auto position = static_cast<std::size_t>(-(step.inputs[i] + 1));
+    Geometry found = geometry_of(file.state[position]);
+    found.offset = use->geometry.offset;  // where in its storage it lies is its own affair
+    if (found == use->geometry) continue;
+    throw InputError("'" + path.string() + "': '" + step.state_names[position] + "' is " + to_string(found) +
+                     ", the program needs " + to_string(use->geometry) + "; are these another program's?");
+  }
+}
+
+}  // namespace
+
+fs::path parameters_path(const fs::path& program) {
+  constexpr std::string_view kEnding = ".program.json";
+  std::string name = program.filename().string();
+  if (name.ends_with(kEnding)) name.resize(name.size() - kEnding.size());
+  return fs::path(program).replace_filename(name + ".parameters.pt");
+}
+
+std::vector<at::Tensor> load_state(const fs::path& path, std::span<const std::string> names) {
+  const c10::IValue value = unpickled(path);
+  if (!value.isGenericDict()) throw InputError("'" + path.string() + "' holds no tensors by name: not a dict");
+  std::unordered_map<std::string, at::Tensor> tensors;
+  for (const auto& entry : value.toGenericDict()) {
+    if (entry.key().isString() && entry.value().isTensor()) {
+      tensors.emplace(entry.key().toStringRef(), entry.value().toTensor());
+    }
+  }
+  std::vector<at::Tensor> state;
+  state.reserve(names.size());
+  for (const std::string& name : names) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) {
+      throw InputError("'" + path.string() + "' has no tensor '" + name + "'; are these another program's parameters?");
+    }
+    state.push_back(found->second);
+  }
+  return state;
+}
+
+void save_state(const fs::path& path, std::span<const std::string> names, std::span<const at::Tensor> tensors) {
+  if (names.size() != tensors.size()) {
+    throw InputError("save_state: " + std::to_string(names.size()) + " names for " + std::to_string(tensors.size()) +
+                     " tensors");
+  }
+  c10::Dict<std::string, at::Tensor> dict;
+  for (std::size_t i = 0; i < names.size(); ++i) dict.insert(names[i], tensors[i].detach());
+  const std::vector<char> bytes = torch::jit::pickle_save(dict);
+  write_text(path, {bytes.data(), bytes.size()});
+}
+
+ProgramFile load_program(const fs::path& program) { return load_program(program, parameters_path(program)); }
+
+ProgramFile load_program(const fs::path& program, const fs::path& parameters) {
+  ProgramFile file{.step = parse_program(read_text(program), program.string())};
+  file.state = load_state(parameters, file.step.state_names);
+  check_state(file, parameters);
+  return file;
+}
+
+}  // namespace reprise

@@ -1,0 +1,34 @@
+// The words of program files: types of elements, numbers with a point, bytes.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace reprise::detail {
+
+inline constexpr std::string_view kProgramFormat = "reprise-program";
+inline constexpr std::int64_t kProgramVersion = 1;
+inline constexpr std::size_t kMostConstantBytes = std::size_t{16} << 20;
+
+// "float32"; throws InputError for types that no program file has (quantized ones).
+[[nodiscard]] std::string_view dtype_name(at::ScalarType dtype);
+[[nodiscard]] std::optional<at::ScalarType> dtype_from(std::string_view name);
+
+// The shortest text that gives the same number again: "0.1", "-inf", "nan".
+[[nodiscard]] std::string double_text(double number);
+[[nodiscard]] std::optional<double> double_from(std::string_view text);
+
+// Base 64 (RFC 4648), padded.
+[[nodiscard]] std::string bytes_text(std::span<const std::uint8_t> bytes);
+[[nodiscard]] std::optional<std::string> bytes_from(std::string_view text);
+
+// Of the libtorch this was built with: "2.13.0".
+[[nodiscard]] std::string torch_version();
+
+}  // namespace reprise::detail
