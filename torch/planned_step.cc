@@ -125,7 +125,7 @@ const StepSummary& PlannedStep::plan(const StepOptions& options, std::int64_t ou
 at::Tensor PlannedStep::run(const std::vector<at::Tensor>& state, const std::vector<at::Tensor>& batch,
                             const StepOptions& options) {
   const Program& program = *step_.program;
-  const std::int64_t outside = outside_bytes(*this, state, batch);
+  const std::int64_t outside = outside_bytes(step_, state);
   plan(options, outside);
   const Planned& planned = planned_for(options, outside);
   const at::NoGradGuard no_grad;
@@ -144,21 +144,16 @@ at::Tensor PlannedStep::run(const std::vector<at::Tensor>& state, const std::vec
   return std::move(*outputs.front());
 }
 
-std::int64_t outside_bytes(const PlannedStep& step, const std::vector<at::Tensor>& state,
-                           const std::vector<at::Tensor>& batch) {
-  const Program& program = *step.step().program;
-  if (!program.device.is_cpu()) return read_meter(program.device).allocated_bytes - resident_bytes_of(program);
+std::int64_t outside_bytes(const StepProgram& step, const std::vector<at::Tensor>& state) {
+  const at::Device device = step.program->device;
+  if (!device.is_cpu()) return read_meter(device).allocated_bytes - resident_bytes_of(*step.program);
   std::set<const c10::StorageImpl*> seen;
   std::int64_t bytes = 0;
-  const auto add = [&](const at::Tensor& tensor) {
-    if (!tensor.defined() || tensor.device() != program.device) return;
-    if (seen.insert(tensor.storage().unsafeGetStorageImpl()).second)
-      bytes += static_cast<std::int64_t>(tensor.storage().nbytes());
-  };
   for (const at::Tensor& tensor : state) {
-    if (tensor.is_leaf() && tensor.requires_grad()) add(tensor.grad());
+    if (!tensor.is_leaf() || !tensor.grad().defined()) continue;
+    const c10::Storage& storage = tensor.grad().storage();
+    if (seen.insert(storage.unsafeGetStorageImpl()).second) bytes += static_cast<std::int64_t>(storage.nbytes());
   }
-  (void)batch;
   return bytes;
 }
 

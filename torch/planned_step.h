@@ -49,9 +49,8 @@ class PlannedStep {
   std::int64_t measured_peak_bytes_ = 0;
 };
 
-// Of all that is on the device, what does not belong to the step: on CUDA by the allocator, on the CPU by the
-// gradients that are there already.
-[[nodiscard]] std::int64_t outside_bytes(const PlannedStep& step, const std::vector<at::Tensor>& state,
-                                         const std::vector<at::Tensor>& batch);
+// Of all that is on the device, what does not belong to the step: on CUDA by the allocator, on the CPU the gradients
+// that are there already.
+[[nodiscard]] std::int64_t outside_bytes(const StepProgram& step, const std::vector<at::Tensor>& state);
 
 }  // namespace reprise

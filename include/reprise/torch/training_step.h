@@ -67,6 +67,12 @@ class TrainingStep {
   // shape, a change of train() and eval() or of requires_grad is captured and planned anew.
   at::Tensor run(const std::vector<at::Tensor>& batch);
 
+  // What gets gradients, for an optimizer; and all that the step reads or changes beside the batch.
+  [[nodiscard]] std::vector<at::Tensor> parameters() const;
+  [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> state() const;
+  // Parameters and buffers by name, as a file that Python's torch.load(path, weights_only=True) reads as a dict.
+  void save(const std::string& path) const;
+
   // Of the latest run.
   [[nodiscard]] StepSummary summary() const;
   [[nodiscard]] std::int64_t measured_peak_bytes() const;
@@ -76,6 +82,7 @@ class TrainingStep {
   explicit TrainingStep(std::unique_ptr<State> state);
   friend TrainingStep capture(std::shared_ptr<torch::nn::Module> module, LossFunction loss,
                               const std::vector<at::Tensor>& batch);
+  friend TrainingStep load_step(const std::string& program, const std::string& parameters);
   std::unique_ptr<State> state_;
 };
 
@@ -83,6 +90,11 @@ class TrainingStep {
 // does not do what the code does.
 [[nodiscard]] TrainingStep capture(std::shared_ptr<torch::nn::Module> module, LossFunction loss,
                                    const std::vector<at::Tensor>& batch);
+
+// A step that reprise.export has written in Python: net.program.json, and net.parameters.pt beside it or another file
+// of the same tensors, such as one that save() wrote. Its batches have the shapes it was exported with. Throws
+// InputError where a file is not what it should be, or calls what this libtorch does not have.
+[[nodiscard]] TrainingStep load_step(const std::string& program, const std::string& parameters = "");
 
 // For the holders that TORCH_MODULE makes.
 template <typename Holder>
