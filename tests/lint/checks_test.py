@@ -44,6 +44,7 @@ class LayeringTest(unittest.TestCase):
             ("torch/executor.cc", "#include <chrono>"),
             ("torch/executor.cc", '#include "program.h"'),
             ("torch/executor.cc", '#include "reprise/plan.h"'),
+            ("torch/program_reader.cc", '#include "io/json_reader.h"'),
             ("include/reprise/torch/capture.h", "#include <torch/torch.h>"),
             ("include/reprise/torch.h", "#include <torch/torch.h>"),
             ("python/bindings/core.cc", "#include <pybind11/pybind11.h>"),
