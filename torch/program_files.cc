@@ -26,6 +26,39 @@ c10::IValue unpickled(const fs::path& path) {
   }
 }
 
+// What torch::pickle_save does, but without the types that it writes beside a dict: torch.load(weights_only=True) does
+// not take these.
+std::string pickled(const c10::IValue& value) {
+  std::string data;
+  torch::jit::Pickler pickler([&](const char* bytes, std::size_t count) { data.append(bytes, count); }, nullptr,
+                              nullptr, nullptr, nullptr, /*tag_aggregates=*/false);
+  pickler.protocol();
+  pickler.pushIValue(value);
+  pickler.stop();
+
+  std::string archive;
+  caffe2::serialize::PyTorchStreamWriter writer([&](const void* bytes, std::size_t count) {
+    archive.append(static_cast<const char*>(bytes), count);
+    return count;
+  });
+  writer.writeRecord("data.pkl", data.data(), data.size());
+  std::size_t number = 0;
+  for (const at::Tensor& tensor : pickler.tensorData()) {
+    const auto contents = torch::jit::getWriteableTensorData(tensor);
+    writer.writeRecord("data/" + std::to_string(number++), contents.data(), contents.sizeInBytes());
+  }
+  writer.writeEndOfFile();
+  return archive;
+}
+
+// In memory of its own: a file holds whole storages.
+at::Tensor alone(const at::Tensor& tensor) {
+  const Geometry geometry = geometry_of(tensor);
+  const bool fills =
+      geometry.offset == 0 && extent_bytes(geometry) == static_cast<std::int64_t>(tensor.storage().nbytes());
+  return fills ? tensor.detach() : tensor.detach().clone();
+}
+
 void check_state(const ProgramFile& file, const fs::path& path) {
   const StepProgram& step = file.step;
   for (std::size_t i = 0; i < step.inputs.size(); ++i) {
@@ -76,9 +109,8 @@ void save_state(const fs::path& path, std::span<const std::string> names, std::s
                      " tensors");
   }
   c10::Dict<std::string, at::Tensor> dict;
-  for (std::size_t i = 0; i < names.size(); ++i) dict.insert(names[i], tensors[i].detach());
-  const std::vector<char> bytes = torch::jit::pickle_save(dict);
-  write_text(path, {bytes.data(), bytes.size()});
+  for (std::size_t i = 0; i < names.size(); ++i) dict.insert(names[i], alone(tensors[i]));
+  write_text(path, pickled(dict));
 }
 
 ProgramFile load_program(const fs::path& program) { return load_program(program, parameters_path(program)); }

@@ -46,6 +46,7 @@ class LayeringTest(unittest.TestCase):
             ("torch/executor.cc", '#include "reprise/plan.h"'),
             ("include/reprise/torch/capture.h", "#include <ATen/core/Tensor.h>"),
             ("include/reprise/torch.h", '#include "reprise/torch/capture.h"'),
+            ("torch/program_reader.cc", '#include "io/json_reader.h"'),
             ("python/bindings/core.cc", "#include <pybind11/pybind11.h>"),
             ("python/bindings/core.cc", '#include "reprise/solve.h"'),
             ("python/bindings/torch.cc", "#include <torch/extension.h>"),

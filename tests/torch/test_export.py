@@ -1,0 +1,206 @@
+"""Training steps as files: what is in them, that C++ trains them to the bit, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from steps import bits_of
+from torch import Tensor, nn
+from training import state_of
+
+import reprise
+from reprise.native import _torch
+
+# Beside the package of the build: tests/libtorch/train_program.cc
+DRIVER = Path(reprise.__file__).parents[2] / "tests" / "libtorch" / "train_program"
+RATE = 0.05
+
+Batch = tuple[Tensor, ...]
+Loss = Callable[..., Tensor]
+
+
+class Net(nn.Module):
+    """Buffers that change, one that does not, one statistic updated twice, random numbers, a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.twice = nn.BatchNorm2d(8)
+        self.drop = nn.Dropout(0.3)
+        self.head = nn.Linear(8 * 64, 5)
+        self.frozen = nn.Linear(5, 5).requires_grad_(False)
+        self.unused = nn.Parameter(torch.zeros(3))
+        self.register_buffer("scale", torch.tensor(0.5), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.conv(x)))
+        x = self.twice(F.gelu(self.twice(x)))
+        x = self.frozen(self.head(self.drop(x.flatten(1))))
+        return x * self.scale + torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+
+
+def net() -> tuple[nn.Module, Loss, Callable[[int], Batch]]:
+    def batch(seed: int) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(4, 3, 8, 8, generator=generator), torch.randint(0, 5, (4,), generator=generator)
+
+    return Net(), lambda model, x, y: F.cross_entropy(model(x), y), batch
+
+
+def gpt2() -> tuple[nn.Module, Loss, Callable[[int], Batch]]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(n_layer=2, n_head=2, n_embd=32, vocab_size=96, n_positions=32, bos_token_id=0, eos_token_id=0)
+
+    def batch(seed: int) -> Batch:
+        return (torch.randint(0, 96, (2, 16), generator=torch.Generator().manual_seed(seed)),)
+
+    return GPT2LMHeadModel(config), lambda model, ids: model(input_ids=ids, labels=ids).loss, batch
+
+
+MODELS = {"net": net, "gpt2": gpt2}
+
+
+@pytest.fixture(params=MODELS)
+def case(request: pytest.FixtureRequest) -> tuple[nn.Module, Loss, Callable[[int], Batch]]:
+    torch.manual_seed(0)
+    model, loss, batch = MODELS[request.param]()
+    return model.train(), loss, batch
+
+
+def test_files_hold_the_step_and_the_parameters(case: Any, tmp_path: Path) -> None:
+    model, loss, batch = case
+    path = tmp_path / "it.program.json"
+    assert reprise.export(model, loss, batch(0), path) == tmp_path / "it.parameters.pt"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["it.parameters.pt", "it.program.json"]
+    text = path.read_text()
+    program, names, inputs, gradients = _torch.parse_program(text, "it.program.json")
+    assert _torch.format_program(program, names, inputs, gradients) == text
+
+    state = dict([*model.named_parameters(), *model.named_buffers()])
+    saved = torch.load(tmp_path / "it.parameters.pt", weights_only=True)
+    assert list(saved) == names == list(state)
+    assert all(bits_of(saved[name]) == bits_of(state[name]) for name in names)
+    assert not any(tensor.requires_grad for tensor in saved.values())
+    trained = {names[i] for i in gradients if i >= 0}
+    assert trained == {n for n, p in model.named_parameters() if p.requires_grad and n != "unused"}
+    assert {i for i in inputs if i >= 0} == set(range(len(batch(0))))
+
+
+def test_equal_steps_are_equal_files(tmp_path: Path) -> None:
+    texts = []
+    for name in ("a", "b"):
+        torch.manual_seed(0)
+        model, loss, batch = net()
+        reprise.export(model, loss, batch(0), tmp_path / f"{name}.program.json")
+        texts.append((tmp_path / f"{name}.program.json").read_text())
+    assert texts[0] == texts[1]
+
+
+def test_the_model_is_left_as_it_was(case: Any, tmp_path: Path) -> None:
+    model, loss, batch = case
+    reprise.compile(model)
+    before, generator = state_of(model), torch.get_rng_state()
+    call = model._compiled_call_impl
+    reprise.export(model, loss, batch(0), tmp_path / "it.program.json")
+    assert state_of(model) == before
+    assert torch.equal(generator, torch.get_rng_state())
+    assert model._compiled_call_impl is call
+    assert model.training
+
+
+def eager(model: nn.Module, loss: Loss, batches: list[Batch]) -> dict[str, Tensor]:
+    """Plain SGD."""
+    torch.manual_seed(7)
+    losses = {}
+    for i, batch in enumerate(batches):
+        value = loss(model, *batch)
+        value.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad, alpha=RATE)
+        model.zero_grad()
+        losses[f"loss {i}"] = value.detach()
+    return {**dict(model.named_parameters()), **dict(model.named_buffers()), **losses}
+
+
+@pytest.mark.skipif(not DRIVER.exists(), reason="the build has no tests: configure it with -DREPRISE_TESTS=ON")
+def test_cpp_trains_to_the_bits_of_eager(case: Any, tmp_path: Path) -> None:
+    model, loss, batch = case
+    batches = [batch(seed) for seed in range(3)]
+    reprise.export(model, loss, batch(99), tmp_path / "it.program.json")
+    torch.save({f"{i}.{k}": t for i, tensors in enumerate(batches) for k, t in enumerate(tensors)},
+               tmp_path / "batches.pt")
+    subprocess.run([DRIVER, "it.program.json", "batches.pt", str(RATE), "3", "trained.pt"], cwd=tmp_path, check=True,
+                   env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())})
+    trained = torch.load(tmp_path / "trained.pt", weights_only=True)
+    expected = eager(copy.deepcopy(model), loss, batches)
+    assert list(trained) == list(expected)
+    different = [name for name in expected if bits_of(trained[name]) != bits_of(expected[name])]
+    assert not different, different
+
+    returned = copy.deepcopy(model)
+    returned.load_state_dict(trained, strict=False)
+    with torch.no_grad():
+        for name, tensor in returned.state_dict().items():
+            assert name not in expected or bits_of(tensor) == bits_of(expected[name])
+
+
+def refused(tmp_path: Path, model: nn.Module, loss: Loss, batch: Any, error: type[Exception], what: str,
+            name: str = "it.program.json") -> None:
+    with pytest.raises(error, match=what):
+        reprise.export(model, loss, batch, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refusals_write_nothing(tmp_path: Path) -> None:
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def mean(model: nn.Module, *inputs: Tensor) -> Tensor:
+        return sum(model(x).mean() for x in inputs)
+
+    refused(tmp_path, model, mean, (x,), ValueError, "ends with .program.json", name="it.json")
+    refused(tmp_path, model, mean, x, TypeError, "a tuple of tensors")
+    refused(tmp_path, model, mean, (x, 3), TypeError, "a tuple of tensors")
+    refused(tmp_path, model, mean, (x, x), ValueError, "two of the batch are one tensor")
+    refused(tmp_path, model, lambda m, x: m(x), (x,), reprise.Unsupported, re.escape("it gives ((4, 2))"))
+    refused(tmp_path, model, lambda m, x: (m(x).mean(), m(x).sum()), (x,), reprise.Unsupported, "one number")
+    refused(tmp_path, model.requires_grad_(False), mean, (x,), reprise.RepriseError, "no gradients to train with")
+
+
+def test_tensors_without_a_name_are_refused(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    model.offset = torch.randn(2)
+    refused(tmp_path, model, lambda m, x: (m(x) + m.offset).mean(), (torch.randn(4, 3),), reprise.Unsupported,
+            "register it as a buffer")
+
+
+def test_a_failed_write_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, loss, batch = nn.Linear(3, 2), lambda m, x: m(x).mean(), (torch.randn(4, 3),)
+    path = tmp_path / "it.program.json"
+    path.write_text("older")
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="no space left"):
+        reprise.export(model, loss, batch, path)
+    assert [p.name for p in tmp_path.iterdir()] == ["it.program.json"]
+    assert path.read_text() == "older"
+
+
+def test_a_broken_file_is_refused_by_name_and_place() -> None:
+    with pytest.raises(ValueError, match=r"net\.program\.json:1:3: "):
+        _torch.parse_program("{}x", "net.program.json")
