@@ -3,7 +3,9 @@
 
 #include <cstring>
 
-#include "networks.h"
+#include "libtorch/networks.h"
+#include "torch/capture_step.h"
+#include "torch/program_io.h"
 
 namespace reprise::test {
 namespace {
@@ -98,6 +100,25 @@ TEST_P(Networks, TrainBitForBitAtManyBudgets) {
     };
     expect_same(plain, train(network, run, sgd));
   }
+}
+
+TEST_P(Networks, AreTheSameStepAfterAFile) {
+  const Case network = GetParam().make();
+  ModuleState state;
+  for (const auto& item : network.module->named_parameters()) {
+    state.names.push_back(item.key());
+    state.tensors.push_back(item.value());
+  }
+  state.num_parameters = state.names.size();
+  for (const auto& item : network.module->named_buffers()) {
+    state.names.push_back(item.key());
+    state.tensors.push_back(item.value());
+  }
+  const Batch batch = network.batch(1);
+  const std::string text = format_program(capture_step("net", state, network.loss, batch));
+  const StepProgram read = parse_program(text, "net.program.json");
+  EXPECT_EQ(format_program(read), text);
+  check_step(read, state, network.loss, batch);  // throws where it is not what the code does
 }
 
 // With the least share of the plain peak that is tried.
