@@ -1,6 +1,6 @@
 // Time of a training step from C++ against plain libtorch: a ResNet-50, in one process, steps in turns.
 //
-//   step_from_cpp [--device cuda] [--batch 8] [--size 112] [--samples 15] [--share 0.5]
+//   step_from_cpp [--device cuda] [--batch 16] [--size 112] [--samples 15] [--share 0.5]
 //
 // plain     forward, cross entropy and backward, as libtorch runs them
 // none      the captured step, nothing computed again
@@ -67,7 +67,7 @@ nn::Sequential resnet50() {
 
 struct Options {
   std::string device = "cpu";
-  std::int64_t batch = 8;
+  std::int64_t batch = 16;
   std::int64_t size = 112;
   int samples = 15;
   double share = 0.5;
@@ -110,10 +110,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const Options options = options_from(argc, argv);
+void run(const Options& options) {
   const at::Device device(options.device);
   torch::manual_seed(0);
   at::globalContext().setBenchmarkCuDNN(true);
@@ -135,9 +132,9 @@ int main(int argc, char** argv) {
                                                                          {"planned", [&] { half.run(batch); }}};
   std::map<std::string, std::vector<double>> times;
   for (int i = -2; i < options.samples; ++i) {
-    for (const auto& [name, run] : kinds) {
+    for (const auto& [name, step] : kinds) {
       net->zero_grad();
-      const double time = milliseconds(device, run);
+      const double time = milliseconds(device, step);
       if (i >= 0) times[name].push_back(time);
     }
   }
@@ -152,5 +149,16 @@ int main(int argc, char** argv) {
       median(times["none"]) / base, median(times["planned"]) / base, static_cast<long long>(plain.peak_bytes),
       static_cast<long long>(planned.peak_bytes), static_cast<long long>(half.measured_peak_bytes()),
       100.0 * static_cast<double>(planned.recompute_ns) / static_cast<double>(planned.time_ns));
-  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(options_from(argc, argv));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "step_from_cpp: %s\n", error.what());
+    return 1;
+  }
 }
