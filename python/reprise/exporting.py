@@ -103,7 +103,7 @@ def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor]
         with compiling._dynamo_settings(), compiling._own_errors(), torch.enable_grad():
             torch.compile(step, backend=backend, fullgraph=True, dynamic=False)(*batch)
     except _Caught:
-        return regions[0], tensors
+        return regions.pop(), [tensors.pop(0) for _ in range(len(tensors))]  # torch.compile keeps `backend` for good
     finally:
         model._compiled_call_impl = compiled
     raise RepriseError(f"{type(model).__name__} has no gradients to train with: the loss needs none")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import re
 import subprocess
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.conv = nn.Conv2d(3, 8, 3, padding=1).to(memory_format=torch.channels_last)
         self.norm = nn.BatchNorm2d(8)
         self.twice = nn.BatchNorm2d(8)
         self.drop = nn.Dropout(0.3)
@@ -117,6 +119,15 @@ def test_the_model_is_left_as_it_was(case: Any, tmp_path: Path) -> None:
     assert torch.equal(generator, torch.get_rng_state())
     assert model._compiled_call_impl is call
     assert model.training
+
+
+def test_the_model_is_not_kept(tmp_path: Path) -> None:
+    model, loss, batch = net()
+    parameter = weakref.ref(model.conv.weight)
+    reprise.export(model, loss, batch(0), tmp_path / "it.program.json")
+    del model
+    gc.collect()
+    assert parameter() is None
 
 
 def eager(model: nn.Module, loss: Loss, batches: list[Batch]) -> dict[str, Tensor]:
