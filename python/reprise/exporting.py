@@ -25,7 +25,8 @@ from .settings import settings_from
 ENDING = ".program.json"
 
 
-def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor], path: str | os.PathLike[str]) -> Path:
+def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor],
+           path: str | os.PathLike[str]) -> Path:
     """Writes one training step of `model` to `path`, and its parameters and buffers beside it.
 
         reprise.export(model, lambda model, x, y: F.cross_entropy(model(x), y), (images, labels), "net.program.json")
