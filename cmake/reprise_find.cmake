@@ -99,15 +99,3 @@ function(reprise_ask_python result program)
     OUTPUT_VARIABLE answer ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
   set(${result} "${answer}" PARENT_SCOPE)
 endfunction()
-
-# reprise_shared_libstdcxx(<target>): libtorch's C++ library, not a second one inside the module, through which neither
-# exceptions nor streams could pass. Compilers without libstdc++.so link the static one unless told otherwise.
-function(reprise_shared_libstdcxx target)
-  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so
-    OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE)
-  if(NOT IS_ABSOLUTE "${found}")
-    find_library(REPRISE_LIBSTDCXX NAMES libstdc++.so.6 PATHS /lib/${CMAKE_LIBRARY_ARCHITECTURE}
-      /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} REQUIRED)
-    target_link_libraries(${target} PRIVATE ${REPRISE_LIBSTDCXX})
-  endif()
-endfunction()

@@ -1,6 +1,7 @@
 #include "torch/executor.h"
 
 #include <ATen/core/List.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
@@ -28,6 +29,15 @@ void flatten(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   } else if (value.isTensorList()) {
     for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
   }
+}
+
+// All of a tensor's storage in memory of its own.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
+  const Geometry all{.dtype = at::kByte, .sizes = {bytes}, .strides = {1}};
+  at::Tensor copy = at::empty({bytes}, tensor.options().dtype(at::kByte));
+  copy.copy_(view_of(tensor, all));
+  return view_of(copy, geometry_of(tensor));
 }
 
 // The same memory as seen from a storage that begins so that the tensor's offset is `offset`: calls address memory from
@@ -105,8 +115,14 @@ void Executor::find_produced() {
   };
   note(program_->inputs);
   note(program_->seeds);
-  for (const ProgramOp& op : program_->ops) note(op.outputs);
   for (const auto& [value, tensor] : program_->constants) produced_[index(value)] = geometry_of(tensor);
+  for (const ProgramOp& op : program_->ops) {
+    note(op.outputs);
+    for (const ValueId made : op.also_makes) {
+      const ValueId old = program_->values[index(made)].overwrites;
+      if (old != kNoValue) produced_[index(made)] = produced_[index(old)];
+    }
+  }
 }
 
 Executor::PreparedCall Executor::prepare(const std::optional<Call>& call) const {
@@ -158,8 +174,7 @@ void Executor::check_in_place() const {
   for (const Step& step : steps_) {
     if (step.is_free() || step.in_place()) continue;
     for (const ValueId made : makes(program_->ops[index(step.op())])) {
-      const ValueId old = program_->values[index(made)].overwrites;
-      if (old == kNoValue || program_->values[index(old)].residence != Residence::kResident) continue;
+      if (program_->values[index(made)].overwrites == kNoValue || !is_resident(*program_, made)) continue;
       throw InputError("the plan runs '" + program_->ops[index(step.op())].name +
                        "', which changes memory that outlives the step, into a copy");
     }
@@ -315,20 +330,62 @@ bool Executor::pass_through(const ProgramOp& op, bool in_place, StepState& state
   return true;
 }
 
-void Executor::compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const {
-  if (pass_through(*op.op, in_place, state)) return;
+// A call that writes over its operands, on these or on copies of them.
+void Executor::compute_mutation(const PreparedOp& op, bool in_place, bool first, StepState& state) const {
+  std::vector<std::pair<ValueId, at::Tensor>> kept;
+  for (const ValueId made : op.op->also_makes) {
+    const ValueId old = program_->values[index(made)].overwrites;
+    if (old == kNoValue) continue;
+    at::Tensor& slot = state.slots[index(old)];
+    if (!slot.defined()) throw InternalError("value " + std::to_string(index(old)) + " is not live");
+    if (in_place) {
+      kept.emplace_back(old, at::Tensor());
+    } else {
+      at::Tensor copy = copy_of(slot);
+      kept.emplace_back(old, std::exchange(slot, std::move(copy)));
+    }
+  }
+  run_call(op, op.call, first, state);
+  for (const ValueId made : op.op->also_makes) {
+    const ValueId old = program_->values[index(made)].overwrites;
+    if (old == kNoValue) continue;
+    at::Tensor& slot = state.slots[index(old)];
+    if (in_place && is_resident(*program_, old)) bump_version(slot);
+    if (!state.slots[index(made)].defined()) state.slots[index(made)] = slot;
+    slot.reset();
+  }
+  for (auto& [old, tensor] : kept) state.slots[index(old)] = std::move(tensor);
+}
+
+void Executor::run_call(const PreparedOp& op, const PreparedCall& prepared, bool first, StepState& state) const {
   std::vector<c10::IValue> stack;
-  const bool with_effect = first && op.op->first_call.has_value();
-  const PreparedCall& prepared = with_effect ? op.first_call : in_place ? op.in_place_call : op.call;
-  if (prepared.call == nullptr) throw InternalError("op '" + op.op->name + "' has no call for this kind of run");
   if (!first && op.op->generator_state != kNoValue) {
     const GeneratorReplay replay(program_->device, state.slots[index(op.op->generator_state)]);
     call(prepared, state, stack);
   } else {
     call(prepared, state, stack);
   }
-  if (in_place) retire_overwritten(*op.op, state);
+  if (op.op->expected && stack.front().toBool() != *op.op->expected) {
+    throw InputError("'" + op.op->name + "' compared tensors with another result than when '" + program_->name +
+                     "' was captured: another way through the model. Capture it again with such inputs");
+  }
   keep_outputs(op, stack, state);
+}
+
+void Executor::compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const {
+  if (pass_through(*op.op, in_place, state)) return;
+  if (op.op->mutates) return compute_mutation(op, in_place, first, state);
+  const bool with_effect = first && op.op->first_call.has_value();
+  const PreparedCall& prepared = with_effect ? op.first_call : in_place ? op.in_place_call : op.call;
+  if (prepared.call == nullptr) throw InternalError("op '" + op.op->name + "' has no call for this kind of run");
+  if (in_place) {
+    std::vector<c10::IValue> stack;
+    call(prepared, state, stack);
+    retire_overwritten(*op.op, state);
+    keep_outputs(op, stack, state);
+  } else {
+    run_call(op, prepared, first, state);
+  }
 }
 
 void Executor::retire_overwritten(const ProgramOp& op, StepState& state) const {
@@ -372,7 +429,7 @@ void Executor::call(const PreparedCall& prepared, const StepState& state, std::v
       stack[i] = std::move(list);
     }
   }
-  prepared.call->op.callBoxed(stack);
+  run_boxed(*prepared.call, stack);
 }
 
 void Executor::keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const {

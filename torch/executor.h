@@ -93,6 +93,8 @@ class Executor {
   void take(Step step, StepState& state) const;
   void compute(const PreparedOp& op, bool in_place, StepState& state) const;
   [[nodiscard]] bool pass_through(const ProgramOp& op, bool in_place, StepState& state) const;
+  void compute_mutation(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
+  void run_call(const PreparedOp& op, const PreparedCall& prepared, bool first, StepState& state) const;
   void compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
   void call(const PreparedCall& prepared, const StepState& state, std::vector<c10::IValue>& stack) const;
   void keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const;

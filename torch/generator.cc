@@ -19,6 +19,12 @@ at::Tensor generator_state(at::Device device) {
   return generator.get_state();
 }
 
+void set_generator_state(at::Device device, const at::Tensor& state) {
+  at::Generator generator = default_generator(device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
 std::int64_t generator_state_bytes(at::Device device) {
   return device.is_cpu() ? static_cast<std::int64_t>(generator_state(device).storage().nbytes()) : 0;
 }

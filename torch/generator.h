@@ -10,6 +10,7 @@
 namespace reprise {
 
 [[nodiscard]] at::Tensor generator_state(at::Device device);
+void set_generator_state(at::Device device, const at::Tensor& state);
 // What generator_state() takes on `device` itself: 5,056 bytes of the CPU's Mersenne Twister, nothing on CUDA.
 [[nodiscard]] std::int64_t generator_state_bytes(at::Device device);
 

@@ -3,6 +3,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -90,6 +91,11 @@ CountingAllocator& cpu_meter() {
   return *CountingAllocator::instance();
 }
 
+// "cuda" without a number is the current device.
+c10::DeviceIndex index_of(c10::Device device) {
+  return device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(device.type()).getDevice().index();
+}
+
 }  // namespace
 
 void install_meter() {
@@ -103,7 +109,7 @@ void install_meter() {
 
 MeterReading read_meter(c10::Device device) {
   if (device.is_cpu()) return cpu_meter().read();
-  const auto stats = device_allocator(device).getDeviceStats(device.index());
+  const auto stats = device_allocator(device).getDeviceStats(index_of(device));
   const auto& allocated = stats.allocated_bytes[0];
   return {allocated.current, allocated.peak, stats.reserved_bytes[0].current};
 }
@@ -112,7 +118,7 @@ void reset_meter_peak(c10::Device device) {
   if (device.is_cpu()) {
     cpu_meter().reset_peak();
   } else {
-    device_allocator(device).resetPeakStats(device.index());
+    device_allocator(device).resetPeakStats(index_of(device));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "torch/program.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -128,6 +130,16 @@ std::vector<ValueId> makes(const ProgramOp& op) {
   }
   for (const ValueId value : op.also_makes) list.add(value);
   return list.take();
+}
+
+void run_boxed(const Call& call, std::vector<c10::IValue>& stack) {
+  const at::AutoGradMode grad_mode(call.grad_mode);
+  call.op.callBoxed(stack);
+}
+
+bool is_resident(const Program& program, ValueId value) {
+  while (program.values[index(value)].overwrites != kNoValue) value = program.values[index(value)].overwrites;
+  return program.values[index(value)].residence == Residence::kResident;
 }
 
 std::vector<std::size_t> optional_seeds(const Program& program) {

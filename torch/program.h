@@ -54,6 +54,7 @@ struct Argument {
 struct Call {
   c10::OperatorHandle op;
   std::vector<Argument> arguments;
+  bool grad_mode = false;  // some kernels keep less where no gradients are wanted
 };
 
 struct ProgramOp {
@@ -69,7 +70,11 @@ struct ProgramOp {
   std::optional<Call> first_call;                 // the first run, where it differs: it also has the effect
   std::optional<Call> in_place_call;              // writes its result over what the output overwrites
   std::vector<std::optional<TensorUse>> outputs;  // per tensor the operator returns; nullopt: undefined
-  ValueId generator_state = kNoValue;             // of a random call: read at every run but the first
+  // The call writes over memory that it reads: new versions are in also_makes. A run that is not in place runs it on
+  // copies of what it would write over.
+  bool mutates = false;
+  std::optional<bool> expected{};      // of a comparison that the step was captured by: what it has to give
+  ValueId generator_state = kNoValue;  // of a random call: read at every run but the first
   // Of a sum of a seed and another value: where the caller has no such gradient, the sum is the other value.
   ValueId added_seed = kNoValue;
   ValueId added_to = kNoValue;
@@ -103,6 +108,12 @@ struct Program {
 // The values an op reads and makes, without repetition, in order.
 [[nodiscard]] std::vector<ValueId> reads(const ProgramOp& op);
 [[nodiscard]] std::vector<ValueId> makes(const ProgramOp& op);
+
+// Makes the call. `stack` holds its arguments, afterwards its results.
+void run_boxed(const Call& call, std::vector<c10::IValue>& stack);
+
+// Whether a value lies in memory the step does not own: it is resident, or a later version of such.
+[[nodiscard]] bool is_resident(const Program& program, ValueId value);
 
 // Positions of the seeds that the caller may leave out: all that reads them are such sums.
 [[nodiscard]] std::vector<std::size_t> optional_seeds(const Program& program);

@@ -160,10 +160,12 @@ struct CallReading {
   const ProgramNames* names;
   std::string operator_name;
   std::vector<Argument> arguments;
+  bool grad_mode = false;
 };
 
 constexpr JsonField<CallReading> kCallFields[] = {
     {"operator", [](JsonReader& in, CallReading& item) { item.operator_name = in.string(); }, kRequired},
+    {"grad_mode", [](JsonReader& in, CallReading& item) { item.grad_mode = in.boolean(); }},
     {"arguments",
      [](JsonReader& in, CallReading& item) {
        in.array([&] { item.arguments.push_back(read_argument(in, *item.names)); });
@@ -214,7 +216,7 @@ std::vector<std::optional<TensorUse>> read_uses(JsonReader& in, const ProgramNam
 }
 
 Call read_call(JsonReader& in, const ProgramNames& names) {
-  CallReading item{&names, {}, {}};
+  CallReading item{&names, {}, {}, false};
   in.object(kCallFields, item);
   const std::string versions =
       " (the program was written by torch " + names.torch_version + ", this is torch " + torch_version() + ")";
@@ -225,7 +227,7 @@ Call read_call(JsonReader& in, const ProgramNames& names) {
     in.fail("this libtorch has no operator '" + item.operator_name + "'" + versions +
             "; load the library that registers it, or write the program with this version");
   }
-  Call call{*found, std::move(item.arguments)};
+  Call call{*found, std::move(item.arguments), item.grad_mode};
   check_arguments(in, call, item.operator_name, versions);
   return call;
 }

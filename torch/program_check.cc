@@ -103,7 +103,8 @@ void Check::op(std::size_t i) {
   const ProgramOp& op = program_.ops[i];
   if (op.kind == ProgramOp::Kind::kCall) return call_op(i);
   const bool calls = op.call || op.first_call || op.in_place_call || !op.outputs.empty();
-  if (calls || op.generator_state != kNoValue || op.added_seed != kNoValue) fail_op(i, "only a call has these keys");
+  if (calls || op.generator_state != kNoValue || op.added_seed != kNoValue || op.mutates || op.expected)
+    fail_op(i, "only a call has these keys");
   const bool must_be_once = op.kind == ProgramOp::Kind::kGeneratorState || op.kind == ProgramOp::Kind::kEffect;
   if (must_be_once && !op.once) fail_op(i, "must not be repeated, but is not `once`");
   if ((op.kind == ProgramOp::Kind::kCaller) != (op.phase == Phase::kCaller)) fail_op(i, "wrong phase for its kind");
@@ -138,6 +139,12 @@ void Check::call_op(std::size_t i) const {
   for (const auto& output : op.outputs) {
     if (!output || program_.values[index(output->value)].overwrites == kNoValue || op.in_place_call) continue;
     fail_op(i, label(output->value) + " may overwrite, but there is no `in_place_call`");
+  }
+  if (op.mutates && (op.first_call || op.in_place_call)) fail_op(i, "a call that mutates is the same in place or not");
+  for (const ValueId made : op.also_makes) {
+    if (!op.mutates && program_.values[index(made)].overwrites != kNoValue) {
+      fail_op(i, label(made) + " overwrites, but the op does not say `mutates`");
+    }
   }
   if (op.generator_state != kNoValue && !generator_states_.contains(op.generator_state)) {
     fail_op(i, label(op.generator_state) + " is no state of a generator");

@@ -263,6 +263,8 @@ constexpr JsonField<OpReading> kOpFields[] = {
     {"scope", read_scope},
     {"phase", [](JsonReader& in, OpReading& item) { item.op.phase = in.choice(kPhases); }},
     {"once", [](JsonReader& in, OpReading& item) { item.op.once = in.boolean(); }},
+    {"mutates", [](JsonReader& in, OpReading& item) { item.op.mutates = in.boolean(); }},
+    {"expected", [](JsonReader& in, OpReading& item) { item.op.expected = in.boolean(); }},
     {"workspace_bytes", [](JsonReader& in, OpReading& item) { item.op.workspace_bytes = in.size(); }},
     {"call", [](JsonReader& in, OpReading& item) { item.op.call = read_call(in, item.file->names); }},
     {"first_call", [](JsonReader& in, OpReading& item) { item.op.first_call = read_call(in, item.file->names); }},

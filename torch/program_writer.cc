@@ -220,6 +220,8 @@ void Writer::write_op(const ProgramOp& op) {
   if (op.phase == Phase::kCaller) out_ += ",\"phase\":\"caller\"";
   if (op.phase == Phase::kBackward) out_ += ",\"phase\":\"backward\"";
   if (op.once) out_ += ",\"once\":true";
+  if (op.mutates) out_ += ",\"mutates\":true";
+  if (op.expected) out_ += *op.expected ? ",\"expected\":true" : ",\"expected\":false";
   // What autograd takes at the end is known by geometry alone, on every machine.
   if (op.kind == ProgramOp::Kind::kHandOver && op.workspace_bytes != 0) {
     write_field("workspace_bytes", op.workspace_bytes);
@@ -252,7 +254,7 @@ void Writer::write_call(std::string_view key, const std::optional<Call>& call, c
   const c10::OperatorName& name = call->op.operator_name();
   out_.append(",\"").append(key).append("\":{\"operator\":\"").append(name.name);
   if (!name.overload_name.empty()) out_.append(".").append(name.overload_name);
-  out_ += "\",\"arguments\":";
+  out_ += call->grad_mode ? "\",\"grad_mode\":true,\"arguments\":" : "\",\"arguments\":";
   std::size_t position = 0;
   append_list(out_, call->arguments, [&](const Argument& argument) {
     const auto& schema = call->op.schema().arguments();

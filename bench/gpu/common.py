@@ -61,8 +61,8 @@ class Training:
 
 def one_process_each(script: str, names: list[str], extra: list[str], jobs: int,
                      save: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]]:
-    """Runs `script --one NAME` for each name; a failure is a row with its error. What is there is
-    saved after each, in the order of names."""
+    """Runs `script --one NAME` for each name; a failure is a row with its error, which is not saved. What
+    is there is saved after each."""
 
     def run(name: str) -> dict[str, Any]:
         done = subprocess.run([sys.executable, script, "--one", name, *extra], stdout=subprocess.PIPE,
@@ -77,11 +77,24 @@ def one_process_each(script: str, names: list[str], extra: list[str], jobs: int,
             result = done.result()
             print(result.get("summary", f"{result['case']}: failed: {result.get('error', '')}"), flush=True)
             results.append(result)
-            results.sort(key=lambda r: names.index(r["case"]))
-            save(results)
+            save([r for r in results if "error" not in r])
     return results
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
+    """Rows of other cases that the file has from the same machine and versions stay."""
+    if path.exists():
+        before = json.loads(path.read_text())
+        if all(before.get(key) == content.get(key) for key in _SAME):
+            new = {_case(row) for row in content["results"]}
+            kept = [row for row in before["results"] if _case(row) not in new]
+            content = content | {"results": sorted(kept + content["results"], key=_case)}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+_SAME = ("command", "machine", "torch", "gpu", "cuda", "cudnn", "cudnn_benchmark", "tf32", "matmul_precision")
+
+
+def _case(row: dict[str, Any]) -> tuple[str, str]:
+    return row["case"], row.get("dtype", "")

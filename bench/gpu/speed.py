@@ -7,6 +7,9 @@ none        captured, without recomputation
 planned     at half of eager's peak, without CUDA graphs
 graphs      at half of eager's peak, as CUDA graphs: their pool and all beside it
 
+Beside the times stands what the device spent in kernels in one step of each kind; where a kind is slower
+than it should be, also the kernels that take longer than in eager.
+
 cudnn.benchmark is on. A sample is a few steps in a row (forward, loss, backward), as in training,
 with the device idle at both ends; the median of each kind's samples is compared with eager's.
 """
@@ -31,6 +34,8 @@ from reprise.native import _torch
 CASES = ("resnet50_96", "resnet152_48", "densenet161_32", "vgg19_64", "gpt2_medium_8x1024")
 WARM_STEPS = 5
 STEPS_IN_A_ROW = 3
+PLANNING_SECONDS = 3.0
+ALLOWED = {"none": 1.02, "graphs": 1.0}  # times of eager
 
 
 def synchronize(device: torch.device) -> None:
@@ -55,6 +60,7 @@ class Kind:
                  graphs: bool = False) -> None:
         self.training, self.call, self.budget, self.beside = training, call, budget, beside
         self.graphs: Any = graphs or None
+        self.planned: Any = None  # once it has been found
         self.samples: list[float] = []
         self.facts: dict[str, Any] = {}
 
@@ -72,19 +78,22 @@ class Kind:
         return 1e3 * seconds / steps
 
     def _take_over(self) -> None:
-        """One capture serves all kinds: each puts its budget and its graphs in place."""
+        """One capture serves all kinds: each puts its budget, its plan and its graphs in place."""
         plan = self.training.model.plan
         if plan.ready:
             if self.graphs is True:
                 self.graphs = CudaGraphs(plan.region, must=True)
             plan.region.graphs = self.graphs
-        if self.budget is None or self.graphs is not None:
+        # The graphs' pool lies beside the other kinds: their plans stay, with no budget to compare with.
+        if self.planned is not None and self.graphs is None:
+            plan.region.plans = [self.planned]
+            plan.set_budget(None)
+        else:
             plan.set_budget(self.budget)
-        else:  # what the graphs keep allocated lies beside this kind
-            plan.set_budget(self.budget - self.beside + beside_bytes(self.training))
 
     def note(self) -> None:
         plan = self.training.model.plan
+        self.planned = plan.region.current
         self.facts = {"predicted_bytes": plan.peak_bytes - self.beside,
                       "measured_bytes": plan.measured_peak_bytes - self.beside,
                       "recompute_percent": round(100 * plan.recompute_ns / max(1, plan.time_ns), 2),
@@ -103,11 +112,29 @@ def own_bytes(training: Training) -> int:
     return sum(_torch.granted_bytes(training.device, t.untyped_storage().nbytes()) for t in tensors)
 
 
+def kernels_ms(kind: Kind) -> dict[str, float]:
+    """What one step spends in each kernel."""
+    kind.sample(1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
+        kind.sample(1)
+    return {event.key: event.self_device_time_total / 1e3 for event in profiler.key_averages()}
+
+
+def compare_kernels(row: dict[str, Any], kinds: dict[str, Kind]) -> None:
+    spent = {name: kernels_ms(kind) for name, kind in kinds.items()}
+    row["in_kernels_ms"] = {name: round(sum(times.values()), 3) for name, times in spent.items()}
+    for name, times in spent.items():
+        if row["ratio"][name] > ALLOWED.get(name, 1e9):
+            more = {key: ms - spent["eager"].get(key, 0) for key, ms in times.items()}
+            row[name]["longer_kernels_ms"] = {
+                key[:80]: round(ms, 3) for key, ms in sorted(more.items(), key=lambda item: -item[1])[:8]}
+
+
 def kinds_of(training: Training, share: float, peak: int) -> dict[str, Kind]:
     beside = beside_bytes(training)
     half = int(share * peak) + beside
     kinds = {"eager": Kind(training, training.model._call_impl)}
-    reprise.compile(training.model, cuda_graphs=False)
+    reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
     kinds["none"] = Kind(training, budget=None, beside=beside)
     kinds["planned"] = Kind(training, budget=half, beside=beside)
     if training.device.type == "cuda":
@@ -139,8 +166,10 @@ def times_of(name: str, dtype: str, samples: int, share: float, device: torch.de
     row["spread_ms"] = {name: [round(min(k.samples), 3), round(max(k.samples), 3)] for name, k in kinds.items()}
     row["ratio"] = {name: round(value / row["ms"]["eager"], 4) for name, value in row["ms"].items()}
     row |= {name: kind.facts for name, kind in kinds.items() if name != "eager"}
+    if device.type == "cuda":
+        compare_kernels(row, kinds)
     row["summary"] = f"{name:<20}{dtype:<6}eager {row['ms']['eager']:8.2f} ms, {peak / 2**30:6.2f} GiB   " + "   ".join(
-        f"{kind} {row['ratio'][kind]:.3f} ({row[kind]['measured_bytes'] / peak:.0%}, {row[kind]['recompute_percent']} %)"
+        f"{kind} {row['ratio'][kind]:.3f} [{row.get('in_kernels_ms', {}).get(kind, 0):.2f} ms in kernels] ({row[kind]['measured_bytes'] / peak:.0%}, {row[kind]['recompute_percent']} %)"
         for kind in kinds if kind != "eager") + "".join(f"   {k}: {v}" for k, v in row.items() if k.endswith("_error"))
     return row
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._dynamo.variables.torch import tracing_state_functions
 from torch.utils._pytree import tree_leaves
 
 from .backend import compile_graph
@@ -164,14 +165,28 @@ def _refuse_wrappers(model: Any) -> None:
             raise Unsupported(_NO_WRAPPERS)
 
 
-def _dynamo_settings() -> contextlib.AbstractContextManager[Any]:
-    """Never falls back to running the model as it is: that would exceed the budget silently; and
-    sees hooks that come and go."""
-    return torch._dynamo.config.patch(
-        fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
-        accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False,
-        skip_nnmodule_hook_guards=False,
-        ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())
+class _dynamo_settings:  # noqa: N801  reads as a verb at its places of use
+    """Never falls back to running the model as it is: that would exceed the budget silently; sees
+    hooks that come and go; and says to the model that it is not exported, which torch.compile
+    before 2.13 does, and for which libraries leave the way that eager takes."""
+
+    def __init__(self) -> None:
+        self.config = torch._dynamo.config.patch(
+            fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
+            accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False,
+            skip_nnmodule_hook_guards=False,
+            ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())
+        self.before: list[bool | None] = []
+
+    def __enter__(self) -> None:
+        states = tracing_state_functions()
+        self.before.append(states.get(torch.compiler.is_exporting))
+        states[torch.compiler.is_exporting] = False
+        self.config.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.config.__exit__(*error)
+        tracing_state_functions()[torch.compiler.is_exporting] = self.before.pop()
 
 
 def _logging_functions() -> set[Any]:

@@ -34,6 +34,7 @@ WARM_STEPS = 2  # without graphs first: libraries choose algorithms, and the cal
 MAX_RECORDINGS = 8  # that were of little use: a model whose parameters move all the time is not for graphs
 OF_USE = 100  # steps that pay for a recording
 MAX_TRIES = 6  # to make the pool fit
+SPARE = 0.005  # of the budget, at first: a loss that the caller keeps is no reason to record again
 # "auto": graphs are worth it where issuing the operators takes at least this share of the step's time.
 LAUNCH_BOUND = 0.8
 
@@ -121,6 +122,7 @@ class CudaGraphs:
         self.refused_at: int | None = None  # with this budget
         self.recordings = 0
         self.pace = Pace(region.device)
+        self._cleared_bytes = 0  # by recording: workspaces that other threads will take again
         _all.add(self)
 
     @property
@@ -222,6 +224,7 @@ class CudaGraphs:
                   for i in copied]
         seeds = _torch.empty_seeds(program, set(range(len(region.captured.seed_values))))
         graph = _core.Graph.from_capsule(program.graph(random_once=True))
+        self._cleared_bytes = 0
         goal = self._goal(inputs)  # static inputs and seeds are allocated by now
         for _ in range(MAX_TRIES):
             found = planning.find(graph, None if goal is None else max(goal, 0), region.settings.planner,
@@ -235,7 +238,7 @@ class CudaGraphs:
                 torch.cuda.synchronize(region.device)
                 self._refuse(f"an operator cannot be recorded ({str(error).splitlines()[0]})")
                 return
-            over = self._over_bytes()
+            over = self._over_bytes() + self._cleared_bytes
             log.debug("planned for %s, a pool of %d bytes for %d, %d above the budget", goal,
                       self.recorded.pool_reserved_bytes, found.simulation.peak_bytes, over)
             if over <= 0:
@@ -270,7 +273,7 @@ class CudaGraphs:
             return None
         outputs = sum(captured.program.value_bytes(v) for v in captured.output_values)
         gradients = sum(captured.program.value_bytes(v) for v in captured.gradient_values)
-        return room - outputs - gradients
+        return room - outputs - gradients - int(SPARE * region.settings.budget_bytes)
 
     def _refuse_budget(self, goal: int | None, found: planning.Found) -> None:
         budget = self.region.settings.budget_bytes
@@ -295,7 +298,9 @@ class CudaGraphs:
             torch.cuda.synchronize(region.device)
             # cuBLAS keeps a workspace for every stream, and lets go of it when any graph of that stream does:
             # it has to lie in the pool that uses it.
+            before = _torch.allocated_bytes(region.device)
             torch._C._cuda_clearCublasWorkspaces()
+            cleared = before - _torch.allocated_bytes(region.device)
             torch.cuda.empty_cache()
             with torch.cuda.stream(stream), _recording(forward, pool):
                 # One block for all: it is split as the step goes on, and leaves few gaps.
@@ -304,8 +309,11 @@ class CudaGraphs:
             with torch.cuda.stream(stream), _recording(backward, pool):
                 gradients = _torch.backward(handle, seeds)
             torch._C._cuda_clearCublasWorkspaces()
+            before = _torch.allocated_bytes(region.device)
             _multiply(region.device)
             torch.cuda.synchronize(region.device)
+            back = _torch.allocated_bytes(region.device) - before
+            self._cleared_bytes = max(self._cleared_bytes, cleared - back)
             recorded.append(Recorded(
                 region.device, forward, backward, executor, found, fixed, _torch.addresses_of([inputs[i] for i in fixed]),
                 region.captured.program.changed_inputs, [i for i in executor.watched_inputs if i in fixed], copied,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import reprise
 from reprise import cuda_graphs
+from reprise.native import _torch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GPU = torch.device("cuda", 0)
@@ -358,3 +359,24 @@ def test_a_new_batch_size_and_back() -> None:
 def test_verify_on_the_gpu() -> None:
     result = reprise.verify(net(), images(), "1GiB", loss=lambda y: y.square().mean())
     assert result.ok, str(result)
+
+
+def test_a_device_without_a_number_is_the_current_one() -> None:
+    kept = torch.empty(1 << 20, device="cuda")
+    assert _torch.allocated_bytes(torch.device("cuda")) == torch.cuda.memory_allocated() >= kept.nbytes
+
+
+def test_losses_that_are_kept_are_no_reason_to_record_again() -> None:
+    torch.manual_seed(0)
+    model = Net().to(GPU)
+    x = torch.rand(8, 3, 32, 32, device=GPU)
+    plain = reprise.compile(copy.deepcopy(model))
+    plain(x).square().mean().backward()
+    reprise.compile(model, int(0.9 * plain.plan.peak_bytes) + (64 << 20), cuda_graphs=True)
+    del plain
+    kept = []
+    for _ in range(40):
+        model.zero_grad(set_to_none=True)
+        kept.append(model(x).square().mean())
+        kept[-1].backward()
+    assert model.plan.region.graphs.recordings == 1

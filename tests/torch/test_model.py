@@ -283,3 +283,21 @@ def test_a_model_that_is_no_more_takes_its_memory_along() -> None:
         train()
     gc.collect()
     assert allocated() - before < 3 * 256 * 256 * 4
+
+
+class _Exported(nn.Module):
+    """Goes another way when it is exported, as libraries do that make no mask otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * (2 if torch.compiler.is_exporting() else 1)
+
+
+def test_a_captured_model_is_not_taken_for_an_exported_one() -> None:
+    model = _Exported()
+    x = torch.rand(3, 4)
+    expected = model(x)
+    assert torch.equal(reprise.compile(model)(x), expected)

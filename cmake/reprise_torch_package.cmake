@@ -1,0 +1,31 @@
+# What the build and the installed package both ask about libtorch: its release, and its C++ library.
+
+# reprise_torch_version(<result>): the release of the target torch, such as 2.13.0, as its headers give it.
+function(reprise_torch_version result)
+  unset(header)
+  unset(numbers)
+  get_target_property(folders torch INTERFACE_INCLUDE_DIRECTORIES)
+  find_file(header NAMES torch/headeronly/version.h torch/version.h PATHS ${folders} NO_DEFAULT_PATH NO_CACHE)
+  set(version "unknown")
+  if(header)
+    file(READ ${header} text)
+    foreach(part MAJOR MINOR PATCH)
+      string(REGEX MATCH "TORCH_VERSION_${part} ([0-9]+)" found "${text}")
+      list(APPEND numbers "${CMAKE_MATCH_1}")
+    endforeach()
+    list(JOIN numbers "." version)
+  endif()
+  set(${result} ${version} PARENT_SCOPE)
+endfunction()
+
+# reprise_shared_libstdcxx(<target> <scope>): libtorch's C++ library, not a second one inside the program or module, through
+# which neither exceptions nor streams could pass. Compilers without libstdc++.so link the static one unless told otherwise.
+function(reprise_shared_libstdcxx target scope)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so
+    OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT IS_ABSOLUTE "${found}")
+    find_library(REPRISE_LIBSTDCXX NAMES libstdc++.so.6 PATHS /lib/${CMAKE_LIBRARY_ARCHITECTURE}
+      /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} REQUIRED)
+    target_link_libraries(${target} ${scope} $<BUILD_INTERFACE:${REPRISE_LIBSTDCXX}>)
+  endif()
+endfunction()

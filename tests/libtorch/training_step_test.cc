@@ -1,0 +1,256 @@
+// Captured steps against plain libtorch training: bit for bit, and to the byte.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "libtorch/networks.h"
+#include "torch/capture_step.h"
+#include "torch/program_io.h"
+
+namespace reprise::test {
+namespace {
+
+constexpr int kSteps = 4;
+
+// All that training leaves behind.
+struct Trained {
+  std::vector<at::Tensor> losses;
+  std::vector<std::pair<std::string, at::Tensor>> tensors;  // parameters, gradients, buffers, generator
+};
+
+using Run = std::function<at::Tensor(const Batch&)>;
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
+
+std::unique_ptr<torch::optim::Optimizer> sgd(std::vector<at::Tensor> parameters) {
+  return std::make_unique<torch::optim::SGD>(std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9));
+}
+std::unique_ptr<torch::optim::Optimizer> adam(std::vector<at::Tensor> parameters) {
+  return std::make_unique<torch::optim::Adam>(std::move(parameters), torch::optim::AdamOptions(0.01));
+}
+
+Trained train(const Case& network, const Run& run, const MakeOptimizer& make_optimizer, int micro_batches = 1) {
+  Trained result;
+  const auto optimizer = make_optimizer(network.module->parameters());
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer->zero_grad();
+    for (int i = 0; i < micro_batches; ++i) {
+      result.losses.push_back(run(network.batch(100 + step * micro_batches + i)).detach().clone());
+    }
+    optimizer->step();
+  }
+  for (const auto& item : network.module->named_parameters()) {
+    result.tensors.emplace_back(item.key(), item.value().detach());
+    result.tensors.emplace_back(item.key() + ".grad", item.value().grad());
+  }
+  for (const auto& item : network.module->named_buffers()) result.tensors.emplace_back(item.key(), item.value());
+  result.tensors.emplace_back("next random number", torch::rand({3}));
+  return result;
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined()) return true;
+  const at::Tensor x = a.contiguous();
+  const at::Tensor y = b.contiguous();
+  return x.sizes() == y.sizes() && x.nbytes() == y.nbytes() && std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
+}
+
+void expect_same(const Trained& plain, const Trained& planned) {
+  ASSERT_EQ(plain.losses.size(), planned.losses.size());
+  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
+    EXPECT_TRUE(same_bits(plain.losses[i], planned.losses[i])) << "loss " << i;
+  }
+  for (std::size_t i = 0; i < plain.tensors.size(); ++i) {
+    EXPECT_TRUE(same_bits(plain.tensors[i].second, planned.tensors[i].second)) << plain.tensors[i].first;
+  }
+}
+
+Run plainly(const Case& network) {
+  return [network](const Batch& batch) {
+    at::Tensor loss = network.loss(batch);
+    loss.backward();
+    return loss;
+  };
+}
+
+struct Named {
+  const char* name;
+  Case (*make)();
+  double least;
+};
+
+class Networks : public testing::TestWithParam<Named> {};
+
+TEST_P(Networks, TrainBitForBitAtManyBudgets) {
+  const Case plain_case = GetParam().make();
+  const Trained plain = train(plain_case, plainly(plain_case), sgd);
+  std::int64_t full = 0;
+  for (const double share : {1.0, 0.5 + GetParam().least / 2, GetParam().least}) {
+    const Case network = GetParam().make();
+    TrainingStep step = capture(network.module, network.loss, network.batch(1));
+    if (share == 1.0) full = step.plan({}).peak_bytes;
+    const auto budget = static_cast<std::int64_t>(share * static_cast<double>(full));
+    const StepSummary planned = step.plan({.budget_bytes = budget, .planning_seconds = 2});
+    EXPECT_EQ(planned.recompute_ns > 0, share < 1.0) << share;
+    const auto run = [&](const Batch& batch) {
+      at::Tensor loss = step.run(batch);
+      EXPECT_EQ(step.summary().peak_bytes, step.measured_peak_bytes());
+      EXPECT_LE(step.measured_peak_bytes(), budget);
+      return loss;
+    };
+    expect_same(plain, train(network, run, sgd));
+  }
+}
+
+TEST_P(Networks, AreTheSameStepAfterAFile) {
+  const Case network = GetParam().make();
+  ModuleState state;
+  for (const auto& item : network.module->named_parameters()) {
+    state.names.push_back(item.key());
+    state.tensors.push_back(item.value());
+  }
+  state.num_parameters = state.names.size();
+  for (const auto& item : network.module->named_buffers()) {
+    state.names.push_back(item.key());
+    state.tensors.push_back(item.value());
+  }
+  const Batch batch = network.batch(1);
+  const std::string text = format_program(capture_step("net", state, network.loss, batch));
+  const StepProgram read = parse_program(text, "net.program.json");
+  EXPECT_EQ(format_program(read), text);
+  check_step(read, state, network.loss, batch);  // throws where it is not what the code does
+}
+
+// With the least share of the plain peak that is tried.
+INSTANTIATE_TEST_SUITE_P(All, Networks,
+                         testing::Values(Named{"resnet", resnet_case, 0.7}, Named{"attention", attention_case, 0.7},
+                                         Named{"recurrent", recurrent_case, 0.85},
+                                         Named{"in_place", in_place_case, 0.9}),
+                         [](const auto& one) { return one.param.name; });
+
+Run planned_run(TrainingStep& step) {
+  return [&step](const Batch& batch) { return step.run(batch); };
+}
+
+TEST(TrainingStep, AddsUpGradientsOfMicroBatchesAndWorksWithAdam) {
+  const Case plain = resnet_case();
+  const Case network = resnet_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  const std::int64_t full = step.plan({}).peak_bytes;
+  step.plan({.budget_bytes = full, .planning_seconds = 1});
+  expect_same(train(plain, plainly(plain), adam, 3), train(network, planned_run(step), adam, 3));
+}
+
+TEST(TrainingStep, LeavesFrozenParametersAlone) {
+  const auto freeze = [](const Case& network) {
+    for (at::Tensor& p : network.module->named_children()["stem"]->parameters()) p.set_requires_grad(false);
+  };
+  const Case plain = resnet_case();
+  const Case network = resnet_case();
+  freeze(plain);
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  freeze(network);  // captured anew
+  expect_same(train(plain, plainly(plain), sgd), train(network, planned_run(step), sgd));
+  EXPECT_FALSE(network.module->named_children()["stem"]->parameters()[0].grad().defined());
+}
+
+TEST(TrainingStep, TakesBatchesOfOtherShapesAndOtherModes) {
+  const Case plain = resnet_case();
+  const Case network = resnet_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  for (const std::int64_t count : {4, 2, 3, 2}) {
+    for (const bool training : {true, false}) {
+      plain.module->train(training);
+      network.module->train(training);
+      const Batch batch = network.batch(count);
+      const Batch part{batch[0].slice(0, 0, count), batch[1].slice(0, 0, count)};
+      torch::manual_seed(7);
+      const at::Tensor expected = plainly(plain)(part).detach();
+      torch::manual_seed(7);
+      EXPECT_TRUE(same_bits(expected, step.run(part))) << count;
+    }
+  }
+  expect_same(train(plain, plainly(plain), sgd), train(network, planned_run(step), sgd));
+}
+
+TEST(TrainingStep, CaptureLeavesEverythingAsItWas) {
+  const Case network = resnet_case();
+  const Batch batch = network.batch(1);
+  plainly(network)(batch);
+  std::vector<at::Tensor> before;
+  std::vector<at::Tensor> after;
+  const auto note = [&](std::vector<at::Tensor>& to) {
+    for (const at::Tensor& p : network.module->parameters()) to.push_back(p.detach().clone());
+    for (const at::Tensor& p : network.module->parameters()) to.push_back(p.grad().clone());
+    for (const at::Tensor& b : network.module->buffers()) to.push_back(b.clone());
+    to.push_back(batch[0].clone());
+  };
+  note(before);
+  torch::manual_seed(3);
+  const at::Tensor random = torch::rand({2});
+  torch::manual_seed(3);
+  const TrainingStep step = capture(network.module, network.loss, batch);
+  EXPECT_TRUE(same_bits(random, torch::rand({2})));
+  note(after);
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(same_bits(before[i], after[i])) << i;
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(TrainingStep, SaysTheSmallestBudgetWhereOneCannotBeKept) {
+  const Case network = resnet_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  const std::string error = error_of([&] { step.plan({.budget_bytes = 1000}); });
+  EXPECT_NE(error.find("the smallest budget found is "), std::string::npos) << error;
+}
+
+// What cannot be captured, with the part of the message that tells why.
+struct Refused {
+  const char* name;
+  std::function<at::Tensor(nn::Linear, const Batch&)> loss;
+  const char* message;
+};
+
+class Refusals : public testing::TestWithParam<Refused> {};
+
+TEST_P(Refusals, AreExplained) {
+  torch::manual_seed(0);
+  const nn::Linear layer(4, 4);
+  const auto loss = [&](const Batch& batch) { return GetParam().loss(layer, batch); };
+  const std::string error = error_of([&] { (void)capture(layer, loss, {torch::rand({3, 4})}); });
+  EXPECT_NE(error.find(GetParam().message), std::string::npos) << error;
+}
+
+at::Tensor scaled_by_hand(nn::Linear layer, const Batch& batch) {
+  const float first = *batch[0].const_data_ptr<float>();
+  return layer(batch[0]).square().mean() * first;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Refusals,
+    testing::Values(Refused{"item",
+                            [](nn::Linear layer, const Batch& batch) {
+                              const at::Tensor y = layer(batch[0]).mean();
+                              return y * y.item<double>();
+                            },
+                            "reads a number out of a tensor"},
+                    Refused{"nonzero",
+                            [](nn::Linear layer, const Batch& batch) {
+                              const at::Tensor y = layer(batch[0]);
+                              return y.masked_select(y > 0).mean();
+                            },
+                            "depends on the numbers in its tensors"},
+                    Refused{"by_hand", scaled_by_hand, "on other numbers the loss is not what the code computes"},
+                    Refused{"no_gradient", [](const nn::Linear&, const Batch& batch) { return batch[0].mean(); },
+                            "has to be a tensor of one number"}),
+    [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace reprise::test

@@ -1,0 +1,243 @@
+#include "torch/capture_step.h"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/ones_like.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "reprise/error.h"
+#include "reprise/solve.h"
+#include "torch/executor.h"
+#include "torch/generator.h"
+#include "torch/recorder.h"
+
+namespace reprise {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+at::Tensor in_own_memory(const at::Tensor& tensor) {
+  at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+  return copy.copy_(tensor);
+}
+
+// Takes gradients away, and brings back at the end of the scope what the step changed: gradients, contents of
+// parameters and buffers, positions of generators.
+class Untouched {
+ public:
+  Untouched(const ModuleState& state, at::Device device) : state_(state), device_(device) {
+    const at::NoGradGuard no_grad;
+    cpu_generator_ = generator_state(at::kCPU);
+    if (!device.is_cpu()) device_generator_ = generator_state(device);
+    for (const at::Tensor& tensor : state.tensors) {
+      gradients_.push_back(std::exchange(at::Tensor(tensor).mutable_grad(), {}));
+      contents_.push_back(tensor.detach().clone());
+    }
+  }
+  ~Untouched() { bring_back(/*gradients=*/true); }
+  Untouched(const Untouched&) = delete;
+  Untouched& operator=(const Untouched&) = delete;
+
+  void bring_back(bool gradients) {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < contents_.size(); ++i) {
+      at::Tensor tensor = state_.tensors[i];
+      tensor.mutable_grad() = gradients ? gradients_[i] : at::Tensor();
+      tensor.detach().copy_(contents_[i]);
+    }
+    set_generator_state(at::kCPU, cpu_generator_);
+    if (!device_.is_cpu()) set_generator_state(device_, device_generator_);
+  }
+
+ private:
+  const ModuleState& state_;
+  at::Device device_;
+  at::Tensor cpu_generator_;
+  at::Tensor device_generator_;
+  Tensors gradients_;
+  Tensors contents_;
+};
+
+at::Device device_of(const ModuleState& state, const Tensors& batch) {
+  if (!state.tensors.empty()) return state.tensors.front().device();
+  return batch.empty() ? at::Device(at::kCPU) : batch.front().device();
+}
+
+// Slices of larger tensors in memory of their own: two of them may be two tensors at the next call.
+Tensors dense_batch(const std::string& name, const Tensors& batch) {
+  Tensors dense;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (!batch[i].defined()) throw InputError("input " + std::to_string(i) + " of '" + name + "' is undefined");
+    if (batch[i].requires_grad()) {
+      throw InputError("input " + std::to_string(i) + " of '" + name +
+                       "' requires a gradient, which only parameters get: register it as a parameter of the module");
+    }
+    dense.push_back(in_own_memory(batch[i]));
+  }
+  return dense;
+}
+
+at::Tensor loss_of(const std::string& name, const LossFunction& loss, const Tensors& batch) {
+  at::Tensor value = loss(batch);
+  if (!value.defined() || value.numel() != 1 || !value.requires_grad()) {
+    throw InputError("the loss of '" + name +
+                     "' has to be a tensor of one number that depends on parameters with "
+                     "requires_grad");
+  }
+  return value;
+}
+
+struct Outcome {
+  at::Tensor loss;
+  Tensors gradients;  // by state; undefined: none
+  Tensors contents;   // of all state
+  at::Tensor generator;
+};
+
+Outcome outcome_of(const at::Tensor& loss, const ModuleState& state, at::Device device) {
+  Outcome outcome{.loss = loss.detach().clone(), .gradients = {}, .contents = {}, .generator = generator_state(device)};
+  for (const at::Tensor& tensor : state.tensors) {
+    outcome.gradients.push_back(tensor.grad());
+    outcome.contents.push_back(tensor.detach().clone());
+  }
+  return outcome;
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined()) return true;
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  const auto bytes = [](const at::Tensor& t) { return t.detach().contiguous().reshape({-1}).view(at::kByte); };
+  return a.numel() == 0 || bytes(a).equal(bytes(b));
+}
+
+// Where kernels add in any order, two plain steps differ in their last bits too.
+bool agrees(const at::Tensor& a, const at::Tensor& b, at::Device device) {
+  if (device.is_cpu() || at::globalContext().deterministicAlgorithms()) return same_bits(a, b);
+  return a.defined() == b.defined() && (!a.defined() || a.allclose(b, /*rtol=*/1e-2, /*atol=*/1e-4));
+}
+
+void compare(const Outcome& plain, const Outcome& captured, const ModuleState& state, const std::string& name,
+             at::Device device) {
+  const auto refuse = [&](const std::string& what) {
+    throw InputError("'" + name + "' cannot be captured: on other numbers " + what +
+                     " is not what the code computes. It takes another way for other numbers, or reads or writes "
+                     "tensors by hand (accessors, data_ptr): keep that out of the step");
+  };
+  if (!agrees(plain.loss, captured.loss, device)) refuse("the loss");
+  for (std::size_t i = 0; i < state.names.size(); ++i) {
+    if (!agrees(plain.gradients[i], captured.gradients[i], device)) refuse("the gradient of " + state.names[i]);
+    if (!agrees(plain.contents[i], captured.contents[i], device)) refuse(state.names[i]);
+  }
+  if (!same_bits(plain.generator, captured.generator)) refuse("the position of the random generator");
+}
+
+// The same shapes with other numbers; numbers that may be labels or indices stay within their range.
+Tensors other_batch(const Tensors& batch) {
+  Tensors other;
+  for (const at::Tensor& tensor : batch) {
+    at::Tensor copy = in_own_memory(tensor);
+    if (tensor.dim() > 0) copy.copy_(tensor.flip(0));
+    if (tensor.is_floating_point()) copy.mul_(0.75);
+    other.push_back(std::move(copy));
+  }
+  return other;
+}
+
+void other_parameters(const ModuleState& state) {
+  for (std::size_t i = 0; i < state.num_parameters; ++i) {
+    if (state.tensors[i].is_floating_point()) state.tensors[i].detach().mul_(0.9375);
+  }
+}
+
+Outcome run_captured(const StepProgram& step, const ModuleState& state, const Tensors& batch) {
+  const Graph graph = make_graph(*step.program);
+  const Executor executor(step.program, solve(graph, {.planner = "none"}).plan);
+  StepState running;
+  const auto outputs = executor.forward(arguments_of(step, state.tensors, batch), running);
+  const auto gradients = executor.backward({}, running);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    at::Tensor parameter = state.tensors[static_cast<std::size_t>(step.gradients[i])];
+    if (gradients[i]) parameter.mutable_grad() = *gradients[i];
+  }
+  return outcome_of(*outputs.front(), state, step.program->device);
+}
+
+}  // namespace
+
+std::vector<at::Tensor> arguments_of(const StepProgram& step, const std::vector<at::Tensor>& state,
+                                     const std::vector<at::Tensor>& batch) {
+  Tensors arguments;
+  for (const std::int32_t input : step.inputs) {
+    const std::size_t position = input >= 0 ? static_cast<std::size_t>(input) : static_cast<std::size_t>(-1 - input);
+    arguments.push_back(input >= 0 ? batch.at(position) : state.at(position).detach());
+  }
+  return arguments;
+}
+
+StepProgram capture_step(const std::string& name, const ModuleState& state, const LossFunction& loss,
+                         const std::vector<at::Tensor>& batch) {
+  const at::Device device = device_of(state, batch);
+  const Tensors dense = dense_batch(name, batch);
+  const at::AutoGradMode gradients_on(true);
+  at::autocast::clear_cache();
+  const Untouched untouched(state, device);
+  Recorder recorder(name, device);
+  StepProgram step{.program = nullptr, .state_names = state.names, .inputs = {}, .gradients = {}};
+  std::vector<std::optional<TensorUse>> inputs;
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    inputs.emplace_back(recorder.resident(dense[i], ""));
+    step.inputs.push_back(static_cast<std::int32_t>(i));
+  }
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    inputs.emplace_back(recorder.resident(state.tensors[i], state.names[i]));
+    step.inputs.push_back(-1 - static_cast<std::int32_t>(i));
+  }
+  {
+    const Recording recording(recorder);
+    at::Tensor value = loss_of(name, loss, dense);
+    recorder.end_forward(value);
+    value.backward();
+  }
+  Tensors gradients;
+  for (std::size_t i = 0; i < state.num_parameters; ++i) {
+    if (!state.tensors[i].grad().defined()) continue;
+    gradients.push_back(state.tensors[i].grad());
+    step.gradients.push_back(static_cast<std::int32_t>(i));
+  }
+  step.program = std::make_shared<Program>(recorder.finish(gradients));
+  step.program->inputs = std::move(inputs);
+  at::autocast::clear_cache();
+  return step;
+}
+
+void check_step(const StepProgram& step, const ModuleState& state, const LossFunction& loss,
+                const std::vector<at::Tensor>& batch) {
+  const at::Device device = step.program->device;
+  const std::string& name = step.program->name;
+  const Tensors other = other_batch(batch);
+  Untouched untouched(state, device);
+  Outcome plain;
+  {
+    const at::AutoGradMode gradients_on(true);
+    {
+      const at::NoGradGuard no_grad;
+      other_parameters(state);
+    }
+    at::Tensor value = loss_of(name, loss, other);
+    value.backward();
+    plain = outcome_of(value, state, device);
+  }
+  untouched.bring_back(/*gradients=*/false);
+  const at::NoGradGuard no_grad;
+  other_parameters(state);
+  const Outcome captured = run_captured(step, state, other);
+  compare(plain, captured, state, name, device);
+}
+
+}  // namespace reprise

@@ -1,0 +1,33 @@
+// Captures a training step of a module, and checks what it captured.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "reprise/torch/training_step.h"
+#include "torch/step_program.h"
+
+namespace reprise {
+
+// Parameters, then buffers, as the module has them.
+struct ModuleState {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> tensors;
+  std::size_t num_parameters = 0;
+};
+
+// Leaves state, gradients and generators as they were. Throws InputError where the step cannot be captured.
+[[nodiscard]] StepProgram capture_step(const std::string& name, const ModuleState& state, const LossFunction& loss,
+                                       const std::vector<at::Tensor>& batch);
+
+// Runs step and program on other numbers and throws InputError where they differ. Leaves all as it was.
+void check_step(const StepProgram& step, const ModuleState& state, const LossFunction& loss,
+                const std::vector<at::Tensor>& batch);
+
+// The tensors that the program's forward call gets.
+[[nodiscard]] std::vector<at::Tensor> arguments_of(const StepProgram& step, const std::vector<at::Tensor>& state,
+                                                   const std::vector<at::Tensor>& batch);
+
+}  // namespace reprise

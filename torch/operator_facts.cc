@@ -1,0 +1,137 @@
+#include "torch/operator_facts.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/enum_tag.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace reprise {
+namespace {
+
+using Names = std::initializer_list<std::string_view>;
+
+bool is_one_of(std::string_view name, Names names) { return std::ranges::find(names, name) != names.end(); }
+
+std::optional<std::size_t> position(const c10::FunctionSchema& schema, std::string_view argument) {
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].name() == argument) return i;
+  }
+  return std::nullopt;
+}
+
+class Arguments {
+ public:
+  Arguments(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
+      : schema_(schema), begin_(stack.end() - static_cast<std::ptrdiff_t>(schema.arguments().size())) {}
+
+  [[nodiscard]] const c10::IValue& operator[](std::size_t i) const {
+    return *(begin_ + static_cast<std::ptrdiff_t>(i));
+  }
+  [[nodiscard]] const c10::IValue* find(std::string_view name) const {
+    const auto found = position(schema_, name);
+    return found ? &(*this)[*found] : nullptr;
+  }
+
+ private:
+  const c10::FunctionSchema& schema_;
+  torch::jit::Stack::const_iterator begin_;
+};
+
+// On CUDA: operators whose kernels add with atomics, by torch.use_deterministic_algorithms.
+bool adds_in_any_order(std::string_view name, const Arguments& arguments) {
+  static constexpr std::array kPrefixes{"_adaptive_avg_pool", "adaptive_",           "avg_pool3d",      "_ctc_loss",
+                                        "embedding",          "fractional_max_pool", "grid_sampler",    "max_pool3d",
+                                        "nll_loss2d",         "reflection_pad",      "replication_pad", "upsample_",
+                                        "_upsample_"};
+  if (name.ends_with('_')) name.remove_suffix(1);
+  if (is_one_of(name, {"index_put", "put", "_index_put_impl"})) {
+    const c10::IValue* accumulate = arguments.find("accumulate");
+    return accumulate == nullptr || accumulate->toBool();
+  }
+  if (is_one_of(name, {"bincount", "cumsum", "embedding_bag", "embedding_dense_backward", "histc", "index_add",
+                       "index_reduce", "nll_loss2d_forward", "scatter_add", "scatter_reduce", "segment_reduce"})) {
+    return true;
+  }
+  return name.ends_with("_backward") &&
+         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// Attention is tagged random; it draws nothing at dropout 0.
+bool is_random(const c10::OperatorHandle& op, std::string_view name, const Arguments& arguments) {
+  if (!op.hasTag(at::Tag::nondeterministic_seeded)) return false;
+  if (name.find("attention") == std::string_view::npos) return true;
+  for (const std::string_view argument : {"dropout_p", "p"}) {
+    const c10::IValue* p = arguments.find(argument);
+    if (p != nullptr && p->isDouble() && p->toDouble() == 0) return false;
+  }
+  return true;
+}
+
+std::string refusal_of(const c10::OperatorHandle& op, std::string_view name, const Arguments& arguments) {
+  if (name == "_local_scalar_dense") {
+    return "the model reads a number out of a tensor (.item<>()): keep it a tensor, or compute it outside of the step";
+  }
+  if (is_one_of(name, {"resize_", "resize_as_", "set_", "_resize_output_"})) {
+    return "it gives a tensor other memory in place: make a new tensor instead";
+  }
+  const c10::IValue* generator = arguments.find("generator");
+  if (generator != nullptr && generator->isGenerator() && generator->toGenerator().defined()) {
+    return "it draws from a generator of its own, whose position is not known here: use the default generator";
+  }
+  if (name == "equal") return "";
+  if (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape)) {
+    return "what it gives depends on the numbers in its tensors: compute it outside of the step";
+  }
+  return "";
+}
+
+bool trains(const Arguments& arguments) {
+  for (const std::string_view name : {"training", "train"}) {
+    if (const c10::IValue* value = arguments.find(name)) return value->toBool();
+  }
+  return false;
+}
+
+std::vector<std::size_t> updated_statistics(const c10::FunctionSchema& schema, std::string_view name,
+                                            const Arguments& arguments) {
+  std::vector<std::size_t> found;
+  if (!is_one_of(name, {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}) || !trains(arguments))
+    return found;
+  for (const std::string_view argument : {"running_mean", "running_var"}) {
+    const auto i = position(schema, argument);
+    if (i && arguments[*i].isTensor() && arguments[*i].toTensor().defined()) found.push_back(*i);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string short_name(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name.substr(name.rfind(':') + 1);
+}
+
+CallFacts facts_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack, at::Device device) {
+  const std::string name = short_name(op);
+  const c10::FunctionSchema& schema = op.schema();
+  const Arguments arguments(schema, stack);
+  CallFacts facts{.refusal = refusal_of(op, name, arguments)};
+  facts.random = is_random(op, name, arguments);
+  facts.is_view = op.hasTag(at::Tag::inplace_view);
+  facts.compares = name == "equal";
+  const bool any_order = device.is_cuda() && !at::globalContext().deterministicAlgorithms() &&
+                         (op.hasTag(at::Tag::nondeterministic_bitwise) || adds_in_any_order(name, arguments));
+  // A backward of oneDNN's writes to what forward left for it.
+  const bool known = op.operator_name().name.starts_with("aten::") && name != "mkldnn_rnn_layer_backward";
+  facts.repeatable = known && !any_order && !facts.compares;
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) facts.written.push_back(i);
+  }
+  facts.statistics = updated_statistics(schema, name, arguments);
+  return facts;
+}
+
+}  // namespace reprise

@@ -1,0 +1,56 @@
+// A captured step that is profiled, planned for the memory there is, and run.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "reprise/solve.h"
+#include "reprise/torch/training_step.h"
+#include "torch/executor.h"
+#include "torch/step_program.h"
+
+namespace reprise {
+
+class PlannedStep {
+ public:
+  // Measures the time and workspace of every call.
+  explicit PlannedStep(StepProgram step);
+
+  // A plan for these options and this much memory beside the step. Throws InputError where there is none.
+  const StepSummary& plan(const StepOptions& options, std::int64_t outside_bytes);
+  // Forward and backward. `state`: what the program's names stand for; gradients are added to theirs.
+  at::Tensor run(const std::vector<at::Tensor>& state, const std::vector<at::Tensor>& batch,
+                 const StepOptions& options);
+
+  [[nodiscard]] const StepProgram& step() const { return step_; }
+  [[nodiscard]] const StepSummary& summary() const { return summary_; }
+  [[nodiscard]] std::int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
+
+ private:
+  struct Planned {
+    Solution solution;
+    std::unique_ptr<Executor> executor;
+    std::string planner;
+    std::optional<std::int64_t> room_bytes;
+  };
+  [[nodiscard]] const Planned& planned_for(const StepOptions& options, std::int64_t outside_bytes);
+  [[nodiscard]] Planned make_plan(const StepOptions& options, std::int64_t outside_bytes,
+                                  std::optional<std::int64_t> room) const;
+
+  StepProgram step_;
+  Graph graph_;
+  std::int64_t resident_bytes_ = 0;
+  std::vector<Planned> plans_;
+  StepSummary summary_;
+  std::int64_t measured_peak_bytes_ = 0;
+};
+
+// Of all that is on the device, what does not belong to the step: on CUDA by the allocator, on the CPU the gradients
+// that are there already.
+[[nodiscard]] std::int64_t outside_bytes(const StepProgram& step, const std::vector<at::Tensor>& state);
+
+}  // namespace reprise

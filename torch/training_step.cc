@@ -1,0 +1,135 @@
+#include "reprise/torch/training_step.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "reprise/error.h"
+#include "torch/capture_step.h"
+#include "torch/planned_step.h"
+#include "torch/program_files.h"
+
+namespace reprise {
+namespace {
+
+ModuleState state_of(const torch::nn::Module& module) {
+  ModuleState state;
+  for (const auto& item : module.named_parameters()) {
+    state.names.push_back(item.key());
+    state.tensors.push_back(item.value());
+  }
+  state.num_parameters = state.tensors.size();
+  for (const auto& item : module.named_buffers()) {
+    if (!item.value().defined()) continue;
+    state.names.push_back(item.key());
+    state.tensors.push_back(item.value());
+  }
+  return state;
+}
+
+// All that the operators of a step depend on, beside the numbers.
+std::string key_of(const torch::nn::Module& module, const ModuleState& state, const std::vector<at::Tensor>& batch) {
+  std::string key;
+  for (const at::Tensor& tensor : batch) {
+    key += tensor.defined() ? to_string(geometry_of(tensor)) + tensor.device().str() : "-";
+  }
+  for (const at::Tensor& tensor : state.tensors) key += tensor.requires_grad() ? '1' : '0';
+  module.apply([&](const torch::nn::Module& part) { key += part.is_training() ? 't' : 'e'; });
+  for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
+    if (at::autocast::is_autocast_enabled(device)) key += at::toString(at::autocast::get_autocast_dtype(device));
+  }
+  return key;
+}
+
+}  // namespace
+
+// Of a module, which is captured for each shape; or of a file, which has one.
+struct TrainingStep::State {
+  std::shared_ptr<torch::nn::Module> module;
+  LossFunction loss;
+  ModuleState loaded{};  // where there is no module
+  StepOptions options{};
+  std::map<std::string, PlannedStep> steps{};
+  PlannedStep* latest = nullptr;
+
+  [[nodiscard]] ModuleState current() const { return module ? state_of(*module) : loaded; }
+
+  PlannedStep& step_for(const ModuleState& state, const std::vector<at::Tensor>& batch) {
+    if (!module) return *latest;
+    const std::string key = key_of(*module, state, batch);
+    auto found = steps.find(key);
+    if (found == steps.end()) {
+      StepProgram step = capture_step(module->name(), state, loss, batch);
+      check_step(step, state, loss, batch);
+      found = steps.emplace(key, PlannedStep(std::move(step))).first;
+    }
+    latest = &found->second;
+    return *latest;
+  }
+};
+
+TrainingStep::TrainingStep(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TrainingStep::~TrainingStep() = default;
+TrainingStep::TrainingStep(TrainingStep&&) noexcept = default;
+TrainingStep& TrainingStep::operator=(TrainingStep&&) noexcept = default;
+
+TrainingStep capture(std::shared_ptr<torch::nn::Module> module, LossFunction loss,
+                     const std::vector<at::Tensor>& batch) {
+  if (!module) throw InputError("capture() got no module");
+  if (!loss) throw InputError("capture() got an empty loss");
+  auto state = std::make_unique<TrainingStep::State>(std::move(module), std::move(loss));
+  state->step_for(state->current(), batch);
+  return TrainingStep(std::move(state));
+}
+
+TrainingStep load_step(const std::string& program, const std::string& parameters) {
+  ProgramFile file = parameters.empty() ? load_program(program) : load_program(program, parameters);
+  auto state = std::make_unique<TrainingStep::State>();
+  state->loaded = {.names = file.step.state_names, .tensors = std::move(file.state)};
+  for (const std::int32_t i : file.step.gradients) {
+    if (i >= 0) state->loaded.tensors[static_cast<std::size_t>(i)].set_requires_grad(true);
+  }
+  state->latest = &state->steps.emplace("", PlannedStep(std::move(file.step))).first->second;
+  return TrainingStep(std::move(state));
+}
+
+StepSummary TrainingStep::plan(const StepOptions& options) {
+  if (options.budget_bytes && *options.budget_bytes < 0) throw InputError("a budget cannot be negative");
+  const StepSummary& summary =
+      state_->latest->plan(options, outside_bytes(state_->latest->step(), state_->current().tensors));
+  state_->options = options;
+  return summary;
+}
+
+at::Tensor TrainingStep::run(const std::vector<at::Tensor>& batch) {
+  const ModuleState state = state_->current();
+  return state_->step_for(state, batch).run(state.tensors, batch, state_->options);
+}
+
+std::vector<at::Tensor> TrainingStep::parameters() const {
+  std::vector<at::Tensor> parameters = state_->current().tensors;
+  std::erase_if(parameters, [](const at::Tensor& tensor) { return !tensor.requires_grad(); });
+  return parameters;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> TrainingStep::state() const {
+  const ModuleState current = state_->current();
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  for (std::size_t i = 0; i < current.names.size(); ++i) named.emplace_back(current.names[i], current.tensors[i]);
+  return named;
+}
+
+void TrainingStep::save(const std::string& path) const {
+  const ModuleState current = state_->current();
+  save_state(path, current.names, current.tensors);
+}
+
+StepSummary TrainingStep::summary() const { return state_->latest->summary(); }
+
+std::int64_t TrainingStep::measured_peak_bytes() const { return state_->latest->measured_peak_bytes(); }
+
+}  // namespace reprise
