@@ -109,7 +109,8 @@ Training train_inside(std::optional<std::int64_t> budget_bytes) {
   const auto loss = [&](const Batch& batch) { return F::cross_entropy(net(batch[0]), batch[1]); };
   reprise::TrainingStep step = reprise::capture(net, loss, random_batch(0));
   step.plan({.budget_bytes = budget_bytes});
-  Training done = train(net, [&](const Batch& batch) { return step.run(batch); });
+  const auto run = [&](const Batch& batch) { return step.run(batch); };  // as loss(batch), then backward()
+  Training done = train(net, run);
   done.summary = step.summary();
   done.measured_peak_bytes = step.measured_peak_bytes();
   return done;
