@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -54,11 +55,12 @@ def declared_names(node: ast.ClassDef) -> Iterator[str]:
                 yield member.target.id
 
 
-def test_readme_code_stands_in_an_example_that_runs() -> None:
+def test_readme_code_stands_in_an_example_that_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     examples = sorted((ROOT / "examples").glob("*.py"))
     assert blocks and examples
     for block in blocks:
         assert any(block in example.read_text() for example in examples), block
+    environment = {**os.environ, "PYTHONPATH": str(Path(reprise.__file__).absolute().parents[1])}
     for example in examples:
-        subprocess.run([sys.executable, example], check=True, timeout=300)
+        subprocess.run([sys.executable, example], cwd=tmp_path, env=environment, check=True, timeout=300)
