@@ -8,12 +8,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "reprise/error.h"
 #include "reprise/solve.h"
 #include "torch/executor.h"
 #include "torch/generator.h"
+#include "torch/loss_graph.h"
 #include "torch/recorder.h"
 
 namespace reprise {
@@ -26,6 +28,12 @@ at::Tensor in_own_memory(const at::Tensor& tensor) {
   return copy.copy_(tensor);
 }
 
+// In memory that is not the device's.
+at::Tensor kept_apart(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.detach();
+  return plain.is_cpu() ? plain.clone() : plain.cpu();
+}
+
 // Takes gradients away, and brings back at the end of the scope what the step changed: gradients, contents of
 // parameters and buffers, positions of generators.
 class Untouched {
@@ -34,12 +42,21 @@ class Untouched {
     const at::NoGradGuard no_grad;
     cpu_generator_ = generator_state(at::kCPU);
     if (!device.is_cpu()) device_generator_ = generator_state(device);
-    for (const at::Tensor& tensor : state.tensors) {
-      gradients_.push_back(std::exchange(at::Tensor(tensor).mutable_grad(), {}));
-      contents_.push_back(tensor.detach().clone());
+    for (const at::Tensor& tensor : state.tensors) contents_.push_back(kept_apart(tensor));
+    gradients_.resize(state.tensors.size());
+    versions_.reserve(state.tensors.size());
+    for (std::size_t i = 0; i < gradients_.size(); ++i) {  // nothing here allocates
+      at::Tensor tensor = state.tensors[i];
+      gradients_[i] = std::exchange(tensor.mutable_grad(), {});
+      versions_.push_back(tensor._version());
     }
   }
-  ~Untouched() { bring_back(/*gradients=*/true); }
+  ~Untouched() {
+    try {
+      bring_back(/*gradients=*/true);
+    } catch (const std::exception&) {  // NOLINT: out of memory, or an error of the device; the first error tells more
+    }
+  }
   Untouched(const Untouched&) = delete;
   Untouched& operator=(const Untouched&) = delete;
 
@@ -48,7 +65,10 @@ class Untouched {
     for (std::size_t i = 0; i < contents_.size(); ++i) {
       at::Tensor tensor = state_.tensors[i];
       tensor.mutable_grad() = gradients ? gradients_[i] : at::Tensor();
-      tensor.detach().copy_(contents_[i]);
+      // Some operators change buffers without counting.
+      const bool may_differ = i >= state_.num_parameters && tensor.is_non_overlapping_and_dense();
+      if (may_differ || tensor._version() != versions_[i]) tensor.detach().copy_(contents_[i]);
+      versions_[i] = tensor._version();
     }
     set_generator_state(at::kCPU, cpu_generator_);
     if (!device_.is_cpu()) set_generator_state(device_, device_generator_);
@@ -61,6 +81,7 @@ class Untouched {
   at::Tensor device_generator_;
   Tensors gradients_;
   Tensors contents_;
+  std::vector<std::int64_t> versions_;
 };
 
 at::Device device_of(const ModuleState& state, const Tensors& batch) {
@@ -68,11 +89,21 @@ at::Device device_of(const ModuleState& state, const Tensors& batch) {
   return batch.empty() ? at::Device(at::kCPU) : batch.front().device();
 }
 
+bool overlaps(const at::Tensor& tensor) {
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.stride(i) == 0 && tensor.size(i) > 1) return true;
+  }
+  return false;
+}
+
 // Slices of larger tensors in memory of their own: two of them may be two tensors at the next call.
 Tensors dense_batch(const std::string& name, const Tensors& batch) {
   Tensors dense;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     if (!batch[i].defined()) throw InputError("input " + std::to_string(i) + " of '" + name + "' is undefined");
+    if (!batch[i].is_non_overlapping_and_dense() && batch[i].numel() > 0 && overlaps(batch[i])) {
+      throw InputError("input " + std::to_string(i) + " of '" + name + "' is expanded: give it memory (contiguous())");
+    }
     if (batch[i].requires_grad()) {
       throw InputError("input " + std::to_string(i) + " of '" + name +
                        "' requires a gradient, which only parameters get: register it as a parameter of the module");
@@ -92,18 +123,24 @@ at::Tensor loss_of(const std::string& name, const LossFunction& loss, const Tens
   return value;
 }
 
+// Of a step, kept apart from the device.
 struct Outcome {
   at::Tensor loss;
   Tensors gradients;  // by state; undefined: none
   Tensors contents;   // of all state
+  at::Tensor cpu_generator;
   at::Tensor generator;
 };
 
 Outcome outcome_of(const at::Tensor& loss, const ModuleState& state, at::Device device) {
-  Outcome outcome{.loss = loss.detach().clone(), .gradients = {}, .contents = {}, .generator = generator_state(device)};
+  Outcome outcome{.loss = kept_apart(loss),
+                  .gradients = {},
+                  .contents = {},
+                  .cpu_generator = generator_state(at::kCPU),
+                  .generator = generator_state(device)};
   for (const at::Tensor& tensor : state.tensors) {
-    outcome.gradients.push_back(tensor.grad());
-    outcome.contents.push_back(tensor.detach().clone());
+    outcome.gradients.push_back(tensor.grad().defined() ? kept_apart(tensor.grad()) : at::Tensor());
+    outcome.contents.push_back(kept_apart(tensor));
   }
   return outcome;
 }
@@ -117,24 +154,34 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Where kernels add in any order, two plain steps differ in their last bits too.
-bool agrees(const at::Tensor& a, const at::Tensor& b, at::Device device) {
-  if (device.is_cpu() || at::globalContext().deterministicAlgorithms()) return same_bits(a, b);
-  return a.defined() == b.defined() && (!a.defined() || a.allclose(b, /*rtol=*/1e-2, /*atol=*/1e-4));
+bool agrees(const at::Tensor& kept, const at::Tensor& tensor, at::Device device) {
+  if (kept.defined() != tensor.defined()) return false;
+  if (!kept.defined()) return true;
+  const at::Tensor other = tensor.detach().cpu();
+  if (device.is_cpu() || at::globalContext().deterministicAlgorithms() || !kept.is_floating_point()) {
+    return same_bits(kept, other);
+  }
+  const double size = kept.numel() == 0 ? 0 : kept.abs().max().item<double>();
+  return kept.allclose(other, /*rtol=*/1e-2, /*atol=*/1e-3 * size, /*equal_nan=*/true);
 }
 
-void compare(const Outcome& plain, const Outcome& captured, const ModuleState& state, const std::string& name,
+// The state of the module after the captured step with that after the plain one.
+void compare(const Outcome& plain, const at::Tensor& loss, const ModuleState& state, const std::string& name,
              at::Device device) {
   const auto refuse = [&](const std::string& what) {
     throw InputError("'" + name + "' cannot be captured: on other numbers " + what +
                      " is not what the code computes. It takes another way for other numbers, or reads or writes "
                      "tensors by hand (accessors, data_ptr): keep that out of the step");
   };
-  if (!agrees(plain.loss, captured.loss, device)) refuse("the loss");
+  if (!agrees(plain.loss, loss, device)) refuse("the loss");
   for (std::size_t i = 0; i < state.names.size(); ++i) {
-    if (!agrees(plain.gradients[i], captured.gradients[i], device)) refuse("the gradient of " + state.names[i]);
-    if (!agrees(plain.contents[i], captured.contents[i], device)) refuse(state.names[i]);
+    if (!agrees(plain.gradients[i], state.tensors[i].grad(), device)) refuse("the gradient of " + state.names[i]);
+    if (!agrees(plain.contents[i], state.tensors[i], device)) refuse(state.names[i]);
   }
-  if (!same_bits(plain.generator, captured.generator)) refuse("the position of the random generator");
+  if (!same_bits(plain.generator, generator_state(device)) ||
+      !same_bits(plain.cpu_generator, generator_state(at::kCPU))) {
+    refuse("the position of a random generator");
+  }
 }
 
 // The same shapes with other numbers; numbers that may be labels or indices stay within their range.
@@ -155,17 +202,26 @@ void other_parameters(const ModuleState& state) {
   }
 }
 
-Outcome run_captured(const StepProgram& step, const ModuleState& state, const Tensors& batch) {
+at::Tensor run_captured(const StepProgram& step, const ModuleState& state, const Tensors& batch) {
   const Graph graph = make_graph(*step.program);
   const Executor executor(step.program, solve(graph, {.planner = "none"}).plan);
   StepState running;
-  const auto outputs = executor.forward(arguments_of(step, state.tensors, batch), running);
-  const auto gradients = executor.backward({}, running);
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    at::Tensor parameter = state.tensors[static_cast<std::size_t>(step.gradients[i])];
-    if (gradients[i]) parameter.mutable_grad() = *gradients[i];
+  auto outputs = executor.forward(arguments_of(step, state.tensors, batch), running);
+  add_gradients(step, executor.backward({}, running), state.tensors);
+  return std::move(*outputs.front());
+}
+
+void check_reads_batch(const Program& program, std::size_t batch_size) {
+  std::set<ValueId> read;
+  for (const ProgramOp& op : program.ops) {
+    for (const ValueId value : reads(op)) read.insert(value);
   }
-  return outcome_of(*outputs.front(), state, step.program->device);
+  const auto is_read = [&](const auto& use) { return use && read.contains(use->value); };
+  const auto end = program.inputs.begin() + static_cast<std::ptrdiff_t>(batch_size);
+  if (batch_size == 0 || std::any_of(program.inputs.begin(), end, is_read)) return;
+  throw InputError("the loss of '" + program.name +
+                   "' reads nothing of the batch that it is called with: take the "
+                   "tensors from its argument, or every step would train on the same ones");
 }
 
 }  // namespace
@@ -178,6 +234,21 @@ std::vector<at::Tensor> arguments_of(const StepProgram& step, const std::vector<
     arguments.push_back(input >= 0 ? batch.at(position) : state.at(position).detach());
   }
   return arguments;
+}
+
+void add_gradients(const StepProgram& step, const std::vector<std::optional<at::Tensor>>& gradients,
+                   const std::vector<at::Tensor>& state) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i] || step.gradients[i] < 0) continue;
+    at::Tensor parameter = state[static_cast<std::size_t>(step.gradients[i])];
+    at::Tensor& there = parameter.mutable_grad();
+    if (there.defined()) {
+      there.add_(*gradients[i]);
+    } else {
+      there = *gradients[i];
+    }
+  }
 }
 
 StepProgram capture_step(const std::string& name, const ModuleState& state, const LossFunction& loss,
@@ -201,6 +272,7 @@ StepProgram capture_step(const std::string& name, const ModuleState& state, cons
   {
     const Recording recording(recorder);
     at::Tensor value = loss_of(name, loss, dense);
+    check_parameters(value, state.tensors, name);
     recorder.end_forward(value);
     value.backward();
   }
@@ -213,6 +285,7 @@ StepProgram capture_step(const std::string& name, const ModuleState& state, cons
   step.program = std::make_shared<Program>(recorder.finish(gradients));
   step.program->inputs = std::move(inputs);
   at::autocast::clear_cache();
+  check_reads_batch(*step.program, batch.size());
   return step;
 }
 
@@ -220,7 +293,6 @@ void check_step(const StepProgram& step, const ModuleState& state, const LossFun
                 const std::vector<at::Tensor>& batch) {
   const at::Device device = step.program->device;
   const std::string& name = step.program->name;
-  const Tensors other = other_batch(batch);
   at::autocast::clear_cache();  // of weights with other numbers
   Untouched untouched(state, device);
   Outcome plain;
@@ -230,7 +302,7 @@ void check_step(const StepProgram& step, const ModuleState& state, const LossFun
       const at::NoGradGuard no_grad;
       other_parameters(state);
     }
-    at::Tensor value = loss_of(name, loss, other);
+    at::Tensor value = loss_of(name, loss, other_batch(batch));
     value.backward();
     plain = outcome_of(value, state, device);
   }
@@ -238,8 +310,7 @@ void check_step(const StepProgram& step, const ModuleState& state, const LossFun
   untouched.bring_back(/*gradients=*/false);
   const at::NoGradGuard no_grad;
   other_parameters(state);
-  const Outcome captured = run_captured(step, state, other);
-  compare(plain, captured, state, name, device);
+  compare(plain, run_captured(step, state, other_batch(batch)), state, name, device);
 }
 
 }  // namespace reprise

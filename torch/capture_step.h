@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reprise/torch/training_step.h"
@@ -11,11 +13,12 @@
 
 namespace reprise {
 
-// Parameters, then buffers, as the module has them.
+// Parameters, then buffers, as the module has them; each once, by its first name.
 struct ModuleState {
   std::vector<std::string> names;
   std::vector<at::Tensor> tensors;
   std::size_t num_parameters = 0;
+  std::vector<std::pair<std::string, std::size_t>> other_names{};  // with the position of what they name
 };
 
 // Leaves state, gradients and generators as they were. Throws InputError where the step cannot be captured.
@@ -29,5 +32,9 @@ void check_step(const StepProgram& step, const ModuleState& state, const LossFun
 // The tensors that the program's forward call gets.
 [[nodiscard]] std::vector<at::Tensor> arguments_of(const StepProgram& step, const std::vector<at::Tensor>& state,
                                                    const std::vector<at::Tensor>& batch);
+
+// To those that are there; a gradient that is not becomes its parameter's.
+void add_gradients(const StepProgram& step, const std::vector<std::optional<at::Tensor>>& gradients,
+                   const std::vector<at::Tensor>& state);
 
 }  // namespace reprise

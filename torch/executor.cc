@@ -31,15 +31,6 @@ void flatten(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   }
 }
 
-// All of a tensor's storage in memory of its own.
-at::Tensor copy_of(const at::Tensor& tensor) {
-  const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
-  const Geometry all{.dtype = at::kByte, .sizes = {bytes}, .strides = {1}};
-  at::Tensor copy = at::empty({bytes}, tensor.options().dtype(at::kByte));
-  copy.copy_(view_of(tensor, all));
-  return view_of(copy, geometry_of(tensor));
-}
-
 // The same memory as seen from a storage that begins so that the tensor's offset is `offset`: calls address memory from
 // the begin of a storage, and a batch may be any slice of a larger tensor.
 at::Tensor rebased(const at::Tensor& tensor, std::int64_t offset) {
@@ -87,6 +78,14 @@ at::Tensor view_of(const at::Tensor& base, const Geometry& geometry) {
   if (view.is_conj() != geometry.conj) view._set_conj(geometry.conj);
   if (view.is_neg() != geometry.neg) view._set_neg(geometry.neg);
   return view;
+}
+
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
+  const Geometry all{.dtype = at::kByte, .sizes = {bytes}, .strides = {1}};
+  at::Tensor copy = at::empty({bytes}, tensor.options().dtype(at::kByte));
+  copy.copy_(view_of(tensor, all));
+  return view_of(copy, geometry_of(tensor));
 }
 
 Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : program_(std::move(program)) {
@@ -267,7 +266,13 @@ void Executor::admit(std::span<const at::Tensor> tensors, const std::vector<std:
       throw InputError("tensor " + std::to_string(i) + " given to '" + program_->name + "' should be " +
                        to_string(expected) + ", is " + (tensor.defined() ? to_string(geometry_of(tensor)) : "missing"));
     }
-    state.slots[index(uses[i]->value)] = std::move(tensor);
+    at::Tensor& slot = state.slots[index(uses[i]->value)];
+    if (slot.defined() && slot.storage().data() != tensor.storage().data()) {
+      throw InputError("tensor " + std::to_string(i) + " given to '" + program_->name +
+                       "' lay in the memory of another one when the step was captured, and no longer does: capture it "
+                       "again");
+    }
+    if (!slot.defined()) slot = std::move(tensor);
   }
 }
 

@@ -118,6 +118,9 @@ class Executor {
 [[nodiscard]] std::uint32_t version_of(const at::Tensor& tensor);
 void bump_version(const at::Tensor& tensor);
 
+// The same with all of its storage in memory of its own.
+[[nodiscard]] at::Tensor copy_of(const at::Tensor& tensor);
+
 // The tensor that `geometry` describes on the storage of `base`.
 [[nodiscard]] at::Tensor view_of(const at::Tensor& base, const Geometry& geometry);
 

@@ -39,17 +39,30 @@ class Arguments {
   torch::jit::Stack::const_iterator begin_;
 };
 
+// Several threads add at one place, also on the CPU.
+bool puts_in_any_order(std::string_view name, const Arguments& arguments) {
+  if (name.ends_with('_')) name.remove_suffix(1);
+  if (!is_one_of(name, {"index_put", "put", "_index_put_impl"})) return false;
+  const c10::IValue* accumulate = arguments.find("accumulate");
+  return accumulate == nullptr || accumulate->toBool();
+}
+
+// Operators that write to what their forward left for them, or draw from a state of their own.
+bool changes_its_reserve(std::string_view name, const Arguments& arguments) {
+  if (is_one_of(name, {"mkldnn_rnn_layer_backward", "_cudnn_rnn_backward", "miopen_rnn_backward"})) return true;
+  if (!is_one_of(name, {"_cudnn_rnn", "miopen_rnn"})) return false;
+  const c10::IValue* dropout = arguments.find("dropout");
+  const c10::IValue* train = arguments.find("train");
+  return dropout != nullptr && dropout->toDouble() > 0 && train != nullptr && train->toBool();
+}
+
 // On CUDA: operators whose kernels add with atomics, by torch.use_deterministic_algorithms.
-bool adds_in_any_order(std::string_view name, const Arguments& arguments) {
+bool adds_in_any_order(std::string_view name) {
   static constexpr std::array kPrefixes{"_adaptive_avg_pool", "adaptive_",           "avg_pool3d",      "_ctc_loss",
                                         "embedding",          "fractional_max_pool", "grid_sampler",    "max_pool3d",
                                         "nll_loss2d",         "reflection_pad",      "replication_pad", "upsample_",
                                         "_upsample_"};
   if (name.ends_with('_')) name.remove_suffix(1);
-  if (is_one_of(name, {"index_put", "put", "_index_put_impl"})) {
-    const c10::IValue* accumulate = arguments.find("accumulate");
-    return accumulate == nullptr || accumulate->toBool();
-  }
   if (is_one_of(name, {"bincount", "cumsum", "embedding_bag", "embedding_dense_backward", "histc", "index_add",
                        "index_reduce", "nll_loss2d_forward", "scatter_add", "scatter_reduce", "segment_reduce"})) {
     return true;
@@ -69,6 +82,16 @@ bool is_random(const c10::OperatorHandle& op, std::string_view name, const Argum
   return true;
 }
 
+bool indexes_by_mask(const Arguments& arguments) {
+  const c10::IValue* indices = arguments.find("indices");
+  if (indices == nullptr || !indices->isOptionalTensorList()) return true;
+  for (const std::optional<at::Tensor>& index : indices->toOptionalTensorVector()) {
+    if (index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte))
+      return true;
+  }
+  return false;
+}
+
 std::string refusal_of(const c10::OperatorHandle& op, std::string_view name, const Arguments& arguments) {
   if (name == "_local_scalar_dense") {
     return "the model reads a number out of a tensor (.item<>()): keep it a tensor, or compute it outside of the step";
@@ -81,6 +104,13 @@ std::string refusal_of(const c10::OperatorHandle& op, std::string_view name, con
     return "it draws from a generator of its own, whose position is not known here: use the default generator";
   }
   if (name == "equal") return "";
+  if (is_one_of(name, {"batch_norm_update_stats", "batch_norm_gather_stats", "batch_norm_gather_stats_with_counts"})) {
+    return "it changes running statistics without saying so: use batch_norm";
+  }
+  if (name == "index")
+    return indexes_by_mask(arguments) ? "a mask picks as many elements as it likes: multiply by it, or use "
+                                        "torch::where"
+                                      : "";
   if (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape)) {
     return "what it gives depends on the numbers in its tensors: compute it outside of the step";
   }
@@ -121,10 +151,10 @@ CallFacts facts_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack
   facts.random = is_random(op, name, arguments);
   facts.is_view = op.hasTag(at::Tag::inplace_view);
   facts.compares = name == "equal";
-  const bool any_order = device.is_cuda() && !at::globalContext().deterministicAlgorithms() &&
-                         (op.hasTag(at::Tag::nondeterministic_bitwise) || adds_in_any_order(name, arguments));
-  // A backward of oneDNN's writes to what forward left for it.
-  const bool known = op.operator_name().name.starts_with("aten::") && name != "mkldnn_rnn_layer_backward";
+  const bool on_cuda = device.is_cuda() && (op.hasTag(at::Tag::nondeterministic_bitwise) || adds_in_any_order(name));
+  const bool any_order =
+      !at::globalContext().deterministicAlgorithms() && (on_cuda || puts_in_any_order(name, arguments));
+  const bool known = op.operator_name().name.starts_with("aten::") && !changes_its_reserve(name, arguments);
   facts.repeatable = known && !any_order && !facts.compares;
   for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::AliasInfo* alias = schema.arguments()[i].alias_info();

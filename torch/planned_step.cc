@@ -11,6 +11,7 @@
 
 #include "reprise/error.h"
 #include "torch/capture_step.h"
+#include "torch/generator.h"
 #include "torch/meter.h"
 #include "torch/profile.h"
 
@@ -23,6 +24,7 @@ constexpr double kSlack = 0.02;
 
 // Calls that are alike are measured once.
 void measure_calls(Program& program) {
+  const GeneratorReplay random_numbers_stay(at::kCPU, generator_state(at::kCPU));
   std::unordered_map<std::string, Measurement> known;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
@@ -57,15 +59,6 @@ std::vector<at::Tensor> seeds_of(const Program& program) {
   return seeds;
 }
 
-void add_gradient(at::Tensor parameter, const at::Tensor& gradient) {
-  at::Tensor& there = parameter.mutable_grad();
-  if (there.defined()) {
-    there.add_(gradient);
-  } else {
-    there = gradient;
-  }
-}
-
 }  // namespace
 
 PlannedStep::PlannedStep(StepProgram step)
@@ -98,9 +91,11 @@ PlannedStep::Planned PlannedStep::make_plan(const StepOptions& options, std::int
 const PlannedStep::Planned& PlannedStep::planned_for(const StepOptions& options, std::int64_t outside_bytes) {
   std::optional<std::int64_t> room;
   if (options.budget_bytes) room = *options.budget_bytes - outside_bytes - options.reserve_bytes;
-  const Planned* best = nullptr;
-  for (const Planned& planned : plans_) {
-    if (room && planned.solution.simulation.peak_bytes > *room) continue;
+  Planned* best = nullptr;
+  for (Planned& planned : plans_) {
+    const Simulation& simulation = planned.solution.simulation;
+    if (room && simulation.peak_bytes > *room) continue;
+    if (simulation.recompute_ns > 0 && (!room || planned.planner != options.planner)) continue;
     if (best == nullptr || planned.solution.simulation.time_ns < best->solution.simulation.time_ns) best = &planned;
   }
   if (best != nullptr) {
@@ -109,25 +104,37 @@ const PlannedStep::Planned& PlannedStep::planned_for(const StepOptions& options,
     if (best->solution.simulation.recompute_ns == 0 || static_cast<double>(gained) <= slack) return *best;
   }
   plans_.push_back(make_plan(options, outside_bytes, room));
-  return plans_.back();
+  Planned& made = plans_.back();
+  // Where more room gained nothing, that is known now.
+  for (Planned& planned : plans_) {
+    const bool fits = !room || planned.solution.simulation.peak_bytes <= *room;
+    if (fits && planned.planner == made.planner && planned.room_bytes &&
+        planned.solution.simulation.time_ns <= made.solution.simulation.time_ns) {
+      planned.room_bytes = room;
+    }
+  }
+  return made;
 }
 
 const StepSummary& PlannedStep::plan(const StepOptions& options, std::int64_t outside_bytes) {
-  const Planned& planned = planned_for(options, outside_bytes);
+  summarize(planned_for(options, outside_bytes), outside_bytes);
+  return summary_;
+}
+
+void PlannedStep::summarize(const Planned& planned, std::int64_t outside_bytes) {
   summary_ = {.planner = planned.planner,
               .peak_bytes = planned.solution.simulation.peak_bytes + outside_bytes,
               .time_ns = planned.solution.simulation.time_ns,
               .recompute_ns = planned.solution.simulation.recompute_ns,
               .lower_bound_ns = planned.solution.lower_bound_ns};
-  return summary_;
 }
 
 at::Tensor PlannedStep::run(const std::vector<at::Tensor>& state, const std::vector<at::Tensor>& batch,
                             const StepOptions& options) {
   const Program& program = *step_.program;
   const std::int64_t outside = outside_bytes(step_, state);
-  plan(options, outside);
   const Planned& planned = planned_for(options, outside);
+  summarize(planned, outside);
   const at::NoGradGuard no_grad;
   const std::int64_t entry = read_meter(program.device).allocated_bytes;
   reset_meter_peak(program.device);
@@ -136,11 +143,7 @@ at::Tensor PlannedStep::run(const std::vector<at::Tensor>& state, const std::vec
   const std::vector<at::Tensor> seeds = seeds_of(program);
   const auto gradients = planned.executor->backward(seeds, running);
   measured_peak_bytes_ = outside + resident_bytes_ + read_meter(program.device).peak_bytes - entry;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (gradients[i] && step_.gradients[i] >= 0) {
-      add_gradient(state[static_cast<std::size_t>(step_.gradients[i])], *gradients[i]);
-    }
-  }
+  add_gradients(step_, gradients, state);
   return std::move(*outputs.front());
 }
 

@@ -37,6 +37,7 @@ class PlannedStep {
     std::string planner;
     std::optional<std::int64_t> room_bytes;
   };
+  void summarize(const Planned& planned, std::int64_t outside_bytes);
   [[nodiscard]] const Planned& planned_for(const StepOptions& options, std::int64_t outside_bytes);
   [[nodiscard]] Planned make_plan(const StepOptions& options, std::int64_t outside_bytes,
                                   std::optional<std::int64_t> room) const;

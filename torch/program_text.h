@@ -12,7 +12,7 @@
 
 namespace reprise::detail {
 
-inline constexpr std::string_view kProgramFormat = "reprise-program";
+inline constexpr std::string_view kProgramFormat = "reprise.program";
 inline constexpr std::int64_t kProgramVersion = 1;
 inline constexpr std::size_t kMostConstantBytes = std::size_t{16} << 20;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "reprise/error.h"
+#include "torch/executor.h"
 #include "torch/generator.h"
 #include "torch/meter.h"
 
@@ -55,9 +56,12 @@ TensorUse Recorder::resident(const at::Tensor& tensor, const std::string& name) 
   check_plain(tensor, "'" + program_.name + "'");
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   auto found = storages_.find(storage);
-  if (found == storages_.end()) {
-    const bool counts = tensor.device() == program_.device;
-    const std::int64_t bytes = counts ? granted_bytes(tensor.device(), extent_bytes(geometry_of(tensor))) : 0;
+  const bool counts = tensor.device() == program_.device;
+  const std::int64_t bytes = counts ? granted_bytes(tensor.device(), extent_bytes(geometry_of(tensor))) : 0;
+  if (found != storages_.end()) {
+    std::int64_t& known = program_.values[index(found->second.value)].bytes;
+    known = std::max(known, bytes);
+  } else {
     const ValueId value = add_value(bytes, Residence::kResident);
     found = storages_.emplace(storage, Known{tensor.storage().getWeakStorageImpl(), value}).first;
     scopes_.resize(program_.values.size());
@@ -72,10 +76,40 @@ TensorUse Recorder::use_of(const at::Tensor& tensor) {
   check_plain(tensor, "an operator");
   const auto found = storages_.find(tensor.storage().unsafeGetStorageImpl());
   if (found != storages_.end()) return {found->second.value, geometry_of(tensor)};
+  // Memory that is not PyTorch's may be gone tomorrow.
+  if (!tensor.storage().resizable()) return adopt(tensor);
   const at::Tensor constant = tensor.detach();
   const TensorUse use = resident(constant, "");
   program_.constants.emplace_back(use.value, constant);
   return use;
+}
+
+// A copy of what is in the tensor's memory now, as a constant in its place.
+TensorUse Recorder::adopt(const at::Tensor& tensor) {
+  const at::Tensor copy = copy_of(tensor.detach());
+  const TensorUse use = resident(copy, "");
+  program_.constants.emplace_back(use.value, copy);
+  storages_.insert_or_assign(tensor.storage().unsafeGetStorageImpl(),
+                             Known{tensor.storage().getWeakStorageImpl(), use.value});
+  return use;
+}
+
+// Memory that was made empty and is read before any operator has written to it was filled by hand.
+void Recorder::adopt_filled_by_hand(const torch::jit::Stack& arguments, const CallFacts& facts, ProgramOp& op) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (std::ranges::find(facts.written, i) != facts.written.end()) continue;
+    std::vector<at::Tensor> tensors;
+    flatten(arguments[i], tensors);
+    for (const at::Tensor& tensor : tensors) {
+      if (!tensor.defined() || is_number(tensor)) continue;
+      const ValueId old = use_of(tensor).value;
+      if (!empty_.contains(old)) continue;
+      const ValueId made = adopt(tensor).value;
+      for (auto& use : op.call->arguments[i].tensors) {
+        if (use && use->value == old) use->value = made;
+      }
+    }
+  }
 }
 
 Argument Recorder::argument_of(const c10::IValue& value) {
@@ -155,8 +189,10 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet below, to
   const std::size_t first = stack.size() - count;
   Call call{op, {}, at::GradMode::is_enabled()};
   for (std::size_t i = 0; i < count; ++i) call.arguments.push_back(argument_of(stack[first + i]));
+  const torch::jit::Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
   std::vector<at::Tensor> written;
-  for (const std::size_t i : facts.written) flatten(stack[first + i], written);
+  for (const std::size_t i : facts.written) flatten(arguments[i], written);
+  if (!facts.is_view) check_writable(written, short_name(op));
   ProgramOp made = make_op(op, facts, std::move(call));
   if (facts.random) made.generator_state = save_generator(made);
   op.redispatchBoxed(below, &stack);
@@ -167,6 +203,12 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet below, to
   keep_results(results, made);
   const bool makes_new = std::ranges::any_of(made.outputs, [](const auto& use) { return use.has_value(); });
   if (!makes_new && written.empty() && !facts.compares) return;  // a view, or a question about shapes
+  adopt_filled_by_hand(arguments, facts, made);
+  if (made.name.starts_with("empty") || made.name.starts_with("new_empty")) {
+    for (const auto& use : made.outputs) {
+      if (use) empty_.insert(use->value);
+    }
+  }
   if (facts.compares) made.expected = stack.back().toBool();
   note_written(written, made);
   if (facts.random && !on_device(results, written)) {  // drawn once: a state is saved of this device's generator
@@ -210,6 +252,20 @@ void Recorder::keep_results(const std::vector<at::Tensor>& results, ProgramOp& o
   }
 }
 
+void Recorder::check_writable(const std::vector<at::Tensor>& tensors, const std::string& name) const {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    const auto found = storages_.find(tensor.storage().unsafeGetStorageImpl());
+    const auto is_it = [&](const auto& entry) {
+      return found != storages_.end() && entry.first == found->second.value;
+    };
+    if (found != storages_.end() && std::ranges::none_of(program_.constants, is_it)) continue;
+    throw InputError("'" + program_.name + "' cannot be captured: " + name +
+                     " writes to a tensor that is neither made by the step nor a parameter, buffer or input of it. "
+                     "Register it as a buffer of the module");
+  }
+}
+
 void Recorder::note_written(const std::vector<at::Tensor>& tensors, ProgramOp& op) {
   std::set<const c10::StorageImpl*> seen;
   for (const at::Tensor& tensor : tensors) {
@@ -223,13 +279,6 @@ void Recorder::note_written(const std::vector<at::Tensor>& tensors, ProgramOp& o
         granted_bytes(tensor.device(), static_cast<std::int64_t>(tensor.storage().nbytes())) != value.bytes) {
       throw InputError("'" + program_.name + "' cannot be captured: " + op.name +
                        " makes the memory of a tensor larger in place. Give it a tensor of the size that it needs");
-    }
-    const bool constant =
-        std::ranges::any_of(program_.constants, [&](const auto& entry) { return entry.first == old; });
-    if (constant) {
-      throw InputError("'" + program_.name + "' cannot be captured: " + op.name +
-                       " writes to a tensor that is neither made by the step nor a parameter, buffer or input of it. "
-                       "Register it as a buffer of the module");
     }
     found->second.value = new_version(old);
     op.also_makes.push_back(found->second.value);
@@ -249,6 +298,7 @@ void Recorder::add_statistics(const CallFacts& facts, ProgramOp& op) {
   for (const std::size_t i : facts.statistics) {
     const ValueId old = op.call->arguments[i].tensors.front()->value;
     op.call->arguments[i] = Argument{};
+    if (std::ranges::find(effect.also_reads, old) != effect.also_reads.end()) continue;  // both on one storage
     effect.also_reads.push_back(old);
     const ValueId made = new_version(old);
     effect.also_makes.push_back(made);
@@ -257,8 +307,9 @@ void Recorder::add_statistics(const CallFacts& facts, ProgramOp& op) {
     }
   }
   for (const auto& output : op.outputs) {
-    if (output) effect.also_reads.push_back(output->value);
-    if (effect.also_reads.size() > facts.statistics.size()) break;
+    if (!output) continue;
+    effect.also_reads.push_back(output->value);
+    break;
   }
   program_.ops.push_back(std::move(op));
   program_.ops.push_back(std::move(effect));
@@ -372,10 +423,13 @@ Recording::Recording(Recorder& recorder) {
                                                std::nullopt, nullptr, "reprise capture"));
   }
   active = &recorder;
+  include_.emplace(c10::DispatchKey::Python);
 }
 
 Recording::~Recording() {
   const std::lock_guard lock(active_mutex);
+  include_.reset();
+  kernels_.clear();
   active = nullptr;
 }
 

@@ -22,6 +22,8 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -52,6 +54,9 @@ class Recorder {
   };
 
   [[nodiscard]] TensorUse use_of(const at::Tensor& tensor);
+  TensorUse adopt(const at::Tensor& tensor);
+  void adopt_filled_by_hand(const torch::jit::Stack& arguments, const CallFacts& facts, ProgramOp& op);
+  void check_writable(const std::vector<at::Tensor>& tensors, const std::string& name) const;
   [[nodiscard]] Argument argument_of(const c10::IValue& value);
   [[nodiscard]] ValueId add_value(std::int64_t bytes, Residence residence = Residence::kPlanned);
   [[nodiscard]] ValueId new_version(ValueId old);
@@ -71,6 +76,7 @@ class Recorder {
   std::unordered_map<const c10::StorageImpl*, Known> storages_;
   std::vector<std::string> scopes_;  // by value, of what was there before
   std::map<std::string, std::size_t> names_;
+  std::set<ValueId> empty_;   // made by operators that leave memory as it is
   std::string scope_;         // of the latest op
   ValueId token_ = kNoValue;  // of the latest random call
 };
@@ -86,7 +92,7 @@ class Recording {
 
  private:
   std::vector<c10::RegistrationHandleRAII> kernels_;
-  c10::impl::IncludeDispatchKeyGuard include_{c10::DispatchKey::Python};
+  std::optional<c10::impl::IncludeDispatchKeyGuard> include_;
 };
 
 }  // namespace reprise

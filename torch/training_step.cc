@@ -18,29 +18,39 @@ namespace {
 
 ModuleState state_of(const torch::nn::Module& module) {
   ModuleState state;
-  for (const auto& item : module.named_parameters()) {
-    state.names.push_back(item.key());
-    state.tensors.push_back(item.value());
-  }
+  std::map<const at::TensorImpl*, std::size_t> known;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const auto [found, is_new] = known.try_emplace(tensor.unsafeGetTensorImpl(), state.names.size());
+    if (!is_new) {
+      state.other_names.emplace_back(name, found->second);
+      return;
+    }
+    state.names.push_back(name);
+    state.tensors.push_back(tensor);
+  };
+  for (const auto& item : module.named_parameters()) add(item.key(), item.value());
   state.num_parameters = state.tensors.size();
-  for (const auto& item : module.named_buffers()) {
-    if (!item.value().defined()) continue;
-    state.names.push_back(item.key());
-    state.tensors.push_back(item.value());
-  }
+  for (const auto& item : module.named_buffers()) add(item.key(), item.value());
   return state;
+}
+
+std::string text_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "-";
+  Geometry geometry = geometry_of(tensor);
+  geometry.offset = 0;  // a slice is as good as another
+  return to_string(geometry) + tensor.device().str() + (tensor.requires_grad() ? "g " : " ");
 }
 
 // All that the operators of a step depend on, beside the numbers.
 std::string key_of(const torch::nn::Module& module, const ModuleState& state, const std::vector<at::Tensor>& batch) {
   std::string key;
-  for (const at::Tensor& tensor : batch) {
-    key += tensor.defined() ? to_string(geometry_of(tensor)) + tensor.device().str() : "-";
-  }
-  for (const at::Tensor& tensor : state.tensors) key += tensor.requires_grad() ? '1' : '0';
+  for (const at::Tensor& tensor : batch) key += text_of(tensor);
+  for (const at::Tensor& tensor : state.tensors) key += text_of(tensor);
   module.apply([&](const torch::nn::Module& part) { key += part.is_training() ? 't' : 'e'; });
   for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
-    if (at::autocast::is_autocast_enabled(device)) key += at::toString(at::autocast::get_autocast_dtype(device));
+    if (!at::autocast::is_autocast_enabled(device)) continue;
+    key += std::string(c10::DeviceTypeName(device)) + at::toString(at::autocast::get_autocast_dtype(device));
   }
   return key;
 }
@@ -81,7 +91,9 @@ TrainingStep capture(std::shared_ptr<torch::nn::Module> module, LossFunction los
                      const std::vector<at::Tensor>& batch) {
   if (!module) throw InputError("capture() got no module");
   if (!loss) throw InputError("capture() got an empty loss");
-  auto state = std::make_unique<TrainingStep::State>(std::move(module), std::move(loss));
+  auto state = std::make_unique<TrainingStep::State>();
+  state->module = std::move(module);
+  state->loss = std::move(loss);
   state->step_for(state->current(), batch);
   return TrainingStep(std::move(state));
 }
@@ -124,7 +136,11 @@ std::vector<std::pair<std::string, at::Tensor>> TrainingStep::state() const {
 }
 
 void TrainingStep::save(const std::string& path) const {
-  const ModuleState current = state_->current();
+  ModuleState current = state_->current();
+  for (const auto& [name, position] : current.other_names) {
+    current.names.push_back(name);
+    current.tensors.push_back(current.tensors[position]);
+  }
   save_state(path, current.names, current.tensors);
 }
 

@@ -64,7 +64,7 @@ TEST(ProgramIo, GivesTheSameTextAgain) {
 
 TEST(ProgramIo, TheExampleOfTheDocumentIsWhatWeWrite) {
   const std::string document = read_text(REPRISE_SOURCE_DIR "/docs/formats.md");
-  const std::size_t begin = document.find("{\n\"format\":\"reprise-program\"");
+  const std::size_t begin = document.find("{\n\"format\":\"reprise.program\"");
   ASSERT_NE(begin, std::string::npos);
   std::string text = document.substr(begin, document.find("```", begin) - begin);
   const std::string version = text.substr(text.find("\"torch\":"), text.find(",\"device\"") - text.find("\"torch\":"));
@@ -179,7 +179,7 @@ TEST(ProgramIo, SaysWhatIsWrongAndWhere) {
   const auto with = [&](const std::string& old, const std::string& by) { return error_of(changed(good, old, by)); };
   EXPECT_THAT(error_of(""), StartsWith("net.program.json:1:1: "));
   EXPECT_THAT(error_of(good.substr(0, good.size() / 2)), HasSubstr("is the file complete?"));
-  EXPECT_THAT(with("reprise-program", "reprise.graph"), HasSubstr("2:10: format: expected 'reprise-program'"));
+  EXPECT_THAT(with("reprise.program", "reprise.graph"), HasSubstr("2:10: format: expected 'reprise.program'"));
   EXPECT_THAT(with("\"version\":1", "\"version\":2"), HasSubstr("version 2 is unknown"));
   EXPECT_THAT(with("aten::sum", "aten::no_such_operator"),
               AllOf(HasSubstr("ops[1].call: this libtorch has no operator 'aten::no_such_operator'"),

@@ -9,7 +9,7 @@ namespace reprise::test {
 
 // `ops`: lines of forward ops, each with a comma at its end. They may make the values 6 to 9, which nothing reads.
 inline std::string small_program(const std::string& ops = "", const std::string& more_bytes = "") {
-  return "{\n\"format\":\"reprise-program\",\"version\":1,\n\"torch\":\"" + detail::torch_version() +
+  return "{\n\"format\":\"reprise.program\",\"version\":1,\n\"torch\":\"" + detail::torch_version() +
          "\",\"device\":\"cpu\",\n\"name\":\"small\",\n\"state\":[\"unused\",\"w\"],\n\"scopes\":[\"layer\"],\n"
          R"("geometries":[
 {"dtype":"float32","sizes":[2,3],"strides":[3,1]},

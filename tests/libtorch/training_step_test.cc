@@ -6,6 +6,7 @@
 
 #include "libtorch/networks.h"
 #include "torch/capture_step.h"
+#include "torch/meter.h"
 #include "torch/program_io.h"
 
 namespace reprise::test {
@@ -19,7 +20,7 @@ struct Trained {
   std::vector<std::pair<std::string, at::Tensor>> tensors;  // parameters, gradients, buffers, generator
 };
 
-using Run = std::function<at::Tensor(const Batch&)>;
+using RunStep = std::function<at::Tensor(const Batch&)>;
 using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
 
 std::unique_ptr<torch::optim::Optimizer> sgd(std::vector<at::Tensor> parameters) {
@@ -29,7 +30,7 @@ std::unique_ptr<torch::optim::Optimizer> adam(std::vector<at::Tensor> parameters
   return std::make_unique<torch::optim::Adam>(std::move(parameters), torch::optim::AdamOptions(0.01));
 }
 
-Trained train(const Case& network, const Run& run, const MakeOptimizer& make_optimizer, int micro_batches = 1) {
+Trained train(const Case& network, const RunStep& run, const MakeOptimizer& make_optimizer, int micro_batches = 1) {
   Trained result;
   const auto optimizer = make_optimizer(network.module->parameters());
   for (int step = 0; step < kSteps; ++step) {
@@ -66,7 +67,7 @@ void expect_same(const Trained& plain, const Trained& planned) {
   }
 }
 
-Run plainly(const Case& network) {
+RunStep plainly(const Case& network) {
   return [network](const Batch& batch) {
     at::Tensor loss = network.loss(batch);
     loss.backward();
@@ -129,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(All, Networks,
                                          Named{"in_place", in_place_case, 0.9}),
                          [](const auto& one) { return one.param.name; });
 
-Run planned_run(TrainingStep& step) {
+RunStep planned_run(TrainingStep& step) {
   return [&step](const Batch& batch) { return step.run(batch); };
 }
 
@@ -193,6 +194,107 @@ TEST(TrainingStep, GivesTiedUnusedAndSharedGradients) {
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
   expect_same(train(plain, plainly(plain), sgd, 2), train(network, planned_run(step), sgd, 2));
   EXPECT_FALSE(network.module->named_parameters()["unused"].grad().defined());
+}
+
+// One layer under two names; two parameters, and both statistics of a batch norm, in one memory.
+struct SharedMemoryNetImpl : nn::Module {
+  SharedMemoryNetImpl() : flat(torch::rand({2, 6, 6}) - 0.5) {
+    register_module("layer", layer);
+    register_module("again", layer);
+    register_module("norm", norm);
+    a = register_parameter("a", flat[0]);
+    b = register_parameter("b", flat[1]);
+    const at::Tensor both = torch::cat({torch::zeros({6}), torch::ones({6})});
+    norm->running_mean.set_data(both.slice(0, 0, 6));
+    norm->running_var.set_data(both.slice(0, 6, 12));
+  }
+  at::Tensor forward(const at::Tensor& x) { return norm(layer(layer(x)).mm(a).tanh().mm(b)).slice(1, 0, 5); }
+  at::Tensor flat;
+  nn::Linear layer{6, 6};
+  nn::BatchNorm1d norm{6};
+  at::Tensor a;
+  at::Tensor b;
+};
+TORCH_MODULE(SharedMemoryNet);
+
+TEST(TrainingStep, KnowsWhatIsTheSameMemory) {
+  const auto make = [] { return classifier<SharedMemoryNet>([] { return torch::randn({64, 6}); }); };
+  const Case plain = make();
+  const Case network = make();
+  plainly(network)(network.batch(2));
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  EXPECT_TRUE(network.module->parameters()[0].grad().defined());
+  const Case fresh = make();
+  TrainingStep fresh_step = capture(fresh.module, fresh.loss, fresh.batch(1));
+  expect_same(train(plain, plainly(plain), sgd, 2), train(fresh, planned_run(fresh_step), sgd, 2));
+}
+
+// Writes to its batch, indexes with integers, and makes tensors by hand.
+TEST(TrainingStep, TakesOrdinaryCode) {
+  const auto make = [] {
+    Case network = in_place_case();
+    network.loss = [loss = network.loss](const Batch& batch) {
+      at::Tensor x = batch[0];
+      x.div_(2).add_(torch::tensor(std::vector<float>{1, 2, 3, 4, 5, 6}));
+      const at::Tensor order = torch::arange(x.size(0) - 1, -1, -1);
+      std::vector<float> by_hand{0.5, 0.25, 1, 1, 1, 2};
+      x = x.index({order}) * torch::from_blob(by_hand.data(), {6});
+      return loss({x, batch[1]});
+    };
+    return network;
+  };
+  const Case plain = make();
+  const Case network = make();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  const auto copied = [](const RunStep& run) {
+    return [run](const Batch& batch) { return run({batch[0].clone(), batch[1]}); };
+  };
+  expect_same(train(plain, copied(plainly(plain)), sgd), train(network, copied(planned_run(step)), sgd));
+}
+
+TEST(TrainingStep, TakesSlicesOfADatasetWithoutCapturingAgain) {
+  const Case network = in_place_case();
+  int calls = 0;
+  const LossFunction counted = [&](const Batch& batch) {
+    ++calls;
+    return network.loss(batch);
+  };
+  const Batch all = network.batch(1);
+  TrainingStep step = capture(network.module, counted, {all[0].slice(0, 0, 8), all[1].slice(0, 0, 8)});
+  const int before = calls;
+  for (std::int64_t i = 0; i < 64; i += 8) step.run({all[0].slice(0, i, i + 8), all[1].slice(0, i, i + 8)});
+  EXPECT_EQ(calls, before);
+  network.module->to(torch::kDouble);  // captured anew
+  step.run({all[0].slice(0, 0, 8).to(torch::kDouble), all[1].slice(0, 0, 8)});
+  EXPECT_GT(calls, before);
+}
+
+TEST(TrainingStep, PlansForWhatIsAsked) {
+  const Case network = resnet_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  const std::int64_t full = step.plan({}).peak_bytes;
+  const StepOptions tight{.budget_bytes = full * 7 / 10, .planner = "chen", .planning_seconds = 1};
+  EXPECT_EQ(step.plan(tight).planner, "chen");
+  EXPECT_GT(step.summary().recompute_ns, 0);
+  EXPECT_EQ(step.plan({.budget_bytes = full * 7 / 10, .planning_seconds = 1}).planner, "auto");
+  EXPECT_EQ(step.plan({}).recompute_ns, 0);
+}
+
+TEST(TrainingStep, LosesNoGradientWhereMemoryRunsOut) {
+  const Case network = in_place_case();
+  plainly(network)(network.batch(1));
+  for (std::int64_t nth = 1; nth < 60; ++nth) {
+    const Batch batch = network.batch(2);
+    fail_allocation(nth);
+    try {
+      (void)capture(network.module, network.loss, batch);
+    } catch (const c10::Error&) {
+    }
+    fail_allocation(0);
+    for (const at::Tensor& parameter : network.module->parameters()) {
+      ASSERT_TRUE(parameter.grad().defined()) << nth;
+    }
+  }
 }
 
 TEST(TrainingStep, LeavesFrozenParametersAlone) {
@@ -302,6 +404,30 @@ INSTANTIATE_TEST_SUITE_P(
                             },
                             "depends on the numbers in its tensors"},
                     Refused{"by_hand", scaled_by_hand, "on other numbers the loss is not what the code computes"},
+                    Refused{"outer_batch",
+                            [](nn::Linear layer, const Batch& batch) {
+                              return batch.empty() ? at::Tensor() : layer(torch::ones({3, 4})).mean();
+                            },
+                            "reads nothing of the batch"},
+                    Refused{"outer_parameter",
+                            [](nn::Linear layer, const Batch& batch) {
+                              static const at::Tensor scale = torch::ones({4}).set_requires_grad(true);
+                              return (layer(batch[0]) * scale).mean();
+                            },
+                            "is no parameter of the module"},
+                    Refused{"mask",
+                            [](nn::Linear layer, const Batch& batch) {
+                              const at::Tensor y = layer(batch[0]);
+                              return y.index({y > 0}).mean();
+                            },
+                            "a mask picks as many elements"},
+                    Refused{"outer_write",
+                            [total = torch::zeros({4})](nn::Linear layer, const Batch& batch) {
+                              const at::Tensor y = layer(batch[0]);
+                              at::Tensor(total).add_(y.detach().sum(0));
+                              return y.mean();
+                            },
+                            "Register it as a buffer"},
                     Refused{"no_gradient", [](const nn::Linear&, const Batch& batch) { return batch[0].mean(); },
                             "has to be a tensor of one number"}),
     [](const auto& one) { return one.param.name; });
