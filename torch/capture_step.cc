@@ -221,6 +221,7 @@ void check_step(const StepProgram& step, const ModuleState& state, const LossFun
   const at::Device device = step.program->device;
   const std::string& name = step.program->name;
   const Tensors other = other_batch(batch);
+  at::autocast::clear_cache();  // of weights with other numbers
   Untouched untouched(state, device);
   Outcome plain;
   {
@@ -233,6 +234,7 @@ void check_step(const StepProgram& step, const ModuleState& state, const LossFun
     value.backward();
     plain = outcome_of(value, state, device);
   }
+  at::autocast::clear_cache();
   untouched.bring_back(/*gradients=*/false);
   const at::NoGradGuard no_grad;
   other_parameters(state);

@@ -125,7 +125,7 @@ bool fits(const Argument& argument, const c10::Argument& schema) {
     case Argument::Kind::kTensorList:
       return is_list_of(*type, c10::TypeKind::TensorType);
     case Argument::Kind::kOptionalTensorList:
-      return is_list_of(*type, c10::TypeKind::OptionalType);
+      return type->str() == "Tensor?[]";
     case Argument::Kind::kConstant:
       break;
   }

@@ -29,9 +29,9 @@ class Check {
   }
   static std::string label(ValueId value) { return "value " + std::to_string(index(value)); }
 
-  void graph() const {
+  void graph() {
     try {
-      static_cast<void>(make_graph(program_));
+      graph_ = make_graph(program_);
     } catch (const InputError& error) {
       fail(error.what());
     }
@@ -45,6 +45,7 @@ class Check {
 
   const Program& program_;
   const std::string& source_;
+  std::optional<Graph> graph_;
   std::vector<const Geometry*> given_;  // by value: of those that come from outside
   std::unordered_set<ValueId> generator_states_;
 };
@@ -90,9 +91,10 @@ void Check::caller() const {
     if (use && !seeds.contains(use->value)) fail("seeds: the caller's op does not make " + label(use->value));
   }
   for (const auto& use : program_.forward_outputs) {
-    if (use && !outputs.contains(use->value)) {
-      fail("forward_outputs: the caller's op does not read " + label(use->value));
-    }
+    if (!use || outputs.contains(use->value)) continue;
+    const OpId producer = graph_->producer(use->value);
+    if (graph_->pinned(use->value) && (producer == kNoOp || index(producer) < index(caller))) continue;
+    fail("forward_outputs: the caller's op does not read " + label(use->value) + ", so a plan may free it before");
   }
   if (program_.forward_outputs.empty() || !program_.forward_outputs.front()) fail("forward_outputs: there is no loss");
 }
@@ -103,7 +105,8 @@ void Check::op(std::size_t i) {
   const bool calls = op.call || op.first_call || op.in_place_call || !op.outputs.empty();
   if (calls || op.generator_state != kNoValue || op.added_seed != kNoValue || op.mutates || op.expected)
     fail_op(i, "only a call has these keys");
-  if (!op.once) fail_op(i, "what is no call is done once, which it does not say");
+  const bool must_be_once = op.kind == ProgramOp::Kind::kGeneratorState || op.kind == ProgramOp::Kind::kEffect;
+  if (must_be_once && !op.once) fail_op(i, "must not be repeated, but is not `once`");
   if ((op.kind == ProgramOp::Kind::kCaller) != (op.phase == Phase::kCaller)) fail_op(i, "wrong phase for its kind");
   if (op.kind == ProgramOp::Kind::kGeneratorState) {
     if (op.also_makes.size() != 1) fail_op(i, "saves one state of a generator, so it makes one value");

@@ -81,7 +81,7 @@ constexpr JsonField<Geometry> kGeometryFields[] = {
 
 // The bytes up to its last element, and the number of its elements, stay below this.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 54;
-constexpr std::size_t kMostDimensions = 64;
+constexpr std::size_t kMostDimensions = 25;  // that kernels take
 
 bool is_too_large(const Geometry& geometry) {
   std::int64_t last = geometry.offset;
@@ -103,7 +103,7 @@ void read_geometries(JsonReader& in, Reading& file) {
     Geometry geometry;
     in.object(kGeometryFields, geometry);
     if (geometry.sizes.size() != geometry.strides.size()) in.fail("as many sizes as strides are needed");
-    if (geometry.sizes.size() > kMostDimensions) in.fail("more than 64 dimensions");
+    if (geometry.sizes.size() > kMostDimensions) in.fail("more than 25 dimensions");
     if (is_too_large(geometry)) in.fail("reaches over 2^54 elements");
     file.names.geometries.push_back(std::move(geometry));
   });

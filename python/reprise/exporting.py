@@ -25,7 +25,8 @@ from .settings import settings_from
 ENDING = ".program.json"
 
 
-def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor], path: str | os.PathLike[str]) -> Path:
+def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor],
+           path: str | os.PathLike[str]) -> Path:
     """Writes one training step of `model` to `path`, and its parameters and buffers beside it.
 
         reprise.export(model, lambda model, x, y: F.cross_entropy(model(x), y), (images, labels), "net.program.json")
@@ -103,7 +104,7 @@ def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor]
         with compiling._dynamo_settings(), compiling._own_errors(), torch.enable_grad():
             torch.compile(step, backend=backend, fullgraph=True, dynamic=False)(*batch)
     except _Caught:
-        return regions[0], tensors
+        return regions.pop(), [tensors.pop(0) for _ in range(len(tensors))]  # torch.compile keeps `backend` for good
     finally:
         model._compiled_call_impl = compiled
     raise RepriseError(f"{type(model).__name__} has no gradients to train with: the loss needs none")

@@ -11,6 +11,7 @@
 
 #include "libtorch/small_program.h"
 #include "reprise/error.h"
+#include "reprise/io.h"
 #include "torch/program_text.h"
 
 namespace reprise {
@@ -59,6 +60,16 @@ TEST(ProgramIo, GivesTheSameTextAgain) {
   EXPECT_EQ(program.ops[3].phase, Phase::kBackward);
   EXPECT_EQ(program.ops[4].workspace_bytes, 24);
   EXPECT_EQ(program.seeds[0]->geometry.dtype, at::kFloat);
+}
+
+TEST(ProgramIo, TheExampleOfTheDocumentIsWhatWeWrite) {
+  const std::string document = read_text(REPRISE_SOURCE_DIR "/docs/formats.md");
+  const std::size_t begin = document.find("{\n\"format\":\"reprise-program\"");
+  ASSERT_NE(begin, std::string::npos);
+  std::string text = document.substr(begin, document.find("```", begin) - begin);
+  const std::string version = text.substr(text.find("\"torch\":"), text.find(",\"device\"") - text.find("\"torch\":"));
+  text = changed(text, version, "\"torch\":\"" + detail::torch_version() + "\"");
+  EXPECT_EQ(format_program(parse_program(text, "docs/formats.md")), text);
 }
 
 TEST(ProgramIo, KeepsEveryKindOfOp) {

@@ -1,9 +1,12 @@
 // Captured steps against plain libtorch training: bit for bit, and to the byte.
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "networks.h"
+#include "libtorch/networks.h"
+#include "torch/capture_step.h"
+#include "torch/program_io.h"
 
 namespace reprise::test {
 namespace {
@@ -100,6 +103,25 @@ TEST_P(Networks, TrainBitForBitAtManyBudgets) {
   }
 }
 
+TEST_P(Networks, AreTheSameStepAfterAFile) {
+  const Case network = GetParam().make();
+  ModuleState state;
+  for (const auto& item : network.module->named_parameters()) {
+    state.names.push_back(item.key());
+    state.tensors.push_back(item.value());
+  }
+  state.num_parameters = state.names.size();
+  for (const auto& item : network.module->named_buffers()) {
+    state.names.push_back(item.key());
+    state.tensors.push_back(item.value());
+  }
+  const Batch batch = network.batch(1);
+  const std::string text = format_program(capture_step("net", state, network.loss, batch));
+  const StepProgram read = parse_program(text, "net.program.json");
+  EXPECT_EQ(format_program(read), text);
+  check_step(read, state, network.loss, batch);  // throws where it is not what the code does
+}
+
 // With the least share of the plain peak that is tried.
 INSTANTIATE_TEST_SUITE_P(All, Networks,
                          testing::Values(Named{"resnet", resnet_case, 0.7}, Named{"attention", attention_case, 0.7},
@@ -118,6 +140,59 @@ TEST(TrainingStep, AddsUpGradientsOfMicroBatchesAndWorksWithAdam) {
   const std::int64_t full = step.plan({}).peak_bytes;
   step.plan({.budget_bytes = full, .planning_seconds = 1});
   expect_same(train(plain, plainly(plain), adam, 3), train(network, planned_run(step), adam, 3));
+}
+
+// Casts to bfloat16 as autocast does them, each weight once a step.
+struct Autocast {
+  Autocast() {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::increment_nesting();
+  }
+  ~Autocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+};
+
+TEST(TrainingStep, CastsAsAutocastDoes) {
+  const auto cast = [](Case network) {
+    network.loss = [loss = network.loss](const Batch& batch) {
+      const Autocast autocast;
+      return loss(batch);
+    };
+    return network;
+  };
+  const Case plain = cast(attention_case());
+  const Case network = cast(attention_case());
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  step.plan({.budget_bytes = step.plan({}).peak_bytes * 9 / 10, .planning_seconds = 1});
+  expect_same(train(plain, plainly(plain), sgd), train(network, planned_run(step), sgd));
+}
+
+// A weight used twice, one not at all, a gradient that is expanded, and one that two parameters share.
+struct TiedNetImpl : nn::Module {
+  TiedNetImpl() : unused(register_parameter("unused", torch::zeros({3}))) {
+    register_module("embed", embed);
+    for (const char* name : {"a", "b"}) offsets.push_back(register_parameter(name, torch::zeros({12})));
+  }
+  at::Tensor forward(const at::Tensor& tokens) {
+    const at::Tensor x = embed(tokens).mean(1);
+    return torch::mm(x, embed->weight.t()).slice(1, 0, 5) + (offsets[0] + offsets[1]).sum();
+  }
+  nn::Embedding embed{20, 12};
+  at::Tensor unused;
+  std::vector<at::Tensor> offsets;
+};
+TORCH_MODULE(TiedNet);
+
+TEST(TrainingStep, GivesTiedUnusedAndSharedGradients) {
+  const auto make = [] { return classifier<TiedNet>([] { return torch::randint(0, 20, {16, 12}); }); };
+  const Case plain = make();
+  const Case network = make();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  expect_same(train(plain, plainly(plain), sgd, 2), train(network, planned_run(step), sgd, 2));
+  EXPECT_FALSE(network.module->named_parameters()["unused"].grad().defined());
 }
 
 TEST(TrainingStep, LeavesFrozenParametersAlone) {

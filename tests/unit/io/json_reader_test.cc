@@ -62,6 +62,18 @@ TEST(JsonReaderTest, ReadsEveryKindOfValue) {
   EXPECT_TRUE(read("{\"list\":[]}").list.empty());
 }
 
+TEST(JsonReaderTest, TellsWhatComesNext) {
+  JsonReader in("[null, 7]", "s.json");
+  EXPECT_TRUE(in.at(JsonKind::kArray));
+  std::vector<std::int64_t> numbers;
+  in.array([&] {
+    if (in.at(JsonKind::kNull)) return in.null();
+    numbers.push_back(in.integer());
+  });
+  EXPECT_EQ(numbers, std::vector<std::int64_t>{7});
+  EXPECT_EQ(input_error([] { JsonReader("7", "s.json").null(); }), "s.json:1:1: expected null, found an integer");
+}
+
 TEST(JsonReaderTest, DecodesEscapes) {
   EXPECT_EQ(read_string(R"("\"\\\/\b\f\n\r\t")"), "\"\\/\b\f\n\r\t");
   EXPECT_EQ(read_string(R"("\u0041\u00e9\u20AC\uD83D\ude00")"), "A\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80");
