@@ -2,6 +2,7 @@
 #include <reprise/torch.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -75,23 +76,23 @@ ResNet new_net() {
 
 struct Training {
   std::vector<double> losses{};
-  double step_ms = 0;
+  double fastest_ms = 0;  // of the steps
   reprise::StepSummary summary{};
   std::int64_t measured_peak_bytes = 0;
 };
 
 // `run` gives the loss of a batch and fills the gradients.
 Training train(const ResNet& net, const std::function<at::Tensor(const Batch&)>& run) {
-  constexpr int kSteps = 5;
   Training done;
-  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kSteps; ++i) {
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
     optimizer.zero_grad();
     done.losses.push_back(run(random_batch(i)).item<double>());
     optimizer.step();
+    const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin;
+    done.fastest_ms = i == 0 ? taken.count() : std::min(done.fastest_ms, taken.count());
   }
-  done.step_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / kSteps;
   return done;
 }
 
@@ -121,7 +122,7 @@ void print(const char* name, const Training& done) {
   const double share = static_cast<double>(done.summary.recompute_ns) /
                        static_cast<double>(done.summary.time_ns - done.summary.recompute_ns);
   std::printf("%-20s%12.2f%15.2f%14.1f%15.1f%13.6f\n", name, mib(done.summary.peak_bytes),
-              mib(done.measured_peak_bytes), 100 * share, done.step_ms, done.losses.back());
+              mib(done.measured_peak_bytes), 100 * share, done.fastest_ms, done.losses.back());
 }
 
 int main() {
@@ -130,9 +131,9 @@ int main() {
   const std::int64_t budget_bytes = captured.summary.peak_bytes / 2;
   const Training planned = train_inside(budget_bytes);
 
-  std::printf("%-20s%12s%15s%14s%15s%13s\n", "", "peak, MiB", "measured, MiB", "run again, %", "ms of a step",
+  std::printf("%-20s%12s%15s%14s%15s%13s\n", "", "peak, MiB", "measured, MiB", "run again, %", "fastest, ms",
               "last loss");
-  std::printf("%-20s%41s%15.1f%13.6f\n", "plain libtorch", "", plain.step_ms, plain.losses.back());
+  std::printf("%-20s%41s%15.1f%13.6f\n", "plain libtorch", "", plain.fastest_ms, plain.losses.back());
   print("captured, no budget", captured);
   print("half of that", planned);
 
