@@ -35,12 +35,13 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3, padding=1).to(memory_format=torch.channels_last)
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
         self.norm = nn.BatchNorm2d(8)
         self.twice = nn.BatchNorm2d(8)
         self.drop = nn.Dropout(0.3)
         self.head = nn.Linear(8 * 64, 5)
         self.frozen = nn.Linear(5, 5).requires_grad_(False)
+        self.frozen.weight.data = self.frozen.weight.data.t()  # strides of its own
         self.unused = nn.Parameter(torch.zeros(3))
         self.register_buffer("scale", torch.tensor(0.5), persistent=False)
 
