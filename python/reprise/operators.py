@@ -53,16 +53,23 @@ def is_repeatable(node: fx.Node, device: torch.device) -> bool:
         return True
     if target.namespace not in ("aten", "prims"):
         return False
-    if device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
+    if torch.are_deterministic_algorithms_enabled():
         return True
-    return torch.Tag.nondeterministic_bitwise not in target.tags and not _adds_in_any_order(node)
+    if _puts_in_any_order(node):
+        return False
+    return device.type == "cpu" or (
+        torch.Tag.nondeterministic_bitwise not in target.tags and not _adds_in_any_order(node))
+
+
+def _puts_in_any_order(node: fx.Node) -> bool:
+    """Several threads add at one place, also on the CPU."""
+    name = node.target.overloadpacket.__name__.rstrip("_")
+    return name in ("index_put", "put", "_index_put_impl") and dict(_arguments(node)).get("accumulate") is not False
 
 
 def _adds_in_any_order(node: fx.Node) -> bool:
     """On CUDA: operators whose kernels add with atomics, by torch.use_deterministic_algorithms."""
     name = node.target.overloadpacket.__name__.rstrip("_")
-    if name in ("index_put", "put"):
-        return dict(_arguments(node)).get("accumulate") is not False
     return name in _ATOMIC or (name.endswith("_backward") and name.startswith(_ATOMIC_BACKWARDS))
 
 

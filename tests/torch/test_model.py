@@ -301,3 +301,20 @@ def test_a_captured_model_is_not_taken_for_an_exported_one() -> None:
     x = torch.rand(3, 4)
     expected = model(x)
     assert torch.equal(reprise.compile(model)(x), expected)
+
+
+class _Scatter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, where: Tensor) -> Tensor:
+        return torch.zeros(8, 4).index_put((where,), self.layer(x), accumulate=True).tanh()
+
+
+def test_what_several_threads_add_up_in_any_order_is_computed_once() -> None:
+    model = reprise.compile(_Scatter())
+    model(torch.rand(16, 4), torch.arange(16) % 8).sum().backward()
+    graph = model.plan.graph
+    put = [op for op in range(graph.num_ops) if graph.op_name(op).startswith("index_put")]
+    assert put and all(graph.once(op) for op in put)
