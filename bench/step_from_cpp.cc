@@ -1,6 +1,6 @@
 // Time of a training step from C++ against plain libtorch: a ResNet-50, in one process, steps in turns.
 //
-//   step_from_cpp [--device cuda] [--batch 16] [--size 112] [--samples 15] [--share 0.5]
+//   step_from_cpp [--device cuda] [--batch 16] [--size 112] [--samples 25] [--share 0.5]
 //
 // plain     forward, cross entropy and backward, as libtorch runs them
 // none      the captured step, nothing computed again
@@ -69,7 +69,7 @@ struct Options {
   std::string device = "cpu";
   std::int64_t batch = 16;
   std::int64_t size = 112;
-  int samples = 15;
+  int samples = 25;
   double share = 0.5;
 };
 

@@ -23,6 +23,7 @@
 
 #include "reprise/plan.h"
 #include "torch/program.h"
+#include "torch/tensor_memory.h"
 
 namespace reprise {
 
@@ -113,15 +114,5 @@ class Executor {
   std::vector<std::uint8_t> saved_;     // by op that saves a generator's state: whether it is needed
   std::vector<std::uint8_t> released_;  // by value: nothing after the caller's op reads it, so it is dropped there
 };
-
-// What autograd counts of changes in place; inference tensors have no such count.
-[[nodiscard]] std::uint32_t version_of(const at::Tensor& tensor);
-void bump_version(const at::Tensor& tensor);
-
-// The same with all of its storage in memory of its own.
-[[nodiscard]] at::Tensor copy_of(const at::Tensor& tensor);
-
-// The tensor that `geometry` describes on the storage of `base`.
-[[nodiscard]] at::Tensor view_of(const at::Tensor& base, const Geometry& geometry);
 
 }  // namespace reprise
