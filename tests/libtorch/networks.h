@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -121,10 +122,17 @@ struct InPlaceNetImpl : nn::Module {
 };
 TORCH_MODULE(InPlaceNet);
 
+// REPRISE_TEST_DEVICE, else the CPU.
+inline at::Device test_device() {
+  const char* name = std::getenv("REPRISE_TEST_DEVICE");
+  return at::Device(name != nullptr ? name : "cpu");
+}
+
 template <typename Net>
 Case classifier(std::function<at::Tensor()> input) {
   torch::manual_seed(0);
   Net net;
+  net->to(test_device());
   return {.module = net.ptr(),
           .loss = [net](const Batch& batch) mutable { return F::cross_entropy(net(batch[0]), batch[1]); },
           .batch =
@@ -132,7 +140,7 @@ Case classifier(std::function<at::Tensor()> input) {
                 torch::manual_seed(seed);
                 at::Tensor x = input();
                 const std::int64_t count = x.size(x.dim() == 3 ? 1 : 0);
-                return Batch{x, torch::randint(0, 5, {count})};
+                return Batch{x.to(test_device()), torch::randint(0, 5, {count}).to(test_device())};
               }};
 }
 

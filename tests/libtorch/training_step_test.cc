@@ -45,15 +45,15 @@ Trained train(const Case& network, const RunStep& run, const MakeOptimizer& make
     result.tensors.emplace_back(item.key() + ".grad", item.value().grad());
   }
   for (const auto& item : network.module->named_buffers()) result.tensors.emplace_back(item.key(), item.value());
-  result.tensors.emplace_back("next random number", torch::rand({3}));
+  result.tensors.emplace_back("next random number", torch::rand({3}, test_device()));
   return result;
 }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;
-  const at::Tensor x = a.contiguous();
-  const at::Tensor y = b.contiguous();
+  const at::Tensor x = a.detach().cpu().contiguous();
+  const at::Tensor y = b.detach().cpu().contiguous();
   return x.sizes() == y.sizes() && x.nbytes() == y.nbytes() && std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
 }
 
@@ -81,6 +81,13 @@ struct Named {
   double least;
 };
 
+// To the byte on the CPU; libraries of CUDA's may take another algorithm than when they were measured.
+void expect_predicted(const TrainingStep& step) {
+  const auto predicted = static_cast<double>(step.summary().peak_bytes);
+  const auto measured = static_cast<double>(step.measured_peak_bytes());
+  EXPECT_NEAR(measured, predicted, test_device().is_cpu() ? 0 : 0.01 * predicted);
+}
+
 class Networks : public testing::TestWithParam<Named> {};
 
 TEST_P(Networks, TrainBitForBitAtManyBudgets) {
@@ -96,7 +103,7 @@ TEST_P(Networks, TrainBitForBitAtManyBudgets) {
     EXPECT_EQ(planned.recompute_ns > 0, share < 1.0) << share;
     const auto run = [&](const Batch& batch) {
       at::Tensor loss = step.run(batch);
-      EXPECT_EQ(step.summary().peak_bytes, step.measured_peak_bytes());
+      expect_predicted(step);
       EXPECT_LE(step.measured_peak_bytes(), budget);
       return loss;
     };
@@ -157,6 +164,7 @@ struct Autocast {
 };
 
 TEST(TrainingStep, CastsAsAutocastDoes) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "casts on the CPU";
   const auto cast = [](Case network) {
     network.loss = [loss = network.loss](const Batch& batch) {
       const Autocast autocast;
@@ -235,10 +243,10 @@ TEST(TrainingStep, TakesOrdinaryCode) {
     Case network = in_place_case();
     network.loss = [loss = network.loss](const Batch& batch) {
       at::Tensor x = batch[0];
-      x.div_(2).add_(torch::tensor(std::vector<float>{1, 2, 3, 4, 5, 6}));
-      const at::Tensor order = torch::arange(x.size(0) - 1, -1, -1);
+      x.div_(2).add_(torch::tensor(std::vector<float>{1, 2, 3, 4, 5, 6}).to(x.device()));
+      const at::Tensor order = torch::arange(x.size(0) - 1, -1, -1, x.device());
       std::vector<float> by_hand{0.5, 0.25, 1, 1, 1, 2};
-      x = x.index({order}) * torch::from_blob(by_hand.data(), {6});
+      x = x.index({order}) * torch::from_blob(by_hand.data(), {6}).to(x.device());
       return loss({x, batch[1]});
     };
     return network;
@@ -281,6 +289,7 @@ TEST(TrainingStep, PlansForWhatIsAsked) {
 }
 
 TEST(TrainingStep, LosesNoGradientWhereMemoryRunsOut) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "only the CPU's allocator can be made to fail";
   const Case network = in_place_case();
   plainly(network)(network.batch(1));
   for (std::int64_t nth = 1; nth < 60; ++nth) {
