@@ -22,8 +22,14 @@ if(EXISTS ${TORCH_INSTALL_PREFIX}/lib/libtorch_cuda.so AND NOT REPRISE_NVCC)
   set(find_torch OFF)
   message(WARNING "left out: tests with find_package(Torch), for want of the CUDA toolkit that this libtorch asks for")
 endif()
-reprise_consume_torch(consume_torch_add_subdirectory -DREPRISE_SOURCE=${PROJECT_SOURCE_DIR} -DFIND_TORCH=${find_torch})
-set_tests_properties(consume_torch_add_subdirectory PROPERTIES COST 200)  # compiles the layer once more: begin with it
+# The program alone: the layer's own files were compiled, and are linked by the tests below.
+add_test(NAME consume_torch_add_subdirectory COMMAND ${CMAKE_CTEST_COMMAND}
+  --build-and-test ${CMAKE_CURRENT_SOURCE_DIR}/torch_consumer ${CMAKE_CURRENT_BINARY_DIR}/consume_torch_add_subdirectory
+  --build-generator Ninja --build-target CMakeFiles/torch_consumer.dir/main.cc.o
+  --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER} -DTorch_DIR=${TORCH_INSTALL_PREFIX}/share/cmake/Torch
+    -DREPRISE_SOURCE=${PROJECT_SOURCE_DIR} -DFIND_TORCH=${find_torch})
+reprise_test_properties(consume_torch_add_subdirectory consume)
 if(find_torch)
   reprise_consume_torch(consume_torch_find_both -DFIND_TORCH=ON -DCMAKE_PREFIX_PATH=${prefix})
   reprise_consume_torch(consume_torch_find_package -DFIND_TORCH=OFF -DCMAKE_PREFIX_PATH=${prefix})
