@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.library import custom_op
+from torch import Tensor, library, nn
 from training import Mlp, allocated, batch, smallest_budget, state_of
 
 import reprise
@@ -43,13 +42,13 @@ def _trip(where: str) -> None:
         time.sleep(failing["sleep"])
 
 
-@custom_op("reprise_tests::brittle", mutates_args=())
+@library.custom_op("reprise_tests::brittle", mutates_args=())
 def brittle(x: Tensor) -> Tensor:
     _trip("forward")
     return x * 2
 
 
-@custom_op("reprise_tests::brittle_backward", mutates_args=())
+@library.custom_op("reprise_tests::brittle_backward", mutates_args=())
 def brittle_backward(x: Tensor) -> Tensor:
     _trip("backward")
     return x * 2

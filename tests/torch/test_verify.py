@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.library import custom_op
+from torch import Tensor, library, nn
 from training import Mlp, batch, smallest_budget, state_of
 
 import reprise
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 count = itertools.count()
 
 
-@custom_op("reprise_tests::drifting", mutates_args=())
+@library.custom_op("reprise_tests::drifting", mutates_args=())
 def drifting(x: Tensor) -> Tensor:
     """Other numbers at every call: nothing can be the same."""
     return x * (1 + next(count))
