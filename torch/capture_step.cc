@@ -4,7 +4,6 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/ones_like.h>
 
 #include <algorithm>
 #include <optional>
@@ -101,7 +100,7 @@ Tensors dense_batch(const std::string& name, const Tensors& batch) {
   Tensors dense;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     if (!batch[i].defined()) throw InputError("input " + std::to_string(i) + " of '" + name + "' is undefined");
-    if (!batch[i].is_non_overlapping_and_dense() && batch[i].numel() > 0 && overlaps(batch[i])) {
+    if (overlaps(batch[i])) {
       throw InputError("input " + std::to_string(i) + " of '" + name + "' is expanded: give it memory (contiguous())");
     }
     if (batch[i].requires_grad()) {
@@ -212,10 +211,7 @@ at::Tensor run_captured(const StepProgram& step, const ModuleState& state, const
 }
 
 void check_reads_batch(const Program& program, std::size_t batch_size) {
-  std::set<ValueId> read;
-  for (const ProgramOp& op : program.ops) {
-    for (const ValueId value : reads(op)) read.insert(value);
-  }
+  const std::set<ValueId> read = read_values(program);
   const auto is_read = [&](const auto& use) { return use && read.contains(use->value); };
   const auto end = program.inputs.begin() + static_cast<std::ptrdiff_t>(batch_size);
   if (batch_size == 0 || std::any_of(program.inputs.begin(), end, is_read)) return;

@@ -5,21 +5,13 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "reprise/torch/training_step.h"
+#include "torch/module_state.h"
 #include "torch/step_program.h"
 
 namespace reprise {
-
-// Parameters, then buffers, as the module has them; each once, by its first name.
-struct ModuleState {
-  std::vector<std::string> names;
-  std::vector<at::Tensor> tensors;
-  std::size_t num_parameters = 0;
-  std::vector<std::pair<std::string, std::size_t>> other_names{};  // with the position of what they name
-};
 
 // Leaves state, gradients and generators as they were. Throws InputError where the step cannot be captured.
 [[nodiscard]] StepProgram capture_step(const std::string& name, const ModuleState& state, const LossFunction& loss,

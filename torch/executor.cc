@@ -21,14 +21,6 @@ bool has_geometry(const at::Tensor& tensor, const Geometry& geometry) {
          tensor.is_conj() == geometry.conj && tensor.is_neg() == geometry.neg;
 }
 
-void flatten(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
-  if (value.isTensor()) {
-    tensors.push_back(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
-  }
-}
-
 }  // namespace
 
 void StepState::clear() {
@@ -389,9 +381,7 @@ void Executor::call(const PreparedCall& prepared, const StepState& state, std::v
 }
 
 void Executor::keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(op.op->outputs.size());
-  for (const c10::IValue& result : results) flatten(result, tensors);
+  std::vector<at::Tensor> tensors = tensors_of(results);
   results.clear();
   const auto& outputs = op.op->outputs;
   for (std::size_t i = 0; i < outputs.size(); ++i) {

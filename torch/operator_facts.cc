@@ -41,8 +41,7 @@ class Arguments {
 
 // Several threads add at one place, also on the CPU.
 bool puts_in_any_order(std::string_view name, const Arguments& arguments) {
-  if (name.ends_with('_')) name.remove_suffix(1);
-  if (!is_one_of(name, {"index_put", "put", "_index_put_impl"})) return false;
+  if (!accumulates_in_any_order(name)) return false;
   const c10::IValue* accumulate = arguments.find("accumulate");
   return accumulate == nullptr || accumulate->toBool();
 }
@@ -54,21 +53,6 @@ bool changes_its_reserve(std::string_view name, const Arguments& arguments) {
   const c10::IValue* dropout = arguments.find("dropout");
   const c10::IValue* train = arguments.find("train");
   return dropout != nullptr && dropout->toDouble() > 0 && train != nullptr && train->toBool();
-}
-
-// On CUDA: operators whose kernels add with atomics, by torch.use_deterministic_algorithms.
-bool adds_in_any_order(std::string_view name) {
-  static constexpr std::array kPrefixes{"_adaptive_avg_pool", "adaptive_",           "avg_pool3d",      "_ctc_loss",
-                                        "embedding",          "fractional_max_pool", "grid_sampler",    "max_pool3d",
-                                        "nll_loss2d",         "reflection_pad",      "replication_pad", "upsample_",
-                                        "_upsample_"};
-  if (name.ends_with('_')) name.remove_suffix(1);
-  if (is_one_of(name, {"bincount", "cumsum", "embedding_bag", "embedding_dense_backward", "histc", "index_add",
-                       "index_reduce", "nll_loss2d_forward", "scatter_add", "scatter_reduce", "segment_reduce"})) {
-    return true;
-  }
-  return name.ends_with("_backward") &&
-         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 // Attention is tagged random; it draws nothing at dropout 0.
@@ -137,6 +121,26 @@ std::vector<std::size_t> updated_statistics(const c10::FunctionSchema& schema, s
 }
 
 }  // namespace
+
+bool adds_in_any_order(std::string_view name) {
+  static constexpr std::array kPrefixes{"_adaptive_avg_pool", "adaptive_",           "avg_pool3d",      "_ctc_loss",
+                                        "embedding",          "fractional_max_pool", "grid_sampler",    "max_pool3d",
+                                        "nll_loss2d",         "reflection_pad",      "replication_pad", "upsample_",
+                                        "_upsample_"};
+  if (name.ends_with('_')) name.remove_suffix(1);
+  if (is_one_of(name,
+                {"bincount", "ctc_loss", "cumsum", "embedding_bag", "embedding_dense_backward", "histc", "index_add",
+                 "index_reduce", "nll_loss2d_forward", "scatter_add", "scatter_reduce", "segment_reduce"})) {
+    return true;
+  }
+  return name.ends_with("_backward") &&
+         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool accumulates_in_any_order(std::string_view name) {
+  if (name.ends_with('_')) name.remove_suffix(1);
+  return is_one_of(name, {"index_put", "put", "_index_put_impl"});
+}
 
 std::string short_name(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace reprise {
@@ -25,6 +26,11 @@ struct CallFacts {
 };
 
 [[nodiscard]] CallFacts facts_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack, at::Device device);
+
+// Whether a kernel of CUDA's adds with atomics, by torch.use_deterministic_algorithms; and whether one of any device
+// does where it is told to accumulate. Of operators by their name alone.
+[[nodiscard]] bool adds_in_any_order(std::string_view name);
+[[nodiscard]] bool accumulates_in_any_order(std::string_view name);
 
 [[nodiscard]] std::string short_name(const c10::OperatorHandle& op);  // "convolution_backward"
 

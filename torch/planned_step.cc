@@ -69,7 +69,7 @@ PlannedStep::PlannedStep(StepProgram step)
   resident_bytes_ = resident_bytes_of(*step_.program);
 }
 
-PlannedStep::Planned PlannedStep::make_plan(const StepOptions& options, std::int64_t outside_bytes,
+PlannedStep::Planned PlannedStep::make_plan(const StepOptions& options, std::int64_t outside,
                                             std::optional<std::int64_t> room) const {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.planning_seconds);
   SolveOptions asked{.planner = room ? options.planner : "none", .budget_bytes = room};
@@ -78,7 +78,7 @@ PlannedStep::Planned PlannedStep::make_plan(const StepOptions& options, std::int
   Solution found = solve(graph_, asked);
   const bool fits = !found.plan.steps.empty() && (!room || found.simulation.peak_bytes <= *room);
   if (!fits) {
-    const std::int64_t beside = outside_bytes + options.reserve_bytes;
+    const std::int64_t beside = outside + options.reserve_bytes;
     throw InputError("'" + step_.program->name + "' cannot be trained inside " + std::to_string(*options.budget_bytes) +
                      " bytes: the smallest budget found is " + std::to_string(found.smallest_budget_bytes + beside) +
                      ", of which " + std::to_string(beside) +
@@ -88,22 +88,22 @@ PlannedStep::Planned PlannedStep::make_plan(const StepOptions& options, std::int
   return {std::move(found), std::move(executor), asked.planner, room};
 }
 
-const PlannedStep::Planned& PlannedStep::planned_for(const StepOptions& options, std::int64_t outside_bytes) {
+const PlannedStep::Planned& PlannedStep::planned_for(const StepOptions& options, std::int64_t outside) {
   std::optional<std::int64_t> room;
-  if (options.budget_bytes) room = *options.budget_bytes - outside_bytes - options.reserve_bytes;
-  Planned* best = nullptr;
-  for (Planned& planned : plans_) {
+  if (options.budget_bytes) room = *options.budget_bytes - outside - options.reserve_bytes;
+  const Planned* best = nullptr;
+  for (const Planned& planned : plans_) {
     const Simulation& simulation = planned.solution.simulation;
     if (room && simulation.peak_bytes > *room) continue;
     if (simulation.recompute_ns > 0 && (!room || planned.planner != options.planner)) continue;
-    if (best == nullptr || planned.solution.simulation.time_ns < best->solution.simulation.time_ns) best = &planned;
+    if (best == nullptr || simulation.time_ns < best->solution.simulation.time_ns) best = &planned;
   }
   if (best != nullptr) {
     const std::int64_t gained = room && best->room_bytes ? *room - *best->room_bytes : 0;
     const double slack = kSlack * static_cast<double>(options.budget_bytes.value_or(0));
     if (best->solution.simulation.recompute_ns == 0 || static_cast<double>(gained) <= slack) return *best;
   }
-  plans_.push_back(make_plan(options, outside_bytes, room));
+  plans_.push_back(make_plan(options, outside, room));
   Planned& made = plans_.back();
   // Where more room gained nothing, that is known now.
   for (Planned& planned : plans_) {
@@ -116,14 +116,15 @@ const PlannedStep::Planned& PlannedStep::planned_for(const StepOptions& options,
   return made;
 }
 
-const StepSummary& PlannedStep::plan(const StepOptions& options, std::int64_t outside_bytes) {
-  summarize(planned_for(options, outside_bytes), outside_bytes);
+const StepSummary& PlannedStep::plan(const std::vector<at::Tensor>& state, const StepOptions& options) {
+  const std::int64_t outside = outside_bytes(state);
+  summarize(planned_for(options, outside), outside);
   return summary_;
 }
 
-void PlannedStep::summarize(const Planned& planned, std::int64_t outside_bytes) {
+void PlannedStep::summarize(const Planned& planned, std::int64_t outside) {
   summary_ = {.planner = planned.planner,
-              .peak_bytes = planned.solution.simulation.peak_bytes + outside_bytes,
+              .peak_bytes = planned.solution.simulation.peak_bytes + outside,
               .time_ns = planned.solution.simulation.time_ns,
               .recompute_ns = planned.solution.simulation.recompute_ns,
               .lower_bound_ns = planned.solution.lower_bound_ns};
@@ -132,7 +133,7 @@ void PlannedStep::summarize(const Planned& planned, std::int64_t outside_bytes) 
 at::Tensor PlannedStep::run(const std::vector<at::Tensor>& state, const std::vector<at::Tensor>& batch,
                             const StepOptions& options) {
   const Program& program = *step_.program;
-  const std::int64_t outside = outside_bytes(step_, state);
+  const std::int64_t outside = outside_bytes(state);
   const Planned& planned = planned_for(options, outside);
   summarize(planned, outside);
   const at::NoGradGuard no_grad;
@@ -147,9 +148,9 @@ at::Tensor PlannedStep::run(const std::vector<at::Tensor>& state, const std::vec
   return std::move(*outputs.front());
 }
 
-std::int64_t outside_bytes(const StepProgram& step, const std::vector<at::Tensor>& state) {
-  const at::Device device = step.program->device;
-  if (!device.is_cpu()) return read_meter(device).allocated_bytes - resident_bytes_of(*step.program);
+std::int64_t PlannedStep::outside_bytes(const std::vector<at::Tensor>& state) const {
+  const at::Device device = step_.program->device;
+  if (!device.is_cpu()) return read_meter(device).allocated_bytes - resident_bytes_;
   std::set<const c10::StorageImpl*> seen;
   std::int64_t bytes = 0;
   for (const at::Tensor& tensor : state) {

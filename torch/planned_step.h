@@ -20,13 +20,13 @@ class PlannedStep {
   // Measures the time and workspace of every call.
   explicit PlannedStep(StepProgram step);
 
-  // A plan for these options and this much memory beside the step. Throws InputError where there is none.
-  const StepSummary& plan(const StepOptions& options, std::int64_t outside_bytes);
-  // Forward and backward. `state`: what the program's names stand for; gradients are added to theirs.
+  // `state`: what the program's names stand for.
+  // A plan for these options and what lies beside the step now. Throws InputError where there is none.
+  const StepSummary& plan(const std::vector<at::Tensor>& state, const StepOptions& options);
+  // Forward and backward; gradients are added to those of the state.
   at::Tensor run(const std::vector<at::Tensor>& state, const std::vector<at::Tensor>& batch,
                  const StepOptions& options);
 
-  [[nodiscard]] const StepProgram& step() const { return step_; }
   [[nodiscard]] const StepSummary& summary() const { return summary_; }
   [[nodiscard]] std::int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
 
@@ -37,9 +37,12 @@ class PlannedStep {
     std::string planner;
     std::optional<std::int64_t> room_bytes;
   };
-  void summarize(const Planned& planned, std::int64_t outside_bytes);
-  [[nodiscard]] const Planned& planned_for(const StepOptions& options, std::int64_t outside_bytes);
-  [[nodiscard]] Planned make_plan(const StepOptions& options, std::int64_t outside_bytes,
+  // Of all that is on the device, what does not belong to the step: on CUDA by the allocator, on the CPU the gradients
+  // that are there already.
+  [[nodiscard]] std::int64_t outside_bytes(const std::vector<at::Tensor>& state) const;
+  void summarize(const Planned& planned, std::int64_t outside);
+  [[nodiscard]] const Planned& planned_for(const StepOptions& options, std::int64_t outside);
+  [[nodiscard]] Planned make_plan(const StepOptions& options, std::int64_t outside,
                                   std::optional<std::int64_t> room) const;
 
   StepProgram step_;
@@ -49,9 +52,5 @@ class PlannedStep {
   StepSummary summary_;
   std::int64_t measured_peak_bytes_ = 0;
 };
-
-// Of all that is on the device, what does not belong to the step: on CUDA by the allocator, on the CPU the gradients
-// that are there already.
-[[nodiscard]] std::int64_t outside_bytes(const StepProgram& step, const std::vector<at::Tensor>& state);
 
 }  // namespace reprise

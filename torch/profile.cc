@@ -12,9 +12,9 @@
 
 #include "torch/call_guards.h"
 #include "torch/device_thread.h"
-#include "torch/executor.h"
 #include "torch/generator.h"
 #include "torch/meter.h"
+#include "torch/tensor_memory.h"
 
 namespace reprise {
 namespace {
@@ -92,16 +92,6 @@ class Operands {
   std::map<ValueId, Need> needs_;
   std::map<ValueId, at::Tensor> bases_;
 };
-
-std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results) {
-  std::vector<at::Tensor> tensors;
-  for (const c10::IValue& result : results) {
-    if (result.isTensor()) tensors.push_back(result.toTensor());
-    if (!result.isTensorList()) continue;
-    for (const at::Tensor& tensor : result.toTensorVector()) tensors.push_back(tensor);
-  }
-  return tensors;
-}
 
 std::int64_t storage_bytes(const at::Tensor& tensor) {
   return granted_bytes(tensor.device(), static_cast<std::int64_t>(tensor.storage().nbytes()));

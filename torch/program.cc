@@ -132,6 +132,14 @@ std::vector<ValueId> makes(const ProgramOp& op) {
   return list.take();
 }
 
+std::set<ValueId> read_values(const Program& program) {
+  std::set<ValueId> values;
+  for (const ProgramOp& op : program.ops) {
+    for (const ValueId value : reads(op)) values.insert(value);
+  }
+  return values;
+}
+
 void run_boxed(const Call& call, std::vector<c10::IValue>& stack) {
   const at::AutoGradMode grad_mode(call.grad_mode);
   call.op.callBoxed(stack);

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,9 @@ struct Program {
 // The values an op reads and makes, without repetition, in order.
 [[nodiscard]] std::vector<ValueId> reads(const ProgramOp& op);
 [[nodiscard]] std::vector<ValueId> makes(const ProgramOp& op);
+
+// All that ops of the program read.
+[[nodiscard]] std::set<ValueId> read_values(const Program& program);
 
 // Makes the call. `stack` holds its arguments, afterwards its results.
 void run_boxed(const Call& call, std::vector<c10::IValue>& stack);

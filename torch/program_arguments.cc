@@ -1,14 +1,13 @@
 #include "torch/program_arguments.h"
 
 #include <ATen/Functions.h>
-#include <ATen/ScalarOps.h>
 
 #include <cstring>
 #include <utility>
 
 #include "reprise/error.h"
-#include "torch/executor.h"
 #include "torch/program_text.h"
+#include "torch/tensor_memory.h"
 
 namespace reprise::detail {
 namespace {
@@ -28,14 +27,11 @@ double read_double(JsonReader& in) {
   return *number;
 }
 
-// A number where the schema asks for a tensor: its type does not take part in promotion.
 void read_number(JsonReader& in, ArgumentReading& item) {
   const c10::Scalar number = in.at(JsonKind::kBoolean)   ? c10::Scalar(in.boolean())
                              : in.at(JsonKind::kInteger) ? c10::Scalar(in.integer())
                                                          : c10::Scalar(read_double(in));
-  at::Tensor tensor = c10::scalar_to_tensor(number);
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  item.set(tensor);
+  item.set(wrapped_number(number));
 }
 
 void read_device_argument(JsonReader& in, ArgumentReading& item) {

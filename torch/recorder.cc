@@ -8,20 +8,12 @@
 #include <utility>
 
 #include "reprise/error.h"
-#include "torch/executor.h"
 #include "torch/generator.h"
 #include "torch/meter.h"
+#include "torch/tensor_memory.h"
 
 namespace reprise {
 namespace {
-
-void flatten(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
-  if (value.isTensor()) {
-    tensors.push_back(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
-  }
-}
 
 // A number that takes the place of a tensor.
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
@@ -38,6 +30,17 @@ std::vector<ValueId> values_of(const Argument& argument) {
     if (use && std::ranges::find(values, use->value) == values.end()) values.push_back(use->value);
   }
   return values;
+}
+
+// What is no call is done once.
+ProgramOp no_call(ProgramOp::Kind kind, std::string name, Phase phase, std::string scope = "") {
+  ProgramOp op;
+  op.kind = kind;
+  op.name = std::move(name);
+  op.scope = std::move(scope);
+  op.phase = phase;
+  op.once = true;
+  return op;
 }
 
 }  // namespace
@@ -98,9 +101,7 @@ TensorUse Recorder::adopt(const at::Tensor& tensor) {
 void Recorder::adopt_filled_by_hand(const torch::jit::Stack& arguments, const CallFacts& facts, ProgramOp& op) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (std::ranges::find(facts.written, i) != facts.written.end()) continue;
-    std::vector<at::Tensor> tensors;
-    flatten(arguments[i], tensors);
-    for (const at::Tensor& tensor : tensors) {
+    for (const at::Tensor& tensor : tensors_of({&arguments[i], 1})) {
       if (!tensor.defined() || is_number(tensor)) continue;
       const ValueId old = use_of(tensor).value;
       if (!empty_.contains(old)) continue;
@@ -159,12 +160,7 @@ ProgramOp Recorder::make_op(const c10::OperatorHandle& op, const CallFacts& fact
 }
 
 ValueId Recorder::save_generator(const ProgramOp& of) {
-  ProgramOp save;
-  save.kind = ProgramOp::Kind::kGeneratorState;
-  save.name = of.name + "_state";
-  save.scope = of.scope;
-  save.phase = of.phase;
-  save.once = true;
+  ProgramOp save = no_call(ProgramOp::Kind::kGeneratorState, of.name + "_state", of.phase, of.scope);
   if (token_ != kNoValue) save.also_reads = {token_};
   const ValueId state = add_value(generator_state_bytes(program_.device));
   save.also_makes = {state};
@@ -191,15 +187,16 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet below, to
   for (std::size_t i = 0; i < count; ++i) call.arguments.push_back(argument_of(stack[first + i]));
   const torch::jit::Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
   std::vector<at::Tensor> written;
-  for (const std::size_t i : facts.written) flatten(arguments[i], written);
+  for (const std::size_t i : facts.written) {
+    for (at::Tensor& tensor : tensors_of({&arguments[i], 1})) written.push_back(std::move(tensor));
+  }
   if (!facts.is_view) check_writable(written, short_name(op));
   ProgramOp made = make_op(op, facts, std::move(call));
   if (facts.random) made.generator_state = save_generator(made);
   op.redispatchBoxed(below, &stack);
 
   if (facts.is_view) return;
-  std::vector<at::Tensor> results;
-  for (std::size_t i = first; i < stack.size(); ++i) flatten(stack[i], results);
+  const std::vector<at::Tensor> results = tensors_of(std::span(stack).subspan(first));
   keep_results(results, made);
   const bool makes_new = std::ranges::any_of(made.outputs, [](const auto& use) { return use.has_value(); });
   if (!makes_new && written.empty() && !facts.compares) return;  // a view, or a question about shapes
@@ -288,12 +285,7 @@ void Recorder::note_written(const std::vector<at::Tensor>& tensors, ProgramOp& o
 
 // The call normalises; at its first run it also updates the statistics, and an effect after it makes their versions.
 void Recorder::add_statistics(const CallFacts& facts, ProgramOp& op) {
-  ProgramOp effect;
-  effect.kind = ProgramOp::Kind::kEffect;
-  effect.name = op.name + "_statistics";
-  effect.scope = op.scope;
-  effect.phase = op.phase;
-  effect.once = true;
+  ProgramOp effect = no_call(ProgramOp::Kind::kEffect, op.name + "_statistics", op.phase, op.scope);
   op.first_call = op.call;
   for (const std::size_t i : facts.statistics) {
     const ValueId old = op.call->arguments[i].tensors.front()->value;
@@ -323,11 +315,7 @@ void Recorder::end_forward(const at::Tensor& loss) {
   }
   program_.values[index(use.value)].held = true;
   program_.forward_outputs = {use};
-  ProgramOp caller;
-  caller.kind = ProgramOp::Kind::kCaller;
-  caller.name = "caller";
-  caller.phase = Phase::kCaller;
-  caller.once = true;
+  ProgramOp caller = no_call(ProgramOp::Kind::kCaller, "caller", Phase::kCaller);
   caller.also_reads = {use.value};
   const ValueId kept = add_value(0);
   program_.values[index(kept)].held = true;
@@ -374,11 +362,7 @@ void Recorder::find_single_runs() {
 
 Program Recorder::finish(const std::vector<at::Tensor>& gradients) {
   const std::lock_guard lock(mutex_);
-  ProgramOp hand_over;
-  hand_over.kind = ProgramOp::Kind::kHandOver;
-  hand_over.name = "hand_over";
-  hand_over.phase = Phase::kBackward;
-  hand_over.once = true;
+  ProgramOp hand_over = no_call(ProgramOp::Kind::kHandOver, "hand_over", Phase::kBackward);
   std::vector<ValueId> taken;
   for (const at::Tensor& gradient : gradients) {
     program_.gradients.emplace_back(own_memory(gradient, taken));

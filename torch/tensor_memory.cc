@@ -1,5 +1,6 @@
 #include "torch/tensor_memory.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/TensorImpl.h>
 
@@ -52,6 +53,23 @@ at::Tensor rebased(const at::Tensor& tensor, std::int64_t offset) {
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), offset);
   if (!tensor.is_inference()) impl->set_version_counter(tensor.unsafeGetTensorImpl()->version_counter());
   return at::Tensor(std::move(impl));
+}
+
+std::vector<at::Tensor> tensors_of(std::span<const c10::IValue> values) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(values.size());
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) tensors.push_back(value.toTensor());
+    if (!value.isTensorList()) continue;
+    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+at::Tensor wrapped_number(const c10::Scalar& number) {
+  at::Tensor tensor = c10::scalar_to_tensor(number);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
 }
 
 }  // namespace reprise

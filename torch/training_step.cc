@@ -10,47 +10,34 @@
 
 #include "reprise/error.h"
 #include "torch/capture_step.h"
+#include "torch/module_state.h"
 #include "torch/planned_step.h"
 #include "torch/program_files.h"
 
 namespace reprise {
 namespace {
 
-ModuleState state_of(const torch::nn::Module& module) {
-  ModuleState state;
-  std::map<const at::TensorImpl*, std::size_t> known;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    const auto [found, is_new] = known.try_emplace(tensor.unsafeGetTensorImpl(), state.names.size());
-    if (!is_new) {
-      state.other_names.emplace_back(name, found->second);
-      return;
-    }
-    state.names.push_back(name);
-    state.tensors.push_back(tensor);
-  };
-  for (const auto& item : module.named_parameters()) add(item.key(), item.value());
-  state.num_parameters = state.tensors.size();
-  for (const auto& item : module.named_buffers()) add(item.key(), item.value());
-  return state;
+using Key = std::vector<std::int64_t>;
+
+// Without its offset: a slice is as good as another.
+void add(Key& key, const at::Tensor& tensor) {
+  if (!tensor.defined()) return key.push_back(-1);
+  key.insert(key.end(), {static_cast<std::int64_t>(tensor.scalar_type()), tensor.is_conj(), tensor.is_neg(),
+                         static_cast<std::int64_t>(tensor.device().type()), tensor.device().index(),
+                         tensor.requires_grad(), tensor.dim()});
+  key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+  key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
 }
 
-std::string text_of(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "-";
-  Geometry geometry = geometry_of(tensor);
-  geometry.offset = 0;  // a slice is as good as another
-  return to_string(geometry) + tensor.device().str() + (tensor.requires_grad() ? "g " : " ");
-}
-
-// All that the operators of a step depend on, beside the numbers.
-std::string key_of(const torch::nn::Module& module, const ModuleState& state, const std::vector<at::Tensor>& batch) {
-  std::string key;
-  for (const at::Tensor& tensor : batch) key += text_of(tensor);
-  for (const at::Tensor& tensor : state.tensors) key += text_of(tensor);
-  module.apply([&](const torch::nn::Module& part) { key += part.is_training() ? 't' : 'e'; });
+// All that the operators of a step depend on, beside the numbers in its tensors.
+Key key_of(const torch::nn::Module& module, const ModuleState& state, const std::vector<at::Tensor>& batch) {
+  Key key{static_cast<std::int64_t>(batch.size())};
+  for (const at::Tensor& tensor : batch) add(key, tensor);
+  for (const at::Tensor& tensor : state.tensors) add(key, tensor);
+  module.apply([&](const torch::nn::Module& part) { key.push_back(part.is_training()); });
   for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
-    if (!at::autocast::is_autocast_enabled(device)) continue;
-    key += std::string(c10::DeviceTypeName(device)) + at::toString(at::autocast::get_autocast_dtype(device));
+    const bool casts = at::autocast::is_autocast_enabled(device);
+    key.push_back(casts ? static_cast<std::int64_t>(at::autocast::get_autocast_dtype(device)) : -1);
   }
   return key;
 }
@@ -63,14 +50,14 @@ struct TrainingStep::State {
   LossFunction loss;
   ModuleState loaded{};  // where there is no module
   StepOptions options{};
-  std::map<std::string, PlannedStep> steps{};
+  std::map<Key, PlannedStep> steps{};
   PlannedStep* latest = nullptr;
 
   [[nodiscard]] ModuleState current() const { return module ? state_of(*module) : loaded; }
 
   PlannedStep& step_for(const ModuleState& state, const std::vector<at::Tensor>& batch) {
     if (!module) return *latest;
-    const std::string key = key_of(*module, state, batch);
+    const Key key = key_of(*module, state, batch);
     auto found = steps.find(key);
     if (found == steps.end()) {
       StepProgram step = capture_step(module->name(), state, loss, batch);
@@ -105,14 +92,13 @@ TrainingStep load_step(const std::string& program, const std::string& parameters
   for (const std::int32_t i : file.step.gradients) {
     if (i >= 0) state->loaded.tensors[static_cast<std::size_t>(i)].set_requires_grad(true);
   }
-  state->latest = &state->steps.emplace("", PlannedStep(std::move(file.step))).first->second;
+  state->latest = &state->steps.emplace(Key(), PlannedStep(std::move(file.step))).first->second;
   return TrainingStep(std::move(state));
 }
 
 StepSummary TrainingStep::plan(const StepOptions& options) {
   if (options.budget_bytes && *options.budget_bytes < 0) throw InputError("a budget cannot be negative");
-  const StepSummary& summary =
-      state_->latest->plan(options, outside_bytes(state_->latest->step(), state_->current().tensors));
+  const StepSummary& summary = state_->latest->plan(state_->current().tensors, options);
   state_->options = options;
   return summary;
 }

@@ -1,4 +1,3 @@
-#include <ATen/ScalarOps.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
@@ -9,20 +8,15 @@
 #include <tuple>
 
 #include "reprise/error.h"
+#include "torch/operator_facts.h"
 #include "torch/profile.h"
+#include "torch/tensor_memory.h"
 #include "torch_parts.h"
 
 namespace reprise::bindings {
 namespace {
 
 using Uses = std::vector<std::optional<TensorUse>>;
-
-// A number where the schema asks for a tensor: its type does not take part in promotion.
-Argument wrapped(const c10::Scalar& number) {
-  at::Tensor tensor = c10::scalar_to_tensor(number);
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return {.constant = tensor};
-}
 
 // A tensor argument by the type its schema gives, anything else as TorchScript converts it.
 Argument argument_from(const py::handle& object, const c10::Argument& schema) {
@@ -45,11 +39,11 @@ Argument argument_from(const py::handle& object, const c10::Argument& schema) {
     }
   }
   if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::float_>(object))
-    return wrapped(object.cast<double>());
+    return {.constant = wrapped_number(object.cast<double>())};
   if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::bool_>(object))
-    return wrapped(object.cast<bool>());
+    return {.constant = wrapped_number(object.cast<bool>())};
   if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::int_>(object))
-    return wrapped(object.cast<std::int64_t>());
+    return {.constant = wrapped_number(object.cast<std::int64_t>())};
   return {.constant = torch::jit::toIValue(object, schema.type())};
 }
 
@@ -168,14 +162,6 @@ std::set<ValueId> overwritten_values(const Program& program) {
   return values;
 }
 
-std::set<ValueId> read_values(const Program& program) {
-  std::set<ValueId> values;
-  for (const ProgramOp& op : program.ops) {
-    for (const ValueId value : reads(op)) values.insert(value);
-  }
-  return values;
-}
-
 std::int64_t hand_over_bytes(const Program& program) {
   const auto found = std::ranges::find(program.ops, ProgramOp::Kind::kHandOver, &ProgramOp::kind);
   return found == program.ops.end() ? 0 : found->workspace_bytes;
@@ -222,6 +208,8 @@ std::vector<std::size_t> inputs_with(const Program& program, const std::set<Valu
 }
 
 void bind_program(py::module_& module) {
+  module.def("adds_in_any_order", &adds_in_any_order, "Whether a kernel of CUDA's adds with atomics.");
+  module.def("accumulates_in_any_order", &accumulates_in_any_order, "Whether it does so where it accumulates.");
   py::class_<TensorUse>(module, "Use", "A value as a call sees it.")
       .def(py::init([](std::uint32_t value, at::ScalarType dtype, std::vector<std::int64_t> sizes,
                        std::vector<std::int64_t> strides, std::int64_t offset, bool conj, bool neg) {

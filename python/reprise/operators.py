@@ -9,6 +9,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from .native import _torch
+
 _declared_repeatable: set[str] = set()
 
 aten = torch.ops.aten
@@ -18,13 +20,6 @@ _SCALAR_FORMS = {
     aten.mul.Scalar: aten.mul.Tensor,
     aten.div.Scalar: aten.div.Tensor,
 }
-
-_ATOMIC = frozenset((
-    "bincount", "ctc_loss", "cumsum", "embedding_bag", "embedding_dense_backward", "histc", "index_add", "index_reduce",
-    "nll_loss2d_forward", "scatter_add", "scatter_reduce", "segment_reduce"))
-_ATOMIC_BACKWARDS = (
-    "_adaptive_avg_pool", "adaptive_", "avg_pool3d", "_ctc_loss", "embedding", "fractional_max_pool", "grid_sampler",
-    "max_pool3d", "nll_loss2d", "reflection_pad", "replication_pad", "upsample_", "_upsample_")
 
 # Attention is tagged random; it draws nothing at dropout 0.
 _DROPOUT_ARGUMENTS = ("dropout_p", "p")
@@ -55,22 +50,11 @@ def is_repeatable(node: fx.Node, device: torch.device) -> bool:
         return False
     if torch.are_deterministic_algorithms_enabled():
         return True
-    if _puts_in_any_order(node):
+    name = target.overloadpacket.__name__
+    if _torch.accumulates_in_any_order(name) and dict(_arguments(node)).get("accumulate") is not False:
         return False
     return device.type == "cpu" or (
-        torch.Tag.nondeterministic_bitwise not in target.tags and not _adds_in_any_order(node))
-
-
-def _puts_in_any_order(node: fx.Node) -> bool:
-    """Several threads add at one place, also on the CPU."""
-    name = node.target.overloadpacket.__name__.rstrip("_")
-    return name in ("index_put", "put", "_index_put_impl") and dict(_arguments(node)).get("accumulate") is not False
-
-
-def _adds_in_any_order(node: fx.Node) -> bool:
-    """On CUDA: operators whose kernels add with atomics, by torch.use_deterministic_algorithms."""
-    name = node.target.overloadpacket.__name__.rstrip("_")
-    return name in _ATOMIC or (name.endswith("_backward") and name.startswith(_ATOMIC_BACKWARDS))
+        torch.Tag.nondeterministic_bitwise not in target.tags and not _torch.adds_in_any_order(name))
 
 
 def lowered(target: OpOverload) -> OpOverload:

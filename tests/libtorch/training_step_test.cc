@@ -113,16 +113,7 @@ TEST_P(Networks, TrainBitForBitAtManyBudgets) {
 
 TEST_P(Networks, AreTheSameStepAfterAFile) {
   const Case network = GetParam().make();
-  ModuleState state;
-  for (const auto& item : network.module->named_parameters()) {
-    state.names.push_back(item.key());
-    state.tensors.push_back(item.value());
-  }
-  state.num_parameters = state.names.size();
-  for (const auto& item : network.module->named_buffers()) {
-    state.names.push_back(item.key());
-    state.tensors.push_back(item.value());
-  }
+  const ModuleState state = state_of(*network.module);
   const Batch batch = network.batch(1);
   const std::string text = format_program(capture_step("net", state, network.loss, batch));
   const StepProgram read = parse_program(text, "net.program.json");
