@@ -161,16 +161,19 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Kernels that add in any order, as on a GPU, are replaced where libtorch has others, and nothing is said of those it
-// has no others for: this is the library's wish, not its user's.
+// has no others for: this is the library's wish, not its user's. Every thread would choose algorithms by time for
+// itself.
 class Repeatable : c10::WarningHandler {
  public:
   Repeatable() : quiet_(this) {
     context_.setDeterministicAlgorithms(true, /*warn_only=*/true);
     context_.setDeterministicCuDNN(true);
+    context_.setBenchmarkCuDNN(false);
   }
   ~Repeatable() {
     context_.setDeterministicAlgorithms(algorithms_, warn_only_);
     context_.setDeterministicCuDNN(cudnn_);
+    context_.setBenchmarkCuDNN(benchmark_);
   }
   Repeatable(const Repeatable&) = delete;
   Repeatable& operator=(const Repeatable&) = delete;
@@ -182,6 +185,7 @@ class Repeatable : c10::WarningHandler {
   const bool algorithms_ = context_.deterministicAlgorithms();
   const bool warn_only_ = context_.deterministicAlgorithmsWarnOnly();
   const bool cudnn_ = context_.deterministicCuDNN();
+  const bool benchmark_ = context_.benchmarkCuDNN();
   const c10::WarningUtils::WarningHandlerGuard quiet_;
 };
 
