@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -29,10 +30,19 @@ class Trace:
         try:
             with self.ways[0]:
                 return call(*args, **kwargs)
-        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError):
-            pass
+        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
+            _forget(error)
         with self.ways[1]:
             return call(*args, **kwargs)
+
+
+def _forget(error: BaseException | None) -> None:
+    """Lets go of the frames an error holds, and with them of the caller's tensors: errors and frames
+    that name each other wait for the garbage collector."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 class _Way:

@@ -7,6 +7,7 @@ import gc
 import io
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -373,6 +374,21 @@ def test_what_eager_looks_at_is_captured_by_the_way_for_compilers() -> None:
     assert torch.equal(compiled(x, mask), expected)
     compiled(x, mask).sum().backward()
     assert model.layer.weight.grad is not None
+
+
+def test_a_way_that_was_tried_holds_nothing() -> None:
+    model = reprise.compile(_Looking())
+
+    def step() -> Any:
+        output = model(torch.rand(3, 4), torch.ones(4, dtype=torch.bool))
+        return weakref.ref(output)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert step()() is None
+    finally:
+        gc.enable()
 
 
 class _Scatter(nn.Module):
