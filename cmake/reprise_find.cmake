@@ -82,10 +82,11 @@ macro(reprise_find_cuda_graphs)
     file(GLOB cuda_folders ${TORCH_INSTALL_PREFIX}/../nvidia/*/include)
     list(APPEND cuda_folders ${CUDAToolkit_INCLUDE_DIRS} $ENV{CUDA_HOME}/include /usr/local/cuda/include
       /usr/local/cuda/targets/${CMAKE_SYSTEM_PROCESSOR}-linux/include)
-    # Packages of Python's have the second in a folder of its own, if at all.
-    find_path(REPRISE_CUDA_INCLUDE_DIR cuda_runtime.h HINTS ${cuda_folders} DOC "The folder of cuda_runtime.h")
+    # Of packages of Python's, one has the first file, another the second: a toolkit's folder has both.
     find_path(REPRISE_CUDA_CRT_INCLUDE_DIR crt/host_config.h HINTS ${REPRISE_CUDA_INCLUDE_DIR} ${cuda_folders}
       DOC "The folder of crt/host_config.h")
+    find_path(REPRISE_CUDA_INCLUDE_DIR cuda_runtime.h HINTS ${REPRISE_CUDA_CRT_INCLUDE_DIR} ${cuda_folders}
+      DOC "The folder of cuda_runtime.h")
     if(REPRISE_CUDA_INCLUDE_DIR AND REPRISE_CUDA_CRT_INCLUDE_DIR)
       set(REPRISE_CUDA_GRAPHS ON)
       set(REPRISE_CUDA_INCLUDE_DIRS ${REPRISE_CUDA_INCLUDE_DIR} ${REPRISE_CUDA_CRT_INCLUDE_DIR})

@@ -1,6 +1,7 @@
 #include "torch/cuda_graph.h"
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
@@ -9,6 +10,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <optional>
+#include <string>
 
 #include "reprise/error.h"
 #include "torch/device_thread.h"
@@ -100,9 +102,17 @@ void CudaGraph::State::measure_pool() {
 }
 
 void check_cuda_graphs(c10::Device device) {
-  if (device.is_cuda()) return;
-  throw InputError("the step is on " + device.str() +
-                   ", and CUDA graphs are of CUDA devices only: plan it with CudaGraphs::kOff");
+  if (!device.is_cuda()) {
+    throw InputError("the step is on " + device.str() +
+                     ", and CUDA graphs are of CUDA devices only: plan it with CudaGraphs::kOff");
+  }
+  // The size of libtorch's graphs depends on it.
+  const long libtorch = at::detail::getCUDAHooks().versionCUDART();
+  if (libtorch / 1000 == CUDART_VERSION / 1000 && libtorch <= CUDART_VERSION) return;
+  throw InputError(
+      "Reprise was built with the headers of CUDA " + std::to_string(CUDART_VERSION) + ", libtorch with those of " +
+      std::to_string(libtorch) +
+      ": build it with the latter (-DREPRISE_CUDA_INCLUDE_DIR=...), or plan the step with CudaGraphs::kOff");
 }
 
 CudaGraph::CudaGraph(c10::Device device) {

@@ -93,8 +93,8 @@ struct GraphedStep::Recorded {
   CudaGraph graph;
   Solution solution;
   Executor executor;
-  Tensors inputs;                // by position in the batch, which is copied there
-  std::vector<void*> addresses;  // of what is read where it lies
+  Tensors inputs;                      // by position in the batch, which is copied there
+  std::vector<const void*> addresses;  // of what is read where it lies
   StepResult result;
   StepOptions options;
   std::int64_t hidden = 0;
@@ -155,11 +155,11 @@ bool GraphedStep::is_current(const Tensors& state, const StepOptions& options) c
   return !options.budget_bytes || peak_bytes(state) + options.reserve_bytes <= *options.budget_bytes;
 }
 
-std::vector<void*> GraphedStep::addresses_of(const Tensors& state) const {
-  std::vector<void*> addresses;
+std::vector<const void*> GraphedStep::addresses_of(const Tensors& state) const {
+  std::vector<const void*> addresses;
   for (std::size_t i = 0; i < step_.inputs.size(); ++i) {
     if (step_.inputs[i] >= 0 || read_[i] == 0) continue;
-    addresses.push_back(state.at(position_in_state(step_.inputs[i])).data_ptr());
+    addresses.push_back(state.at(position_in_state(step_.inputs[i])).const_data_ptr());
   }
   return addresses;
 }

@@ -49,7 +49,7 @@ class GraphedStep {
   struct Recorded;
   [[nodiscard]] bool takes(const std::vector<at::Tensor>& batch) const;
   [[nodiscard]] bool is_current(const std::vector<at::Tensor>& state, const StepOptions& options) const;
-  [[nodiscard]] std::vector<void*> addresses_of(const std::vector<at::Tensor>& state) const;
+  [[nodiscard]] std::vector<const void*> addresses_of(const std::vector<at::Tensor>& state) const;
   [[nodiscard]] std::int64_t copied_bytes(const std::vector<at::Tensor>& state) const;
   [[nodiscard]] std::int64_t total_bytes() const;
   void drop();

@@ -96,7 +96,7 @@ const PlannedStep::Planned& PlannedStep::planned_for(const StepOptions& options,
 
 const StepSummary& PlannedStep::plan(const std::vector<at::Tensor>& state, const StepOptions& options) {
   if (options.cuda_graphs == CudaGraphs::kOn) check_cuda_graphs(step_.program->device);
-  release_graph();
+  graphed_.reset();
   const std::int64_t outside = outside_bytes(state);
   const Planned& planned = planned_for(options, outside);
   summarize(planned.solution, planned.planner, planned.solution.simulation.peak_bytes + outside);
