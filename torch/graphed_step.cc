@@ -265,6 +265,7 @@ void GraphedStep::record(const Tensors& state, const Tensors& batch, const StepO
     goal = limit - (peak_bytes(state) - resident_bytes_) -
            static_cast<std::int64_t>(kSpare * static_cast<double>(*options.budget_bytes));
   }
+  std::int64_t cleared = 0;  // by the first recording; later ones find nothing
   for (int i = 0; i < kMaxTries; ++i) {
     Solution found = find_plan(graph_, options, goal);
     if (!fits(found, goal)) {
@@ -274,7 +275,8 @@ void GraphedStep::record(const Tensors& state, const Tensors& batch, const StepO
              options);
     }
     recorded_ = recorded_with(std::move(found), state, inputs, options);
-    const std::int64_t over = peak_bytes(state) + recorded_->graph.cleared_bytes() - limit;
+    cleared = std::max(cleared, recorded_->graph.cleared_bytes());
+    const std::int64_t over = peak_bytes(state) + cleared - limit;
     if (!goal || over <= 0) {
       ++recordings_;
       return;

@@ -11,13 +11,14 @@ namespace reprise {
 namespace {
 
 // What the next recordings do.
-std::vector<std::int64_t> pools;  // bytes, then none
+std::vector<std::int64_t> pools;    // bytes, then none
+std::vector<std::int64_t> cleared;  // of workspaces, then none
 bool fails = false;
 
-std::int64_t next_pool() {
-  if (pools.empty()) return 0;
-  const std::int64_t bytes = pools.front();
-  pools.erase(pools.begin());
+std::int64_t next_of(std::vector<std::int64_t>& list) {
+  if (list.empty()) return 0;
+  const std::int64_t bytes = list.front();
+  list.erase(list.begin());
   return bytes;
 }
 
@@ -25,7 +26,8 @@ std::int64_t next_pool() {
 
 struct CudaGraph::State {
   std::function<void()> work;
-  std::int64_t hidden_bytes = next_pool();
+  std::int64_t hidden_bytes = next_of(pools);
+  std::int64_t cleared_bytes = next_of(cleared);
 };
 
 void check_cuda_graphs(c10::Device /*device*/) {}
@@ -39,7 +41,7 @@ void CudaGraph::begin() {}
 void CudaGraph::replay() { state_->work(); }
 void CudaGraph::end() {}
 std::int64_t CudaGraph::hidden_bytes() const { return state_->hidden_bytes; }
-std::int64_t CudaGraph::cleared_bytes() const { return 0; }
+std::int64_t CudaGraph::cleared_bytes() const { return state_->cleared_bytes; }
 
 namespace test {
 namespace {
@@ -47,6 +49,7 @@ namespace {
 struct Recordings : testing::Test {
   ~Recordings() override {
     pools.clear();
+    cleared.clear();
     fails = false;
   }
   // Three steps: the third is recorded.
@@ -78,6 +81,13 @@ TEST_F(Recordings, ThatCannotFitSayWhatWould) {
   step.plan({.budget_bytes = full, .planning_seconds = 1});
   run_three();
   EXPECT_FALSE(step.summary().as_cuda_graph);
+}
+
+TEST_F(Recordings, LeaveRoomForWorkspacesThatTheFirstTryTook) {
+  const std::int64_t full = step.plan({}).peak_bytes;
+  step.plan({.budget_bytes = full * 2, .planning_seconds = 1, .cuda_graphs = CudaGraphs::kOn});
+  cleared = {full * 2};
+  EXPECT_NE(error_of([&] { run_three(); }), "no error");
 }
 
 TEST_F(Recordings, CountTheirPoolForOtherSteps) {
