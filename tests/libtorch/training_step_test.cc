@@ -2,78 +2,13 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-
-#include "libtorch/networks.h"
+#include "libtorch/training.h"
 #include "torch/capture_step.h"
 #include "torch/meter.h"
 #include "torch/program_io.h"
 
 namespace reprise::test {
 namespace {
-
-constexpr int kSteps = 4;
-
-// All that training leaves behind.
-struct Trained {
-  std::vector<at::Tensor> losses;
-  std::vector<std::pair<std::string, at::Tensor>> tensors;  // parameters, gradients, buffers, generator
-};
-
-using RunStep = std::function<at::Tensor(const Batch&)>;
-using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
-
-std::unique_ptr<torch::optim::Optimizer> sgd(std::vector<at::Tensor> parameters) {
-  return std::make_unique<torch::optim::SGD>(std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9));
-}
-std::unique_ptr<torch::optim::Optimizer> adam(std::vector<at::Tensor> parameters) {
-  return std::make_unique<torch::optim::Adam>(std::move(parameters), torch::optim::AdamOptions(0.01));
-}
-
-Trained train(const Case& network, const RunStep& run, const MakeOptimizer& make_optimizer, int micro_batches = 1) {
-  Trained result;
-  const auto optimizer = make_optimizer(network.module->parameters());
-  for (int step = 0; step < kSteps; ++step) {
-    optimizer->zero_grad();
-    for (int i = 0; i < micro_batches; ++i) {
-      result.losses.push_back(run(network.batch(100 + step * micro_batches + i)).detach().clone());
-    }
-    optimizer->step();
-  }
-  for (const auto& item : network.module->named_parameters()) {
-    result.tensors.emplace_back(item.key(), item.value().detach());
-    result.tensors.emplace_back(item.key() + ".grad", item.value().grad());
-  }
-  for (const auto& item : network.module->named_buffers()) result.tensors.emplace_back(item.key(), item.value());
-  result.tensors.emplace_back("next random number", torch::rand({3}, test_device()));
-  return result;
-}
-
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  if (a.defined() != b.defined()) return false;
-  if (!a.defined()) return true;
-  const at::Tensor x = a.detach().cpu().contiguous();
-  const at::Tensor y = b.detach().cpu().contiguous();
-  return x.sizes() == y.sizes() && x.nbytes() == y.nbytes() && std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
-}
-
-void expect_same(const Trained& plain, const Trained& planned) {
-  ASSERT_EQ(plain.losses.size(), planned.losses.size());
-  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
-    EXPECT_TRUE(same_bits(plain.losses[i], planned.losses[i])) << "loss " << i;
-  }
-  for (std::size_t i = 0; i < plain.tensors.size(); ++i) {
-    EXPECT_TRUE(same_bits(plain.tensors[i].second, planned.tensors[i].second)) << plain.tensors[i].first;
-  }
-}
-
-RunStep plainly(const Case& network) {
-  return [network](const Batch& batch) {
-    at::Tensor loss = network.loss(batch);
-    loss.backward();
-    return loss;
-  };
-}
 
 struct Named {
   const char* name;
@@ -132,10 +67,6 @@ INSTANTIATE_TEST_SUITE_P(All, Networks,
                                          Named{"recurrent", recurrent_case, 0.85},
                                          Named{"in_place", in_place_case, 0.9}),
                          [](const auto& one) { return one.param.name; });
-
-RunStep planned_run(TrainingStep& step) {
-  return [&step](const Batch& batch) { return step.run(batch); };
-}
 
 TEST(TrainingStep, AddsUpGradientsOfMicroBatchesAndWorksWithAdam) {
   const Case plain = resnet_case();
@@ -361,20 +292,21 @@ TEST(TrainingStep, CaptureLeavesEverythingAsItWas) {
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(same_bits(before[i], after[i])) << i;
 }
 
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(TrainingStep, SaysTheSmallestBudgetWhereOneCannotBeKept) {
   const Case network = resnet_case();
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
   const std::string error = error_of([&] { step.plan({.budget_bytes = 1000}); });
   EXPECT_NE(error.find("the smallest budget found is "), std::string::npos) << error;
+}
+
+TEST(TrainingStep, SaysWhereThereAreNoCudaGraphs) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "there may be";
+  const Case network = in_place_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  const std::string error = error_of([&] { step.plan({.cuda_graphs = CudaGraphs::kOn}); });
+  EXPECT_NE(error.find("CUDA graphs are of CUDA devices only: plan it with CudaGraphs::kOff"), std::string::npos)
+      << error;
+  step.run(network.batch(1));  // as it was planned before
 }
 
 // What cannot be captured, with the part of the message that tells why.
