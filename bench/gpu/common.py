@@ -85,7 +85,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
     """Rows of other cases that the file has from the same machine and versions stay."""
     if path.exists():
         before = json.loads(path.read_text())
-        if all(before.get(key) == content.get(key) for key in _SAME):
+        if all(before.get(key) == content.get(key) for key in SAME):
             new = {_case(row) for row in content["results"]}
             kept = [row for row in before["results"] if _case(row) not in new]
             content = content | {"results": sorted(kept + content["results"], key=_case)}
@@ -93,7 +93,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
-_SAME = ("command", "machine", "torch", "gpu", "cuda", "cudnn", "cudnn_benchmark", "tf32", "matmul_precision")
+SAME = ("command", "machine", "torch", "gpu", "cuda", "cudnn", "cudnn_benchmark", "tf32", "matmul_precision")
 
 
 def _case(row: dict[str, Any]) -> tuple[str, str]:
