@@ -113,10 +113,10 @@ def resnet(depth: int, tiny: bool) -> nn.Module:
 
 # Model, batch, image; the same tiny.
 NETWORKS: dict[str, tuple[Callable[[bool], nn.Module], int, tuple[int, int, int], int, tuple[int, int, int]]] = {
-    "vgg19": (vgg19, 128, (3, 224, 224), 2, (3, 64, 64)),
-    "alexnet": (alexnet, 1024, (3, 224, 224), 2, (3, 224, 224)),
-    "resnet50": (functools.partial(resnet, 50), 96, (3, 224, 224), 2, (3, 64, 64)),
-    "resnet152": (functools.partial(resnet, 152), 48, (3, 224, 224), 2, (3, 64, 64)),
+    "vgg19": (vgg19, 128, (3, 224, 224), 16, (3, 64, 64)),
+    "alexnet": (alexnet, 1024, (3, 224, 224), 8, (3, 224, 224)),
+    "resnet50": (functools.partial(resnet, 50), 96, (3, 224, 224), 8, (3, 64, 64)),
+    "resnet152": (functools.partial(resnet, 152), 48, (3, 224, 224), 8, (3, 64, 64)),
     "unet": (lambda tiny: Whole(UNet(8 if tiny else 64)), 8, (1, 572, 572), 1, (1, 188, 188)),
 }
 # Named in the authors' experiments, for the 24 layers of VGG-19.

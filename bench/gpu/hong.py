@@ -142,6 +142,7 @@ class Case:
             self.rows[kind] |= {
                 "layers": count, "fixed_bytes": measured["fixed"], "predicted_fixed_bytes": fixed,
                 "predicted_bytes": max(formula["forward"] + formula["backward"]),
+                "allocated_between_layers_bytes": max(m[0] for m in measured["forward"] + measured["backward"]),
                 "curve": {phase: [[p, *m] for p, m in zip(formula[phase], measured[phase], strict=True)]
                           for phase in ("forward", "backward")}}
             if kind != "plain":

@@ -32,6 +32,7 @@ from measure import WARM_STEPS, Row, Rows, Way, child, give, in_turns, step_peak
 
 import reprise
 from reprise import planning
+from reprise.preflighting import question
 
 # Reduction of the peak in the paper's Table 1, approximate and memory-centric, in percent.
 PAPER = {"pspnet_2": 71, "unet_8x572": 45, "resnet50_96": 62, "resnet152_48": 75, "vgg19_64": 36, "densenet161_32": 81,
@@ -180,19 +181,22 @@ def fit_row(fit: Any) -> Row | None:
                     "predicted_ms": fit.time_ns and round(fit.time_ns / 1e6, 3)}
 
 
-def largest(name: str, budget: int, options: argparse.Namespace) -> None:
+def largest(name: str, options: argparse.Namespace) -> None:
+    """One question for all budgets: captures at the batch sizes it has looked at serve the next ones."""
     device = CPU if options.cpu else GPU
-    begin = time.perf_counter()
     training = Training(name, "fp32", device, tiny=options.cpu)
-    found = reprise.preflight(training.model, (training.args, training.kwargs), budget, profile="measure",
-                              planning_seconds=PLANNING_SECONDS)
-    row: Row = {"case": name, "budget_bytes": budget, "plain": fit_row(found.largest_plain),
-                "planned": fit_row(found.largest_planned), "seconds": round(time.perf_counter() - begin, 1)}
-    del training
-    for kind in ("plain", "planned") if options.confirm else ():
-        if row[kind] is not None:
-            row[kind] |= confirm(name, row[kind]["batch"], budget if kind == "planned" else None, device, options.cpu)
-    give(row, f"{COMMAND} --largest --cases {name}{' --confirm' if options.confirm else ''}")
+    asked = question(training.model, (training.args, training.kwargs), 0, device=None, optimizer=None, reserve=0,
+                     planner=planning.AUTO, planning_seconds=PLANNING_SECONDS, profile="measure")
+    for budget in map(reprise.parse_bytes, options.budgets.split(",")):
+        begin = time.perf_counter()
+        asked.budget_bytes = budget
+        found = asked.answer(largest=True)
+        row: Row = {"case": name, "budget_bytes": budget, "plain": fit_row(found.largest_plain),
+                    "planned": fit_row(found.largest_planned), "seconds": round(time.perf_counter() - begin, 1)}
+        for kind in ("plain", "planned") if options.confirm else ():
+            if row[kind] is not None:
+                row[kind] |= confirm(name, row[kind]["batch"], budget if kind == "planned" else None, device, options.cpu)
+        give(row, f"{COMMAND} --largest --cases {name}{' --confirm' if options.confirm else ''}")
 
 
 def confirm(name: str, batch: int, budget: int | None, device: torch.device, tiny: bool) -> Row:
@@ -218,22 +222,34 @@ def confirm(name: str, batch: int, budget: int | None, device: torch.device, tin
         return {"refused": f"{type(error).__name__}: {error}"[:600]}
 
 
+def missing(rows: Rows, case: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Of a case: keys of the rows that the file does not have."""
+    if not options.largest:
+        return [] if rows.find(case=case, kind="eager") else [{"kind": "eager"}]
+    keys = [{"budget_bytes": reprise.parse_bytes(budget)} for budget in options.budgets.split(",")]
+
+    def is_there(row: Row | None) -> bool:
+        fits = [] if row is None else [fit for fit in (row["plain"], row["planned"]) if fit is not None]
+        return row is not None and not (options.confirm and any(not {"measured_bytes", "refused"} & fit.keys() for fit in fits))
+
+    return [key for key in keys if not is_there(rows.find(case=case, **key))]
+
+
 def run(options: argparse.Namespace) -> int:
     rows = Rows(options.output, LARGEST_KEYS if options.largest else KEYS, options.again)
     extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else []),
              *(["--confirm"] if options.confirm else [])]
-    asked = [(case, {"budget_bytes": reprise.parse_bytes(b)} if options.largest else {"kind": "eager"})
-             for case in options.cases.split(",") for b in (options.budgets.split(",") if options.largest else [""])]
     failed = 0
-    for case, key in asked:
-        known = rows.find(case=case, **key)
-        if known is not None and not (options.confirm and "measured_bytes" not in (known.get("plain") or {"measured_bytes": 0})):
+    for case in options.cases.split(","):
+        wanted = missing(rows, case, options)
+        if not wanted:
             continue
-        more = ["--largest", "--budgets", str(key["budget_bytes"])] if options.largest else []
+        more = ["--largest", "--budgets", ",".join(str(k["budget_bytes"]) for k in wanted)] if options.largest else []
         error = child(__file__, ["--one", case, *more, *extra], options.seconds, rows.add)
         if error:
             failed += 1
-            rows.add({"case": case, "error": error, "facts": {}} | key)
+            for key in missing(rows, case, options):
+                rows.add({"case": case, "error": error, "facts": {}} | key)
     return 1 if failed else 0
 
 
@@ -251,7 +267,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.one:
-        largest(options.one, int(options.budgets), options) if options.largest else one_network(options.one, options)
+        (largest if options.largest else one_network)(options.one, options)
         return 0
     name = "kusumoto-largest-cuda.json" if options.largest else "kusumoto-cuda.json"
     options.output = options.output or ROOT / "bench" / "results" / name

@@ -23,6 +23,7 @@ import torch
 from common import SAME, Training, facts
 from torch.utils._pytree import tree_leaves
 
+import reprise
 from reprise.memory import storage_bytes
 from reprise.native import _torch
 
@@ -68,7 +69,7 @@ def summary(row: Row, keys: Sequence[str]) -> str:
             return f"{name}: {bad}: {row[bad].strip().splitlines()[-1] if row[bad].strip() else ''}"
     text = f"{name}:"
     if "peak_bytes" in row:
-        text += f" peak {row['peak_bytes'] / 2**20:.0f} MiB"
+        text += f" peak {reprise.format_bytes(row['peak_bytes'])}"
     if "ratio" in row:
         text += f", {row['ms']:.2f} ms, {row['ratio']:.3f} of eager"
     return text
