@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from common import CPU, GPU, ROOT, STEPS, Training
-from measure import WARM_STEPS, Row, Rows, Way, child, give, in_turns, step_peak, times
+from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, child, give, in_turns, times
 
 import reprise
 from reprise import planning
@@ -52,7 +52,7 @@ SHOWN = 6  # values that are live at a peak
 COMMAND = "python bench/gpu/kusumoto.py"
 
 
-class OwnPlan(Way):
+class OwnPlan(AsCompiled):
     """A plan for the captured step, put in place at each turn."""
 
     def __init__(self, training: Training, plan: Any, planner: str) -> None:
@@ -63,15 +63,6 @@ class OwnPlan(Way):
 
     def begin(self) -> None:
         self.training.model.plan.region.plans = [self.planned]
-
-    def step(self) -> None:
-        self.training.step()
-
-    def peak(self) -> dict[str, int]:
-        found = super().peak()
-        if self.training.device.type == "cpu":  # where Reprise itself resets the counter in every step
-            found = dict.fromkeys(found, self.planned.measured_peak_bytes)
-        return found
 
 
 class Network:
@@ -193,63 +184,67 @@ def largest(name: str, options: argparse.Namespace) -> None:
         found = asked.answer(largest=True)
         row: Row = {"case": name, "budget_bytes": budget, "plain": fit_row(found.largest_plain),
                     "planned": fit_row(found.largest_planned), "seconds": round(time.perf_counter() - begin, 1)}
-        for kind in ("plain", "planned") if options.confirm else ():
-            if row[kind] is not None:
-                row[kind] |= confirm(name, row[kind]["batch"], budget if kind == "planned" else None, device, options.cpu)
-        give(row, f"{COMMAND} --largest --cases {name}{' --confirm' if options.confirm else ''}")
+        give(row, f"{COMMAND} --largest --cases {name}")
 
 
-def confirm(name: str, batch: int, budget: int | None, device: torch.device, tiny: bool) -> Row:
-    """A real step at that size; planned where there is a budget."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    training = Training(name, "fp32", device, tiny=tiny, batch=batch)
-    way = Way(training)
+def confirm(name: str, options: argparse.Namespace) -> None:
+    """A real step at a size that was predicted, in a process where nothing else lies on the device."""
+    kind, batch, budget = options.at.split(":")
+    device = CPU if options.cpu else GPU
+    training = Training(name, "fp32", device, tiny=options.cpu, batch=int(batch))
     try:
-        if budget is not None:
-            reprise.compile(training.model, budget, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
-            for _ in range(WARM_STEPS):
-                training.step()
-            peak = step_peak(training, training.step)["peak_bytes"]
-            if device.type == "cpu":
-                peak = training.model.plan.measured_peak_bytes
-            begin = time.perf_counter()
-            float(training.step())
-            return {"measured_bytes": peak, "ms": round(1e3 * (time.perf_counter() - begin), 3)}
-        way.run(2)
-        return {"measured_bytes": way.peak()["peak_bytes"], "ms": round(way.sample(1), 3)}
+        if kind == "planned":
+            reprise.compile(training.model, int(budget), cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+        way = AsCompiled(training) if kind == "planned" else Way(training)
+        way.run(WARM_STEPS)
+        found: Row = {"measured_bytes": way.peak()["peak_bytes"], "ms": round(way.sample(1), 3)}
     except (reprise.RepriseError, torch.OutOfMemoryError) as error:
-        return {"refused": f"{type(error).__name__}: {error}"[:600]}
+        found = {"refused": f"{type(error).__name__}: {error}"[:600]}
+    give({"case": name, kind: found}, f"{COMMAND} --largest --confirm --cases {name}")
 
 
 def missing(rows: Rows, case: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Of a case: keys of the rows that the file does not have."""
-    if not options.largest:
-        return [] if rows.find(case=case, kind="eager") else [{"kind": "eager"}]
-    keys = [{"budget_bytes": reprise.parse_bytes(budget)} for budget in options.budgets.split(",")]
+    keys = [{"budget_bytes": reprise.parse_bytes(budget)} for budget in options.budgets.split(",")] if options.largest \
+        else [{"kind": "eager"}]
+    return [key for key in keys if rows.find(case=case, **key) is None]
 
-    def is_there(row: Row | None) -> bool:
-        fits = [] if row is None else [fit for fit in (row["plain"], row["planned"]) if fit is not None]
-        return row is not None and not (options.confirm and any(not {"measured_bytes", "refused"} & fit.keys() for fit in fits))
 
-    return [key for key in keys if not is_there(rows.find(case=case, **key))]
+def confirm_all(rows: Rows, case: str, options: argparse.Namespace, extra: list[str]) -> int:
+    failed = 0
+    for key in (reprise.parse_bytes(budget) for budget in options.budgets.split(",")):
+        row = rows.find(case=case, budget_bytes=key)
+        for kind in ("plain", "planned"):
+            fit = row and row[kind]
+            if not fit or {"measured_bytes", "refused"} & fit.keys():
+                continue
+            found: list[Row] = []
+            at = f"{kind}:{fit['batch']}:{key}"
+            error = child(__file__, ["--one", case, "--at", at, *extra], options.seconds, found.append)
+            if error:
+                failed += 1
+                print(f"{case}, {at}: {error}", flush=True)
+            else:
+                row[kind] |= found[0][kind]
+                rows.add(row)
+    return failed
 
 
 def run(options: argparse.Namespace) -> int:
     rows = Rows(options.output, LARGEST_KEYS if options.largest else KEYS, options.again)
-    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else []),
-             *(["--confirm"] if options.confirm else [])]
+    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
     failed = 0
     for case in options.cases.split(","):
         wanted = missing(rows, case, options)
-        if not wanted:
-            continue
-        more = ["--largest", "--budgets", ",".join(str(k["budget_bytes"]) for k in wanted)] if options.largest else []
-        error = child(__file__, ["--one", case, *more, *extra], options.seconds, rows.add)
-        if error:
-            failed += 1
-            for key in missing(rows, case, options):
-                rows.add({"case": case, "error": error, "facts": {}} | key)
+        if wanted:
+            more = ["--largest", "--budgets", ",".join(str(k["budget_bytes"]) for k in wanted)] if options.largest else []
+            error = child(__file__, ["--one", case, *more, *extra], options.seconds, rows.add)
+            if error:
+                failed += 1
+                for key in missing(rows, case, options):
+                    rows.add({"case": case, "error": error, "facts": {}} | key)
+        if options.largest and options.confirm:
+            failed += confirm_all(rows, case, options, extra)
     return 1 if failed else 0
 
 
@@ -264,10 +259,11 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also what is in the file")
     parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
     parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--at", help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.one:
-        (largest if options.largest else one_network)(options.one, options)
+        (confirm if options.at else largest if options.largest else one_network)(options.one, options)
         return 0
     name = "kusumoto-largest-cuda.json" if options.largest else "kusumoto-cuda.json"
     options.output = options.output or ROOT / "bench" / "results" / name

@@ -70,6 +70,9 @@ def summary(row: Row, keys: Sequence[str]) -> str:
     text = f"{name}:"
     if "peak_bytes" in row:
         text += f" peak {reprise.format_bytes(row['peak_bytes'])}"
+    for kind in ("plain", "planned"):
+        if row.get(kind):
+            text += f" {kind} {row[kind]['batch']}"
     if "ratio" in row:
         text += f", {row['ms']:.2f} ms, {row['ratio']:.3f} of eager"
     return text
@@ -188,6 +191,19 @@ class Way:
         self.end()
         self.training.model.zero_grad(set_to_none=True)
         return 1e3 * seconds / steps
+
+
+class AsCompiled(Way):
+    """The model as reprise.compile left it."""
+
+    def step(self) -> None:
+        self.training.step()
+
+    def peak(self) -> dict[str, int]:
+        found = super().peak()
+        if self.training.device.type == "cpu":  # where Reprise itself resets the counter in every step
+            found = dict.fromkeys(found, self.training.model.plan.measured_peak_bytes)
+        return found
 
 
 def in_turns(ways: dict[str, Way], samples: int) -> dict[str, list[float]]:

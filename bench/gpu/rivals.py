@@ -28,7 +28,7 @@ from typing import Any
 import torch
 import torch._functorch.config
 from common import CPU, GPU, ROOT, STEPS, Training
-from measure import WARM_STEPS, Row, Rows, Way, child, give, in_turns, times
+from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, child, give, in_turns, times
 from networks.resnet import Bottleneck
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -133,7 +133,7 @@ class Compiled(Way):
         self.training.step(self.call)
 
 
-class Planned(Way):
+class Planned(AsCompiled):
     """Reprise at a budget. One capture serves all budgets."""
 
     def __init__(self, training: Training, budget: int, graphs: bool) -> None:
@@ -145,15 +145,6 @@ class Planned(Way):
         region.graphs = CudaGraphs(region, must=True) if graphs else None
         region.plans = []
         plan.set_budget(budget)
-
-    def step(self) -> None:
-        self.training.step()
-
-    def peak(self) -> dict[str, int]:
-        found = super().peak()
-        if self.training.device.type == "cpu":  # where Reprise itself resets the counter in every step
-            found = dict.fromkeys(found, self.training.model.plan.measured_peak_bytes)
-        return found
 
 
 def way_of(training: Training, kind: str, point: str) -> Way:

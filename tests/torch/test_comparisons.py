@@ -1,6 +1,7 @@
 """The comparisons of bench/gpu in their tiny form on the CPU: the commands work, and compare what they say."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ import kusumoto  # noqa: E402
 import rivals  # noqa: E402
 from common import CPU, Training, facts  # noqa: E402
 from measure import Rows, Way, child  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 # Layers of VGG-19 at batch 128, in MiB, and what its authors' formula says: section by section.
 VGG19 = [0, 1568, 1568, 392, 784, 784, 196, 392, 392, 392, 392, 98, 196, 196, 196, 196, 49, 49, 49, 49, 49, 12, 2, 2, 1]
@@ -56,7 +59,8 @@ def test_checkpoints_repeat_what_selective_ones_keep(case: str, operator: str) -
 def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> None:
     output = tmp_path / "rows.json"
     subprocess.run([sys.executable, str(ROOT / "bench/gpu/rivals.py"), "--cpu", "--cases", "gpt2_medium_8x1024", "--kinds",
-                    "checkpoint,reprise", "--samples", "1", "-o", str(output)], check=True, capture_output=True)
+                    "checkpoint,reprise", "--samples", "1", "-o", str(output)], check=True, capture_output=True,
+                   env=os.environ | {"OMP_NUM_THREADS": "1"})
     theirs, ours = json.loads(output.read_text())["results"]
     assert (theirs["kind"], ours["kind"], ours["point"]) == ("checkpoint", "reprise", "checkpoint")
     assert ours["budget_bytes"] == theirs["peak_bytes"]
