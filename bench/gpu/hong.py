@@ -47,7 +47,8 @@ class ChainTraining:
         make, batch, image, tiny_batch, tiny_image = NETWORKS[name]
         torch.manual_seed(0)
         self.device = device
-        self.model = make(tiny).to(device).train()
+        with device:
+            self.model = make(tiny).to(device).train()
         self.args = (torch.randn(tiny_batch if tiny else batch, *(tiny_image if tiny else image), device=device),)
         self.kwargs: dict[str, Any] = {}
 

@@ -85,7 +85,8 @@ def give(row: Row, command: str) -> None:
 
 def child(script: str, arguments: list[str], seconds: float, take: Callable[[Row], None]) -> str | None:
     """Runs a script and takes the rows it prints as they come. Returns why it failed, if it did."""
-    environment = os.environ | {"PYTORCH_ALLOC_CONF": os.environ.get("PYTORCH_ALLOC_CONF", ALLOCATOR)}
+    allocator = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ALLOCATOR
+    environment = os.environ | dict.fromkeys(("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), allocator)  # by any version
     late = threading.Event()
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen([sys.executable, script, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True,
