@@ -18,6 +18,7 @@ return of backward, of a step after the first few. What is in the output file is
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import functools
 import json
 import sys
@@ -223,18 +224,29 @@ def targets_of(rows: Rows, case: str, kinds: list[str]) -> list[tuple[str, str, 
     return sorted(wanted)
 
 
+def warm_up(case: str, points: list[str], options: argparse.Namespace) -> None:
+    """Several at once, on all cores: what torch.compile generates is in its cache then. Nothing is measured."""
+    extra = ["--warm", "1", *(["--cpu"] if options.cpu else [])]
+    with concurrent.futures.ThreadPoolExecutor(options.warm) as pool:
+        for point in points:
+            pool.submit(child, __file__, ["--one", case, "--kind", "compile", "--point", point, *extra], options.seconds, print)
+
+
 def run(options: argparse.Namespace) -> int:
     rows = Rows(options.output, KEYS, options.again)
     extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
     kinds = [k for k in options.kinds.split(",") if not (options.cpu and k in ON_CUDA_ALONE)]
     failed = 0
     for case in options.cases.split(","):
-        for kind, point in ((k, p) for k in kinds for p in POINTS.get(k, ())):
-            if rows.find(case=case, kind=kind, point=point) is None and (not options.points or point in options.points):
-                error = child(__file__, ["--one", case, "--kind", kind, "--point", point, *extra], options.seconds, rows.add)
-                if error:
-                    failed += 1
-                    rows.add({"case": case, "kind": kind, "point": point, "error": error, "facts": {}})
+        wanted = [(k, p) for k in kinds for p in POINTS.get(k, ()) if rows.find(case=case, kind=k, point=p) is None
+                  and (k != "compile" or p in options.points)]
+        if options.warm:
+            warm_up(case, [point for kind, point in wanted if kind == "compile"], options)
+        for kind, point in wanted:
+            error = child(__file__, ["--one", case, "--kind", kind, "--point", point, *extra], options.seconds, rows.add)
+            if error:
+                failed += 1
+                rows.add({"case": case, "kind": kind, "point": point, "error": error, "facts": {}})
         targets = targets_of(rows, case, [k for k in kinds if k in OWN])
         if targets:
             error = child(__file__, ["--one", case, "--kind", "reprise", "--targets", json.dumps(targets), *extra],
@@ -249,7 +261,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--kinds", default=",".join([*POINTS, *OWN]))
-    parser.add_argument("--points", type=lambda text: text.split(","), help="of compile: 1.0,0.6; all if not given")
+    parser.add_argument("--points", default=",".join(BUDGETS), type=lambda text: text.split(","), help="of compile")
+    parser.add_argument("--warm", type=int, default=0, help="so many points of compile at once before, to fill torch's cache")
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=120, help="for each point of the others")
     parser.add_argument("--own-seconds", type=float, default=420, help="for all points of Reprise")
@@ -266,6 +279,8 @@ def main() -> int:
         return run(options)
     if options.targets:
         own(options.one, options)
+    elif options.warm:
+        way_of(make(options.one, options), options.kind, options.point).run(2)
     else:
         rival(options.one, options.kind, options.point, options)
     return 0
