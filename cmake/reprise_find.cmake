@@ -31,7 +31,6 @@ endmacro()
 # reprise_find_torch(): the target torch, and TORCH_LIBRARIES, TORCH_INCLUDE_DIRS, TORCH_INSTALL_PREFIX, from Torch_DIR
 # (the folder of TorchConfig.cmake) or else from the torch of Python_EXECUTABLE. Does without torch's own config file:
 # that one wants a whole CUDA toolkit where torch was built with CUDA, and sets flags for everything around it.
-# Where libtorch has CUDA and the toolkit's headers are there, the target defines REPRISE_TORCH_CUDA.
 macro(reprise_find_torch)
   if(TARGET torch)
     message(STATUS "torch: the target of the project around us")
@@ -67,14 +66,37 @@ function(reprise_torch_target)
   target_link_libraries(torch INTERFACE
     -Wl,--no-as-needed,${lib}/libtorch.so,--as-needed ${lib}/libtorch_cpu.so ${lib}/libc10.so)
   if(EXISTS ${lib}/libtorch_cuda.so)
-    find_package(CUDAToolkit QUIET)
-    if(CUDAToolkit_FOUND)
-      target_include_directories(torch INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
-      target_compile_definitions(torch INTERFACE REPRISE_TORCH_CUDA)
-      target_link_libraries(torch INTERFACE ${lib}/libtorch_cuda.so ${lib}/libc10_cuda.so CUDA::cudart)
-    endif()
+    # What these need in turn lies where libtorch looks for it, which linkers do not.
+    target_link_libraries(torch INTERFACE
+      ${lib}/libtorch_cuda.so ${lib}/libc10_cuda.so -Wl,--allow-shlib-undefined)
   endif()
 endfunction()
+
+# reprise_find_cuda_graphs(): REPRISE_CUDA_GRAPHS, whether libtorch has CUDA and the headers of CUDA's runtime are there,
+# in a toolkit or in packages of Python's beside torch; REPRISE_CUDA_INCLUDE_DIRS.
+macro(reprise_find_cuda_graphs)
+  set(REPRISE_CUDA_GRAPHS OFF)
+  if(NOT TARGET torch_cuda AND NOT EXISTS "${TORCH_INSTALL_PREFIX}/lib/libtorch_cuda.so")
+    message(STATUS "CUDA graphs from C++: no, libtorch has no CUDA")
+  else()
+    file(GLOB cuda_folders ${TORCH_INSTALL_PREFIX}/../nvidia/*/include)
+    list(APPEND cuda_folders ${CUDAToolkit_INCLUDE_DIRS} $ENV{CUDA_HOME}/include /usr/local/cuda/include
+      /usr/local/cuda/targets/${CMAKE_SYSTEM_PROCESSOR}-linux/include)
+    # Of packages of Python's, one has the first file, another the second: a toolkit's folder has both.
+    find_path(REPRISE_CUDA_CRT_INCLUDE_DIR crt/host_config.h HINTS ${REPRISE_CUDA_INCLUDE_DIR} ${cuda_folders}
+      DOC "The folder of crt/host_config.h")
+    find_path(REPRISE_CUDA_INCLUDE_DIR cuda_runtime.h HINTS ${REPRISE_CUDA_CRT_INCLUDE_DIR} ${cuda_folders}
+      DOC "The folder of cuda_runtime.h")
+    if(REPRISE_CUDA_INCLUDE_DIR AND REPRISE_CUDA_CRT_INCLUDE_DIR)
+      set(REPRISE_CUDA_GRAPHS ON)
+      set(REPRISE_CUDA_INCLUDE_DIRS ${REPRISE_CUDA_INCLUDE_DIR} ${REPRISE_CUDA_CRT_INCLUDE_DIR})
+      message(STATUS "CUDA graphs from C++: yes, with ${REPRISE_CUDA_INCLUDE_DIR}")
+    else()
+      message(STATUS "CUDA graphs from C++: no, cuda_runtime.h and crt/host_config.h not found "
+        "(-DREPRISE_CUDA_INCLUDE_DIR=..., -DREPRISE_CUDA_CRT_INCLUDE_DIR=...)")
+    endif()
+  endif()
+endmacro()
 
 # reprise_find_pybind11(<result>): the folder that holds pybind11/pybind11.h, from the interpreter's package pybind11 or
 # from torch, which brings its own; NOTFOUND where there is neither.

@@ -18,14 +18,18 @@ function(reprise_torch_version result)
   set(${result} ${version} PARENT_SCOPE)
 endfunction()
 
-# reprise_shared_libstdcxx(<target> <scope>): libtorch's C++ library, not a second one inside the program or module, through
-# which neither exceptions nor streams could pass. Compilers without libstdc++.so link the static one unless told otherwise.
+# reprise_shared_libstdcxx(<target> <scope>): one C++ library for the program or module and for libtorch, through which
+# exceptions and streams pass; compilers without libstdc++.so link the static one unless told otherwise. It stands before
+# libtorch, which exports parts of the C++ library that it was built with (std::filesystem), and not all of them: a program
+# that took these from libtorch and the others from its own library would crash.
 function(reprise_shared_libstdcxx target scope)
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so
     OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT IS_ABSOLUTE "${found}")
     find_library(REPRISE_LIBSTDCXX NAMES libstdc++.so.6 PATHS /lib/${CMAKE_LIBRARY_ARCHITECTURE}
       /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} REQUIRED)
-    target_link_libraries(${target} ${scope} $<BUILD_INTERFACE:${REPRISE_LIBSTDCXX}>)
+    set(found ${REPRISE_LIBSTDCXX})
   endif()
+  target_link_options(${target} ${scope}
+    "$<BUILD_INTERFACE:LINKER:--push-state,--no-as-needed,${found},--pop-state>")
 endfunction()

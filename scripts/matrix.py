@@ -46,14 +46,6 @@ NOT_EAGERS = {
     "lstm": "AOTAutograd traces nn.LSTM as its cells, eager runs one fused operator",
     "pspnet": "AOTAutograd traces bilinear upsampling as gathers and products",
 }
-NOT_EAGERS_ON_CUDA = {
-    name: "transformers makes a mask when it is traced, and attention takes other kernels for it"
-    for name in ("hf_bert", "hf_vit")
-}
-
-
-def exceptions(device: torch.device) -> dict[str, str]:
-    return NOT_EAGERS | (NOT_EAGERS_ON_CUDA if device.type == "cuda" else {})
 
 
 @dataclass
@@ -115,7 +107,7 @@ class Bench:
                    not different(step, self.none), self._as_eager(step))
 
     def _as_eager(self, step: Step) -> bool | None:
-        return None if self.case.name in exceptions(self.device) else not different(step, self.eager)
+        return None if self.case.name in NOT_EAGERS else not different(step, self.eager)
 
     def graphs_row(self) -> Row:
         """A step like any other after enough of them. Libraries take some memory once more for it."""
@@ -198,7 +190,7 @@ def facts(options: argparse.Namespace) -> dict[str, Any]:
     device = options.device
     known = {"command": f"make matrix DEVICE={device.type}", "machine": platform.machine(),
              "python": platform.python_version(), "torch": torch.__version__, "batch": options.batch,
-             "seconds_per_plan": options.seconds, "exceptions": exceptions(device)}
+             "seconds_per_plan": options.seconds, "exceptions": NOT_EAGERS}
     if device.type == "cuda":
         return known | {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda,
                         "cudnn": torch.backends.cudnn.version()}

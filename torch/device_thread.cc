@@ -14,6 +14,8 @@
 #include <thread>
 #include <utility>
 
+#include "torch/meter.h"
+
 namespace reprise {
 namespace {
 
@@ -77,7 +79,7 @@ DeviceThread& thread_of(c10::Device device) {
 void on_device_thread(c10::Device device, const std::function<void()>& work) {
   if (device.is_cpu()) return work();
   const c10::impl::VirtualGuardImpl guard(device.type());
-  if (device.index() < 0) device = guard.getDevice();
+  device = numbered(device);
   DeviceThread& thread = thread_of(device);
   if (thread.is_current()) return work();
   const c10::Stream stream = guard.getStream(device);

@@ -91,12 +91,11 @@ CountingAllocator& cpu_meter() {
   return *CountingAllocator::instance();
 }
 
-// "cuda" without a number is the current device.
-c10::DeviceIndex index_of(c10::Device device) {
-  return device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(device.type()).getDevice().index();
-}
-
 }  // namespace
+
+c10::Device numbered(c10::Device device) {
+  return device.is_cpu() || device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
 
 void install_meter() {
   static std::once_flag once;
@@ -109,7 +108,7 @@ void install_meter() {
 
 MeterReading read_meter(c10::Device device) {
   if (device.is_cpu()) return cpu_meter().read();
-  const auto stats = device_allocator(device).getDeviceStats(index_of(device));
+  const auto stats = device_allocator(device).getDeviceStats(numbered(device).index());
   const auto& allocated = stats.allocated_bytes[0];
   return {allocated.current, allocated.peak, stats.reserved_bytes[0].current};
 }
@@ -118,7 +117,7 @@ void reset_meter_peak(c10::Device device) {
   if (device.is_cpu()) {
     cpu_meter().reset_peak();
   } else {
-    device_allocator(device).resetPeakStats(index_of(device));
+    device_allocator(device).resetPeakStats(numbered(device).index());
   }
 }
 

@@ -17,6 +17,9 @@ struct MeterReading {
   std::int64_t reserved_bytes = 0;   // CUDA: what the caching allocator has taken from the device
 };
 
+// "cuda" without a number is the current device.
+[[nodiscard]] c10::Device numbered(c10::Device device);
+
 // May be called often; the first call for the CPU installs the meter.
 void install_meter();
 [[nodiscard]] MeterReading read_meter(c10::Device device);

@@ -76,11 +76,17 @@ bool indexes_by_mask(const Arguments& arguments) {
   return false;
 }
 
+// A tensor without memory becomes a view of some: cuDNN's recurrent layers see all of their weights as one so.
+bool gives_first_memory(std::string_view name, const Arguments& arguments) {
+  const c10::IValue* self = arguments.find("self");
+  return name == "set_" && self != nullptr && self->isTensor() && self->toTensor().storage().nbytes() == 0;
+}
+
 std::string refusal_of(const c10::OperatorHandle& op, std::string_view name, const Arguments& arguments) {
   if (name == "_local_scalar_dense") {
     return "the model reads a number out of a tensor (.item<>()): keep it a tensor, or compute it outside of the step";
   }
-  if (is_one_of(name, {"resize_", "resize_as_", "set_", "_resize_output_"})) {
+  if (is_one_of(name, {"resize_", "resize_as_", "set_", "_resize_output_"}) && !gives_first_memory(name, arguments)) {
     return "it gives a tensor other memory in place: make a new tensor instead";
   }
   const c10::IValue* generator = arguments.find("generator");
@@ -153,7 +159,7 @@ CallFacts facts_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack
   const Arguments arguments(schema, stack);
   CallFacts facts{.refusal = refusal_of(op, name, arguments)};
   facts.random = is_random(op, name, arguments);
-  facts.is_view = op.hasTag(at::Tag::inplace_view);
+  facts.is_view = op.hasTag(at::Tag::inplace_view) || gives_first_memory(name, arguments);
   facts.compares = name == "equal";
   const bool on_cuda = device.is_cuda() && (op.hasTag(at::Tag::nondeterministic_bitwise) || adds_in_any_order(name));
   const bool any_order =

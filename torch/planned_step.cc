@@ -1,19 +1,18 @@
 #include "torch/planned_step.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_strided.h>
 
-#include <algorithm>
-#include <chrono>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "reprise/error.h"
 #include "torch/capture_step.h"
+#include "torch/cuda_graph.h"
 #include "torch/generator.h"
 #include "torch/meter.h"
 #include "torch/profile.h"
+#include "torch/step_plan.h"
 
 namespace reprise {
 namespace {
@@ -43,22 +42,6 @@ std::int64_t resident_bytes_of(const Program& program) {
   return total;
 }
 
-// The gradient of the loss is one; others are zero.
-std::vector<at::Tensor> seeds_of(const Program& program) {
-  std::vector<at::Tensor> seeds;
-  for (const auto& use : program.seeds) {
-    if (!use) {
-      seeds.emplace_back();
-      continue;
-    }
-    const Geometry& geometry = use->geometry;
-    at::Tensor seed = at::empty_strided(geometry.sizes, geometry.strides,
-                                        at::TensorOptions().dtype(geometry.dtype).device(program.device));
-    seeds.push_back(seeds.empty() ? seed.fill_(1) : seed.zero_());
-  }
-  return seeds;
-}
-
 }  // namespace
 
 PlannedStep::PlannedStep(StepProgram step)
@@ -71,13 +54,8 @@ PlannedStep::PlannedStep(StepProgram step)
 
 PlannedStep::Planned PlannedStep::make_plan(const StepOptions& options, std::int64_t outside,
                                             std::optional<std::int64_t> room) const {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.planning_seconds);
-  SolveOptions asked{.planner = room ? options.planner : "none", .budget_bytes = room};
-  if (room) asked.budget_bytes = std::max<std::int64_t>(0, *room);
-  asked.should_stop = [end] { return std::chrono::steady_clock::now() > end; };
-  Solution found = solve(graph_, asked);
-  const bool fits = !found.plan.steps.empty() && (!room || found.simulation.peak_bytes <= *room);
-  if (!fits) {
+  Solution found = find_plan(graph_, options, room);
+  if (!fits(found, room)) {
     const std::int64_t beside = outside + options.reserve_bytes;
     throw InputError("'" + step_.program->name + "' cannot be trained inside " + std::to_string(*options.budget_bytes) +
                      " bytes: the smallest budget found is " + std::to_string(found.smallest_budget_bytes + beside) +
@@ -85,7 +63,7 @@ PlannedStep::Planned PlannedStep::make_plan(const StepOptions& options, std::int
                      " are allocated beside the step or reserved. Raise the budget or make the batch smaller");
   }
   auto executor = std::make_unique<Executor>(step_.program, found.plan);
-  return {std::move(found), std::move(executor), asked.planner, room};
+  return {std::move(found), std::move(executor), room ? options.planner : "none", room};
 }
 
 const PlannedStep::Planned& PlannedStep::planned_for(const StepOptions& options, std::int64_t outside) {
@@ -117,42 +95,73 @@ const PlannedStep::Planned& PlannedStep::planned_for(const StepOptions& options,
 }
 
 const StepSummary& PlannedStep::plan(const std::vector<at::Tensor>& state, const StepOptions& options) {
+  if (options.cuda_graphs == CudaGraphs::kOn) check_cuda_graphs(step_.program->device);
+  graphed_.reset();
   const std::int64_t outside = outside_bytes(state);
-  summarize(planned_for(options, outside), outside);
+  const Planned& planned = planned_for(options, outside);
+  summarize(planned.solution, planned.planner, planned.solution.simulation.peak_bytes + outside);
   return summary_;
 }
 
-void PlannedStep::summarize(const Planned& planned, std::int64_t outside) {
-  summary_ = {.planner = planned.planner,
-              .peak_bytes = planned.solution.simulation.peak_bytes + outside,
-              .time_ns = planned.solution.simulation.time_ns,
-              .recompute_ns = planned.solution.simulation.recompute_ns,
-              .lower_bound_ns = planned.solution.lower_bound_ns};
+void PlannedStep::summarize(const Solution& solution, const std::string& planner, std::int64_t peak) {
+  summary_ = {.planner = planner,
+              .peak_bytes = peak,
+              .time_ns = solution.simulation.time_ns,
+              .recompute_ns = solution.simulation.recompute_ns,
+              .lower_bound_ns = solution.lower_bound_ns};
+}
+
+GraphedStep* PlannedStep::graph_for(const std::vector<at::Tensor>& state, const std::vector<at::Tensor>& batch,
+                                    const StepOptions& options) {
+  if (options.cuda_graphs == CudaGraphs::kOff) {
+    graphed_.reset();
+    return nullptr;
+  }
+  if (graphed_ == nullptr) graphed_ = std::make_unique<GraphedStep>(step_, resident_bytes_);
+  return graphed_->ready(state, batch, options, outside_bytes(state)) ? graphed_.get() : nullptr;
+}
+
+void PlannedStep::release_graph() {
+  if (graphed_ != nullptr) graphed_->release();
 }
 
 at::Tensor PlannedStep::run(const std::vector<at::Tensor>& state, const std::vector<at::Tensor>& batch,
                             const StepOptions& options) {
-  const Program& program = *step_.program;
-  const std::int64_t outside = outside_bytes(state);
-  const Planned& planned = planned_for(options, outside);
-  summarize(planned, outside);
+  const at::Device device = step_.program->device;
   const at::NoGradGuard no_grad;
-  const std::int64_t entry = read_meter(program.device).allocated_bytes;
-  reset_meter_peak(program.device);
-  StepState running;
-  auto outputs = planned.executor->forward(arguments_of(step_, state, batch), running);
-  const std::vector<at::Tensor> seeds = seeds_of(program);
-  const auto gradients = planned.executor->backward(seeds, running);
-  measured_peak_bytes_ = outside + resident_bytes_ + read_meter(program.device).peak_bytes - entry;
-  add_gradients(step_, gradients, state);
-  return std::move(*outputs.front());
+  GraphedStep* graph = graph_for(state, batch, options);
+  const std::int64_t outside = outside_bytes(state);
+  const Executor* executor = nullptr;
+  if (graph != nullptr) {
+    summarize(graph->solution(), options.budget_bytes ? options.planner : "none", graph->peak_bytes(state));
+    summary_.as_cuda_graph = true;
+  } else {
+    const Planned& planned = planned_for(options, outside);
+    summarize(planned.solution, planned.planner, planned.solution.simulation.peak_bytes + outside);
+    executor = planned.executor.get();
+  }
+  const std::int64_t entry = read_meter(device).allocated_bytes;
+  reset_meter_peak(device);
+  const auto note_peak = [&] {
+    measured_peak_bytes_ = outside + resident_bytes_ + read_meter(device).peak_bytes - entry;
+  };
+  if (graph != nullptr) {
+    at::Tensor loss = graph->run(state, batch);
+    note_peak();
+    return loss;
+  }
+  StepResult result = run_step(*executor, arguments_of(step_, state, batch));
+  note_peak();
+  add_gradients(step_, result.gradients, state);
+  return std::move(*result.outputs.front());
 }
 
 std::int64_t PlannedStep::outside_bytes(const std::vector<at::Tensor>& state) const {
   const at::Device device = step_.program->device;
-  if (!device.is_cpu()) return read_meter(device).allocated_bytes - resident_bytes_;
+  const std::int64_t hidden = hidden_bytes(device);
+  if (!device.is_cpu()) return read_meter(device).allocated_bytes + hidden - resident_bytes_;
   std::set<const c10::StorageImpl*> seen;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = hidden;
   for (const at::Tensor& tensor : state) {
     if (!tensor.is_leaf() || !tensor.grad().defined()) continue;
     const c10::Storage& storage = tensor.grad().storage();

@@ -11,6 +11,7 @@
 #include "reprise/solve.h"
 #include "reprise/torch/training_step.h"
 #include "torch/executor.h"
+#include "torch/graphed_step.h"
 #include "torch/step_program.h"
 
 namespace reprise {
@@ -27,6 +28,9 @@ class PlannedStep {
   at::Tensor run(const std::vector<at::Tensor>& state, const std::vector<at::Tensor>& batch,
                  const StepOptions& options);
 
+  // Gives the memory of a CUDA graph back, if there is one.
+  void release_graph();
+
   [[nodiscard]] const StepSummary& summary() const { return summary_; }
   [[nodiscard]] std::int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
 
@@ -38,9 +42,12 @@ class PlannedStep {
     std::optional<std::int64_t> room_bytes;
   };
   // Of all that is on the device, what does not belong to the step: on CUDA by the allocator, on the CPU the gradients
-  // that are there already.
+  // that are there already. With what graphs hold.
   [[nodiscard]] std::int64_t outside_bytes(const std::vector<at::Tensor>& state) const;
-  void summarize(const Planned& planned, std::int64_t outside);
+  // The step as a graph, where it runs as one now.
+  [[nodiscard]] GraphedStep* graph_for(const std::vector<at::Tensor>& state, const std::vector<at::Tensor>& batch,
+                                       const StepOptions& options);
+  void summarize(const Solution& solution, const std::string& planner, std::int64_t peak);
   [[nodiscard]] const Planned& planned_for(const StepOptions& options, std::int64_t outside);
   [[nodiscard]] Planned make_plan(const StepOptions& options, std::int64_t outside,
                                   std::optional<std::int64_t> room) const;
@@ -49,6 +56,7 @@ class PlannedStep {
   Graph graph_;
   std::int64_t resident_bytes_ = 0;
   std::vector<Planned> plans_;
+  std::unique_ptr<GraphedStep> graphed_;
   StepSummary summary_;
   std::int64_t measured_peak_bytes_ = 0;
 };

@@ -140,6 +140,14 @@ std::set<ValueId> read_values(const Program& program) {
   return values;
 }
 
+std::set<ValueId> overwritten_values(const Program& program) {
+  std::set<ValueId> values;
+  for (const ProgramValue& value : program.values) {
+    if (value.overwrites != kNoValue) values.insert(value.overwrites);
+  }
+  return values;
+}
+
 void run_boxed(const Call& call, std::vector<c10::IValue>& stack) {
   const at::AutoGradMode grad_mode(call.grad_mode);
   call.op.callBoxed(stack);

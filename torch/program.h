@@ -112,6 +112,8 @@ struct Program {
 
 // All that ops of the program read.
 [[nodiscard]] std::set<ValueId> read_values(const Program& program);
+// All that later versions are written over.
+[[nodiscard]] std::set<ValueId> overwritten_values(const Program& program);
 
 // Makes the call. `stack` holds its arguments, afterwards its results.
 void run_boxed(const Call& call, std::vector<c10::IValue>& stack);

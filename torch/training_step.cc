@@ -59,6 +59,8 @@ struct TrainingStep::State {
     if (!module) return *latest;
     const Key key = key_of(*module, state, batch);
     auto found = steps.find(key);
+    const bool is_other = latest != nullptr && (found == steps.end() || &found->second != latest);
+    if (is_other && options.budget_bytes) latest->release_graph();  // two pools are more than one budget holds
     if (found == steps.end()) {
       StepProgram step = capture_step(module->name(), state, loss, batch);
       check_step(step, state, loss, batch);

@@ -42,9 +42,9 @@ from networks.steps import STEPS, Step  # noqa: E402
 
 from reprise import _core, profile, roofline  # noqa: E402
 from reprise.backend import compile_graph  # noqa: E402
-from reprise.compiling import _dynamo_settings  # noqa: E402
 from reprise.region import Region  # noqa: E402
 from reprise.settings import settings_from  # noqa: E402
+from reprise.tracing import Trace  # noqa: E402
 
 FACTS = "facts.json"
 NONE = "none"
@@ -68,8 +68,7 @@ def capture(module: torch.nn.Module, args: Any, kwargs: Any) -> Region:
         return compile_graph(gm, inputs, settings, catch)
 
     try:
-        with _dynamo_settings():
-            torch.compile(module, backend=backend, fullgraph=True, dynamic=False)(*args, **kwargs)
+        Trace()(torch.compile(module, backend=backend, fullgraph=True, dynamic=False), *args, **kwargs)
     except torch._dynamo.exc.BackendCompilerFailed as error:
         if isinstance(error.inner_exception, Caught):
             return error.inner_exception.region

@@ -156,12 +156,6 @@ py::capsule graph_capsule(const Program& program, bool random_once) {
   });
 }
 
-std::set<ValueId> overwritten_values(const Program& program) {
-  std::set<ValueId> values;
-  for (const ProgramValue& value : program.values) values.insert(value.overwrites);
-  return values;
-}
-
 std::int64_t hand_over_bytes(const Program& program) {
   const auto found = std::ranges::find(program.ops, ProgramOp::Kind::kHandOver, &ProgramOp::kind);
   return found == program.ops.end() ? 0 : found->workspace_bytes;

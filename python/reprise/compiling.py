@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._dynamo.variables.torch import tracing_state_functions
 from torch.utils._pytree import tree_leaves
 
 from .backend import compile_graph
@@ -19,8 +18,7 @@ from .native import _torch
 from .plan import ModelPlan
 from .region import MEASURED_STEPS
 from .settings import Settings, settings_from
-
-MAX_SHAPES = 64  # different shapes of inputs one model may be called with
+from .tracing import MAX_SHAPES, Trace
 
 
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
@@ -79,15 +77,15 @@ class _Runner:
 
         self.settings = settings
         self.compiled = torch.compile(_frame(self.plain), backend=_backend_of(self), fullgraph=True, dynamic=False)
-        self.dynamo_settings = _dynamo_settings()  # one for all steps: each leaves a variable in the thread's context
+        self.trace = Trace()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if not torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling():
             return self.plain(*args, **kwargs)
         if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
             raise Unsupported(_NO_WRAPPERS)
-        with self.dynamo_settings, _own_errors():
-            outputs = self.compiled(*args, **kwargs)
+        with _own_errors():
+            outputs = self.trace(self.compiled, *args, **kwargs)
         _without_zeros(outputs)
         return outputs
 
@@ -163,37 +161,6 @@ def _refuse_wrappers(model: Any) -> None:
         names = {base.__name__ for base in type(module).__mro__}
         if names & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel"}:
             raise Unsupported(_NO_WRAPPERS)
-
-
-class _dynamo_settings:  # noqa: N801  reads as a verb at its places of use
-    """Never falls back to running the model as it is: that would exceed the budget silently; sees
-    hooks that come and go; and says to the model that it is not exported, which torch.compile
-    before 2.13 does, and for which libraries leave the way that eager takes."""
-
-    def __init__(self) -> None:
-        self.config = torch._dynamo.config.patch(
-            fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
-            accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False,
-            skip_nnmodule_hook_guards=False,
-            ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())
-        self.before: list[bool | None] = []
-
-    def __enter__(self) -> None:
-        states = tracing_state_functions()
-        self.before.append(states.get(torch.compiler.is_exporting))
-        states[torch.compiler.is_exporting] = False
-        self.config.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self.config.__exit__(*error)
-        tracing_state_functions()[torch.compiler.is_exporting] = self.before.pop()
-
-
-def _logging_functions() -> set[Any]:
-    """Log calls inside a model are no reason to refuse it. Libraries add methods of their own."""
-    names = ("debug", "info", "error", "critical", "exception", "log", "info_once", "warning_advice", "warning",
-             "warning_once")
-    return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}
 
 
 if torch.__version__ < (2, 12):

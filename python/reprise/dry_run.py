@@ -24,6 +24,7 @@ from .capture import Capture, Captured, Layouts
 from .errors import RepriseError
 from .lowering import lower
 from .roofline import Rates
+from .tracing import Trace
 
 Inputs = tuple[Sequence[Any], Mapping[str, Any]]
 
@@ -70,9 +71,9 @@ def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Lay
     args, kwargs = tree_map_only(Tensor, fake_input, (tuple(inputs[0]), dict(inputs[1])))
     step = _Step(type(model).__name__, layouts or {}, rates)
     call = torch.compile(compiling._frame(twin._call_impl), backend=step.backend, fullgraph=True, dynamic=False)
-    with compiling._dynamo_settings(), compiling._own_errors(), mode, torch.enable_grad():
+    with compiling._own_errors(), mode, torch.enable_grad():
         try:
-            call(*args, **kwargs)
+            Trace()(call, *args, **kwargs)
         except _Captured:
             pass
     if step.captured is None:

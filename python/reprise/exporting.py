@@ -21,6 +21,7 @@ from .errors import RepriseError, Unsupported
 from .native import _torch
 from .region import Region
 from .settings import settings_from
+from .tracing import Trace
 
 ENDING = ".program.json"
 
@@ -101,8 +102,8 @@ def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor]
     step.__code__ = step.__code__.replace()  # by which torch.compile counts how often it compiled
     compiled, model._compiled_call_impl = model._compiled_call_impl, None
     try:
-        with compiling._dynamo_settings(), compiling._own_errors(), torch.enable_grad():
-            torch.compile(step, backend=backend, fullgraph=True, dynamic=False)(*batch)
+        with compiling._own_errors(), torch.enable_grad():
+            Trace()(torch.compile(step, backend=backend, fullgraph=True, dynamic=False), *batch)
     except _Caught:
         return regions.pop(), [tensors.pop(0) for _ in range(len(tensors))]  # torch.compile keeps `backend` for good
     finally:

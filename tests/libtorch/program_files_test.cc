@@ -2,6 +2,7 @@
 #include "torch/program_files.h"
 
 #include <ATen/Functions.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -44,6 +45,18 @@ class ProgramFiles : public ::testing::Test {
   const std::vector<std::string> names_{"unused", "w"};
   const fs::path folder_;
 };
+
+// libtorch exports some of std::filesystem: with half of it from there and half from here, paths end in a crash.
+TEST_F(ProgramFiles, LieOnOneFileSystem) {
+  const auto home_of = [](auto* function) {
+    Dl_info info{};
+    return dladdr(reinterpret_cast<void*>(function), &info) != 0 ? std::string(info.dli_fname) : "nowhere";
+  };
+  fs::path (*temporary)() = fs::temp_directory_path;
+  bool (*create)(const fs::path&) = fs::create_directory;
+  EXPECT_THAT(home_of(temporary), HasSubstr("libstdc++"));
+  EXPECT_THAT(home_of(create), HasSubstr("libstdc++"));
+}
 
 TEST_F(ProgramFiles, ComeBackAsTheyWere) {
   const at::Tensor unused = at::arange(4, at::kLong);

@@ -7,6 +7,8 @@ import gc
 import io
 import pickle
 import threading
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -285,22 +287,108 @@ def test_a_model_that_is_no_more_takes_its_memory_along() -> None:
     assert allocated() - before < 3 * 256 * 256 * 4
 
 
-class _Exported(nn.Module):
-    """Goes another way when it is exported, as libraries do that make no mask otherwise."""
+class _Asking(nn.Module):
+    """Goes another way when it is exported or compiled, as libraries do that make no mask otherwise."""
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.ask = ask
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * (2 if self.ask() else 1)
+
+
+@pytest.mark.parametrize("ask", [torch.compiler.is_exporting, torch.compiler.is_compiling])
+def test_a_captured_model_takes_the_way_of_eager(ask: Callable[[], bool]) -> None:
+    model = _Asking(ask)
+    x = torch.rand(3, 4)
+    expected = model(x)
+    assert torch.equal(reprise.compile(model)(x), expected)
+    assert not ask()
+
+
+class _AskingAStream(nn.Module):
+    """Asks as libraries do: without CUDA the question itself fails."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) * (2 if torch.compiler.is_exporting() else 1)
+        try:
+            recording = torch.cuda.is_current_stream_capturing()
+        except RuntimeError:
+            recording = False
+        return self.layer(x) * (2 if recording or torch.compiler.is_compiling() else 1)
 
 
-def test_a_captured_model_is_not_taken_for_an_exported_one() -> None:
-    model = _Exported()
+def test_a_captured_model_takes_the_way_of_no_recording() -> None:
+    model = _AskingAStream()
     x = torch.rand(3, 4)
     expected = model(x)
     assert torch.equal(reprise.compile(model)(x), expected)
+
+
+def _attention_of_gpt2(**positions: Tensor) -> tuple[list[str], bool]:
+    """The operators that see attention's mask, and whether the loss has the bits of eager's."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, n_positions=32, vocab_size=64, use_cache=False,
+                                     resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    model = transformers.GPT2LMHeadModel(config)
+    tokens = torch.randint(64, (2, 16))
+    expected = model(tokens, labels=tokens, **positions).loss
+    loss = reprise.compile(model)(tokens, labels=tokens, **positions).loss
+    names = [model.plan.graph.op_name(op) for op in range(model.plan.graph.num_ops)] if loss.backward() is None else []
+    return [name for name in names if name.startswith(("where", "cumsum"))], torch.equal(loss, expected)
+
+
+def test_positions_that_a_model_makes_itself_need_no_mask() -> None:
+    assert _attention_of_gpt2() == ([], True)
+
+
+def test_positions_that_are_given_are_looked_at_in_every_step() -> None:
+    masks, same = _attention_of_gpt2(position_ids=torch.arange(16).expand(2, 16).contiguous())
+    assert masks and same
+
+
+class _Looking(nn.Module):
+    """Looks at its mask, which cannot be traced, unless it is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and mask.all():
+            return self.layer(x)
+        return torch.where(mask, self.layer(x), 0.0)
+
+
+def test_what_eager_looks_at_is_captured_by_the_way_for_compilers() -> None:
+    model = _Looking()
+    x, mask = torch.rand(3, 4), torch.tensor([True, False, True, True])
+    expected = model(x, mask)
+    compiled = reprise.compile(model)
+    assert torch.equal(compiled(x, mask), expected)
+    compiled(x, mask).sum().backward()
+    assert model.layer.weight.grad is not None
+
+
+def test_a_way_that_was_tried_holds_nothing() -> None:
+    model = reprise.compile(_Looking())
+
+    def step() -> Any:
+        output = model(torch.rand(3, 4), torch.ones(4, dtype=torch.bool))
+        return weakref.ref(output)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert step()() is None
+    finally:
+        gc.enable()
 
 
 class _Scatter(nn.Module):

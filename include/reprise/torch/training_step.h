@@ -37,6 +37,11 @@ namespace reprise {
 // The loss of a batch, a tensor of one number.
 using LossFunction = std::function<at::Tensor(const std::vector<at::Tensor>& batch)>;
 
+// Whether steps run as a CUDA graph: recorded once, then replayed, which costs the CPU next to nothing. kOn: the first
+// two steps of a shape in a row run without, the third is recorded. The batch, loss and gradients take their bytes
+// twice.
+enum class CudaGraphs : std::uint8_t { kOff, kOn };
+
 struct StepOptions {
   // Highest number of bytes allocated on the device while the step runs, parameters, gradients, inputs and whatever
   // else is there included (on the CPU: what belongs to the module, and the batch). Nothing: no recomputation.
@@ -44,6 +49,9 @@ struct StepOptions {
   std::int64_t reserve_bytes = 0;  // of the budget, to be left free: state of an optimizer that has not stepped yet
   std::string planner = "auto";
   double planning_seconds = 10;
+  CudaGraphs cuda_graphs = CudaGraphs::kOff;
+
+  friend bool operator==(const StepOptions&, const StepOptions&) = default;
 };
 
 struct StepSummary {
@@ -52,6 +60,7 @@ struct StepSummary {
   std::int64_t time_ns = 0;                      // of all operators, by what each was measured to take
   std::int64_t recompute_ns = 0;                 // of these, what runs again
   std::optional<std::int64_t> lower_bound_ns{};  // no plan in this order is faster within the budget
+  bool as_cuda_graph = false;                    // the latest run was one
 };
 
 class TrainingStep {
@@ -60,7 +69,8 @@ class TrainingStep {
   TrainingStep(TrainingStep&&) noexcept;
   TrainingStep& operator=(TrainingStep&&) noexcept;
 
-  // For this and all later shapes. Throws InputError with the smallest budget where this one cannot be kept.
+  // For this and all later shapes. Throws InputError with the smallest budget where this one cannot be kept, and where
+  // there are no CUDA graphs to be had; run() does where the step cannot be recorded.
   StepSummary plan(const StepOptions& options);
 
   // Forward and backward: adds to the gradients of the parameters, or makes them; returns the loss. A batch of another
