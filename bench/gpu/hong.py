@@ -1,0 +1,246 @@
+"""Checkpoints on chains, after Hong et al.: what the formula predicts for each layer, and what the allocator says.
+
+    python bench/gpu/hong.py [--cases vgg19,alexnet,...] [--seconds 240] [--again] [-o FILE]
+
+VGG-19 at batch 128 with the authors' sets {2,6}, {3,6} and {3,11}, Chen's, and those of the chain planners; the same for
+AlexNet and ResNets, whose layers are blocks. These run as segments of torch.utils.checkpoint. `auto=SET` is Reprise's
+executor within the peak that the set reached, with its own prediction; `captured KIND` are the chain planners on the
+captured step, the only ones that a U-Net, which is no chain of layers, has. All in turns with the plain step. fp32. `way`
+in a row says which of the two ran it.
+
+A curve has for every layer, forward and backward, the prediction, what was allocated when the layer was done, and the
+highest in between: backward of a segment's last layer holds the second run of its forward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from chains import NAMED_SETS, NETWORKS, PLANNERS, Chain, planned_set, predicted, sqrt_set
+from common import CPU, GPU, ROOT
+from kusumoto import OwnPlan
+from measure import WARM_STEPS, Row, Rows, Way, child, give, in_turns, own_bytes, times
+from torch import Tensor
+
+import reprise
+from reprise import planning, reporting
+from reprise.native import _torch
+
+KEYS = ("case", "kind")
+CAPTURED = ("chen", "chain-static", "chain", "rotor")
+PLANNING_SECONDS = 2.0
+LONGEST_CURVE = 600  # steps of a plan that are written down
+COMMAND = "python bench/gpu/hong.py"
+CHECKPOINT, EXECUTOR = "torch.utils.checkpoint", "Reprise's executor"
+
+
+class ChainTraining:
+    """As common.Training, of a network of chains.py."""
+
+    def __init__(self, name: str, device: torch.device, tiny: bool) -> None:
+        make, batch, image, tiny_batch, tiny_image = NETWORKS[name]
+        torch.manual_seed(0)
+        self.device = device
+        with device:
+            self.model = make(tiny).to(device).train()
+        self.args = (torch.randn(tiny_batch if tiny else batch, *(tiny_image if tiny else image), device=device),)
+        self.kwargs: dict[str, Any] = {}
+
+    def step(self, call: Callable[..., Tensor] | None = None) -> Tensor:
+        self.model.zero_grad(set_to_none=True)
+        loss = (call or self.model)(*self.args)
+        loss.backward()
+        return loss.detach()
+
+
+class Segments(Way):
+    """A set of checkpoints."""
+
+    def __init__(self, training: ChainTraining, checkpoints: tuple[int, ...] | None) -> None:
+        super().__init__(training)
+        self.checkpoints = checkpoints
+
+    def begin(self) -> None:
+        self.training.model.checkpoints = self.checkpoints
+
+    def end(self) -> None:
+        self.training.model.checkpoints = None
+
+    def curve(self) -> dict[str, Any]:
+        """Allocated bytes at the end of each layer, forward and backward, and the highest since the one before."""
+        training, device = self.training, self.training.device
+        model, count = training.model, len(training.model.layers)
+        training.model.zero_grad(set_to_none=True)
+        _torch.install_meter()
+        base = own_bytes(training) - _torch.allocated_bytes(device) if device.type == "cpu" else 0
+        found: dict[str, Any] = {"fixed": base + _torch.allocated_bytes(device),
+                                 "forward": [[0, 0]] * count, "backward": [[0, 0]] * count}
+
+        def note(phase: str, layer: int) -> None:
+            found[phase][layer - 1] = [base + _torch.allocated_bytes(device), base + _torch.peak_bytes(device)]
+            _torch.reset_peak(device)
+
+        def after_layer(layer: int, output: Tensor) -> None:
+            note("forward", layer)
+            if layer < count:  # the gradient of y_k comes when layer k + 1 is done
+                output.register_hook(lambda _: note("backward", layer + 1))
+
+        def call(*args: Tensor) -> Tensor:
+            model.after_layer = after_layer
+            loss = model._call_impl(*args)
+            model.after_layer = None
+            return loss
+
+        self.begin()
+        _torch.reset_peak(device)
+        training.step(call)
+        note("backward", 1)
+        self.end()
+        return found
+
+
+def layer_bytes(training: ChainTraining) -> list[int]:
+    """Of the input and of what each layer makes."""
+    sizes = [training.args[0].nbytes]
+    training.model.after_layer = lambda _, output: sizes.append(output.nbytes)
+    with torch.no_grad():
+        training.model(*training.args)
+    training.model.after_layer = None
+    return sizes
+
+
+class Case:
+    def __init__(self, name: str, device: torch.device, tiny: bool) -> None:
+        self.name = name
+        self.training = ChainTraining(name, device, tiny)
+        self.ways: dict[str, Way] = {"plain": Way(self.training)}
+        self.rows: dict[str, Row] = {"plain": {"way": "PyTorch as it is"}}
+        self.ways["plain"].run(WARM_STEPS)
+
+    def sets(self) -> None:
+        """Named sets and those of planners, with prediction and allocation of each layer."""
+        sizes = layer_bytes(self.training)
+        count = len(sizes) - 1
+        weights = [sum(p.nbytes for p in layer.parameters()) for layer in self.training.model.layers]
+        named: dict[str, tuple[int, ...] | None] = {"plain": None, **NAMED_SETS.get(self.name, {}),
+                                                    "sqrt": sqrt_set(count)}
+        for planner in PLANNERS:
+            named[planner] = planned_set(sizes, planner)
+        for kind, checkpoints in named.items():
+            way = Segments(self.training, checkpoints)
+            way.run(1)
+            measured = way.curve()
+            kept = range(1, count) if checkpoints is None else checkpoints
+            fixed = sum(weights) + sum(b.nbytes for b in self.training.model.buffers()) + sizes[0]
+            formula = predicted(sizes, kept, weights, fixed)
+            self.rows.setdefault(kind, {"way": CHECKPOINT, "checkpoints": checkpoints})
+            self.rows[kind] |= {
+                "layers": count, "fixed_bytes": measured["fixed"], "predicted_fixed_bytes": fixed,
+                "predicted_bytes": max(formula["forward"] + formula["backward"]),
+                "allocated_between_layers_bytes": max(m[0] for m in measured["forward"] + measured["backward"]),
+                "curve": {phase: [[p, *m] for p, m in zip(formula[phase], measured[phase], strict=True)]
+                          for phase in ("forward", "backward")}}
+            if kind != "plain":
+                self.ways[kind] = way
+
+    def peaks(self) -> None:
+        for kind, way in self.ways.items():
+            way.run(WARM_STEPS)
+            self.rows[kind] |= way.peak()
+
+    def captured(self) -> None:
+        """Reprise: the chain planners on the captured step, and auto within the peaks of the sets."""
+        targets = {f"auto={kind}": self.rows[kind]["peak_bytes"] for kind in self.ways if kind != "plain"}
+        reprise.compile(self.training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+        for _ in range(WARM_STEPS):
+            self.training.step()
+        region = self.training.model.plan.region
+        graph, outside = region.graph, region.current.outside_bytes
+        for planner in CAPTURED:
+            found = reprise.solve(graph, planner=planner, judge="formula")
+            kind = f"captured {planner}"
+            self.rows[kind] = {"way": EXECUTOR, "message": found.message}
+            if found.found:
+                self._add(kind, found.plan, planner)
+                targets[f"auto={kind}"] = self.rows[kind]["predicted_bytes"]
+            else:
+                self.rows[kind]["refused"] = f"{found.status}: {found.message}"
+        targets["auto-least"] = outside + planning.smallest_budget_bytes(graph, planning.AUTO, PLANNING_SECONDS)
+        for kind, budget in targets.items():
+            found = planning.find(graph, max(0, budget - outside), planning.AUTO, PLANNING_SECONDS)
+            self.rows[kind] = {"way": EXECUTOR, "budget_bytes": budget}
+            if found.plan is None:
+                self.rows[kind]["refused"] = f"the smallest budget known is {found.smallest_budget_bytes + outside} bytes"
+            else:
+                self._add(kind, found.plan, found.planner)
+
+    def _add(self, kind: str, plan: Any, planner: str) -> None:
+        """Runs a plan and compares its every step with the allocator."""
+        way = OwnPlan(self.training, plan, planner)
+        way.run(WARM_STEPS)
+        self.ways[kind] = way
+        planned, region = way.planned, self.training.model.plan.region
+        line = [b + planned.outside_bytes for b in reprise.timeline(region.graph, plan).during_bytes]
+        measured = reporting._measured(planned.record, plan, region.graph.caller_op)[0]
+        worst = max(abs(m / p - 1) for p, m in zip(line, measured, strict=True))
+        simulation = planned.found.simulation
+        self.rows[kind] |= way.peak() | {
+            "predicted_bytes": planned.peak_bytes + planned.outside_bytes, "worst_step_percent": round(100 * worst, 3),
+            "recompute_percent": round(100 * simulation.recompute_ns / max(1, simulation.time_ns), 2)}
+        if len(line) <= LONGEST_CURVE:
+            self.rows[kind]["curve"] = {"steps": [list(pair) for pair in zip(line, measured)]}
+
+    def measure(self, samples: int) -> list[Row]:
+        found = in_turns(self.ways, samples)
+        plain = self.rows["plain"]["peak_bytes"]
+        for kind, taken in found.items():
+            self.rows[kind] |= times(taken, found["plain"]) | {
+                "reduction_percent": round(100 * (1 - self.rows[kind]["peak_bytes"] / plain), 1)}
+        return [{"case": self.name, "kind": kind, "eager_peak_bytes": plain} | row for kind, row in self.rows.items()]
+
+
+def one(name: str, options: argparse.Namespace) -> None:
+    begin = time.perf_counter()
+    case = Case(name, CPU if options.cpu else GPU, options.cpu)
+    if isinstance(case.training.model, Chain):
+        case.sets()
+    case.peaks()
+    case.captured()
+    set_up = round(time.perf_counter() - begin, 1)
+    for row in case.measure(options.samples):
+        give(row | {"set_up_seconds": set_up}, f"{COMMAND} --cases {name}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", default=",".join(NETWORKS))
+    parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=240, help="for each network")
+    parser.add_argument("--again", action="store_true", help="also what is in the file")
+    parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
+    parser.add_argument("--one", choices=NETWORKS, help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "hong-cuda.json")
+    options = parser.parse_args()
+    if options.one:
+        one(options.one, options)
+        return 0
+    rows = Rows(options.output, KEYS, options.again)
+    failed = 0
+    for case in options.cases.split(","):
+        if rows.find(case=case, kind="plain") is None:
+            error = child(__file__, ["--one", case, "--samples", str(options.samples), *(["--cpu"] if options.cpu else [])],
+                          options.seconds, rows.add)
+            if error:
+                failed += 1
+                rows.add({"case": case, "kind": "plain", "error": error, "facts": {}})
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

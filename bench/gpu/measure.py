@@ -1,0 +1,222 @@
+"""How the comparisons measure: rows that can be resumed, a process for each, peaks, and times in turns.
+
+Rows say where they come from: `facts` has machine, versions, flags, date and command. A row
+with an `error` (a crash, too long) is tried again by the next run; one that was `refused` is a result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import SAME, Training, facts
+from torch.utils._pytree import tree_leaves
+
+import reprise
+from reprise.memory import storage_bytes
+from reprise.native import _torch
+
+Row = dict[str, Any]
+WARM_STEPS = 6  # more than Reprise measures by itself: it resets the allocator's peak then
+STEPS_IN_A_ROW = 3
+# What reprise.compile asks of the allocator anyway; here of all, so that they are counted alike.
+ALLOCATOR = "expandable_segments:True"
+
+
+class Rows:
+    """A file of rows, one for each key. Saved after each."""
+
+    def __init__(self, path: Path, keys: Sequence[str], again: bool = False) -> None:
+        self.path, self.keys = path, keys
+        self.rows: list[Row] = json.loads(path.read_text())["results"] if path.exists() else []
+        here = facts("")
+        self._old = {self.key(row) for row in self.rows if again or any(
+            row["facts"].get(key) != here.get(key) for key in SAME if key != "command")}
+
+    def key(self, row: Row) -> tuple[str, ...]:
+        return tuple(str(row.get(key, "")) for key in self.keys)
+
+    def find(self, **key: Any) -> Row | None:
+        """Of this machine, and no error."""
+        wanted = self.key(key)
+        return next((row for row in self.rows if self.key(row) == wanted and wanted not in self._old
+                     and "error" not in row), None)
+
+    def add(self, row: Row) -> None:
+        key = self.key(row)
+        self._old.discard(key)
+        self.rows = sorted([*(r for r in self.rows if self.key(r) != key), row], key=self.key)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps({"results": self.rows}, indent=1) + "\n")
+        print(summary(row, self.keys), flush=True)
+
+
+def summary(row: Row, keys: Sequence[str]) -> str:
+    name = " ".join(str(row[key]) for key in keys if row.get(key) not in (None, ""))
+    for bad in ("error", "refused"):
+        if bad in row:
+            return f"{name}: {bad}: {row[bad].strip().splitlines()[-1] if row[bad].strip() else ''}"
+    text = f"{name}:"
+    if "peak_bytes" in row:
+        text += f" peak {reprise.format_bytes(row['peak_bytes'])}"
+    for kind in ("plain", "planned"):
+        if row.get(kind):
+            text += f" {kind} {row[kind]['batch']}"
+    if "ratio" in row:
+        text += f", {row['ms']:.2f} ms, {row['ratio']:.3f} of eager"
+    return text
+
+
+def give(row: Row, command: str) -> None:
+    """Prints a row of a child for its parent."""
+    print(json.dumps(row | {"facts": facts(command) | {"allocator": os.environ.get("PYTORCH_ALLOC_CONF", "")}}), flush=True)
+
+
+def child(script: str, arguments: list[str], seconds: float, take: Callable[[Row], None]) -> str | None:
+    """Runs a script and takes the rows it prints as they come. Returns why it failed, if it did."""
+    allocator = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ALLOCATOR
+    environment = os.environ | dict.fromkeys(("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), allocator)  # by any version
+    late = threading.Event()
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen([sys.executable, script, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True,
+                                   env=environment, start_new_session=True)
+
+        def stop() -> None:
+            late.set()
+            os.killpg(process.pid, signal.SIGKILL)  # with the compilers it has started
+
+        timer = threading.Timer(seconds, stop)
+        timer.start()
+        try:
+            for line in process.stdout:
+                if line.startswith('{"case"'):
+                    take(json.loads(line))
+            process.wait()
+        finally:
+            timer.cancel()
+            if process.poll() is None:
+                stop()
+        errors.seek(0)
+        said = errors.read()[-3000:]
+    if late.is_set():
+        return f"stopped after {seconds:g} s"
+    return None if process.returncode == 0 else said or f"ended with {process.returncode}"
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def pools_hidden_bytes() -> int:
+    """Of the pools of CUDA graphs: in use at every replay, and not counted as allocated."""
+    return sum(segment["total_size"] - segment["allocated_size"] for segment in torch.cuda.memory_snapshot()
+               if tuple(segment["segment_pool_id"]) != (0, 0))
+
+
+def own_bytes(training: Training) -> int:
+    tensors = [*training.model.parameters(), *training.model.buffers(), training.args, training.kwargs]
+    return storage_bytes(tree_leaves(tensors), training.device)
+
+
+def step_peak(training: Training, step: Callable[[], Any]) -> dict[str, int]:
+    """Of one step, from no gradients to the return of backward: all that is allocated on the device, parameters and
+    pools of CUDA graphs included; and what the allocator has taken from the device for it."""
+    device = training.device
+    training.model.zero_grad(set_to_none=True)
+    if device.type == "cpu":
+        _torch.install_meter()
+        there = own_bytes(training)
+        _torch.reset_peak(device)
+        entry = _torch.allocated_bytes(device)
+        step()
+        peak = there + _torch.peak_bytes(device) - entry
+        return {"peak_bytes": peak, "reserved_bytes": peak}
+    synchronize(device)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    step()
+    synchronize(device)
+    return {"peak_bytes": torch.cuda.max_memory_allocated(device) + pools_hidden_bytes(),
+            "reserved_bytes": torch.cuda.max_memory_reserved(device)}
+
+
+class Way:
+    """A way to run the step. `begin` puts it in place, `end` takes it away; both are cheap the second time."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+
+    def begin(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def step(self) -> None:
+        """As it is, also where the model has been compiled."""
+        self.training.step(self.training.model._call_impl)
+
+    def run(self, steps: int) -> None:
+        self.begin()
+        for _ in range(steps):
+            self.step()
+        self.end()
+
+    def peak(self) -> dict[str, int]:
+        self.begin()
+        found = step_peak(self.training, self.step)
+        self.end()
+        return found
+
+    def sample(self, steps: int = STEPS_IN_A_ROW) -> float:
+        """Milliseconds of a step, of a few in a row as in training, with the device idle at both ends."""
+        self.begin()
+        synchronize(self.training.device)
+        begin = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        synchronize(self.training.device)
+        seconds = time.perf_counter() - begin
+        self.end()
+        self.training.model.zero_grad(set_to_none=True)
+        return 1e3 * seconds / steps
+
+
+class AsCompiled(Way):
+    """The model as reprise.compile left it."""
+
+    def step(self) -> None:
+        self.training.step()
+
+    def peak(self) -> dict[str, int]:
+        found = super().peak()
+        if self.training.device.type == "cpu":  # where Reprise itself resets the counter in every step
+            found = dict.fromkeys(found, self.training.model.plan.measured_peak_bytes)
+        return found
+
+
+def in_turns(ways: dict[str, Way], samples: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(samples):
+        for name, way in ways.items():
+            found[name].append(way.sample())
+    return found
+
+
+def times(samples: list[float], eager: list[float]) -> Row:
+    ms, eager_ms = statistics.median(samples), statistics.median(eager)
+    return {"ms": round(ms, 3), "spread_ms": [round(min(samples), 3), round(max(samples), 3)],
+            "eager_ms": round(eager_ms, 3), "eager_spread_ms": [round(min(eager), 3), round(max(eager), 3)],
+            "ratio": round(ms / eager_ms, 4)}

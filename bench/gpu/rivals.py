@@ -1,0 +1,290 @@
+"""The same model and step by other means, and by Reprise at the peak of each: time against memory.
+
+    python bench/gpu/rivals.py [--cases resnet50_96,...] [--kinds checkpoint,...] [--seconds 120] [--again] [-o FILE]
+
+eager             the model as it is
+checkpoint        torch.utils.checkpoint of every block (transformers: gradient_checkpointing_enable)
+selective         the same, but results of matrix products, convolutions and attention are kept
+checkpoint_graph  checkpoint, with the whole step as one CUDA graph
+compile           torch.compile, at several values of torch._functorch.config.activation_memory_budget
+reprise           reprise.compile at the peak of each of these points, without CUDA graphs
+reprise_graphs    the same with CUDA graphs
+
+bf16 autocast, cudnn.benchmark. One process for each point of the others and one for all points of Reprise, each with eager
+beside it, samples in turns: `ratio` is to eager in the same process. The peak is the allocator's, from no gradients to the
+return of backward, of a step after the first few. What is in the output file is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import functools
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._functorch.config
+from common import CPU, GPU, ROOT, STEPS, Training
+from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, child, give, in_turns, times
+from networks.resnet import Bottleneck
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+import reprise
+from reprise.cuda_graphs import CudaGraphs
+
+CASES = ("resnet50_96", "resnet152_48", "gpt2_medium_8x1024", "bert_large_32x512", "vit_large_64", "llama_1b_4x2048")
+BUDGETS = ("1.0", "0.8", "0.6", "0.4", "0.2", "0.0")
+POINTS = {"eager": ("",), "checkpoint": ("",), "selective": ("",), "checkpoint_graph": ("",), "compile": BUDGETS}
+OWN = ("reprise", "reprise_graphs")
+ON_CUDA_ALONE = ("checkpoint_graph", "reprise_graphs")
+KEYS = ("case", "kind", "point")
+PLANNING_SECONDS = 3.0
+COMMAND = "python bench/gpu/rivals.py"
+
+aten = torch.ops.aten
+KEPT = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
+        aten._scaled_dot_product_flash_attention.default, aten._scaled_dot_product_efficient_attention.default,
+        aten._scaled_dot_product_cudnn_attention.default, aten._scaled_dot_product_flash_attention_for_cpu.default}
+
+
+def keep_costly(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.MUST_SAVE if op in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+class Blocks(Way):
+    """Every block of the network a checkpoint."""
+
+    def __init__(self, training: Training, **options: Any) -> None:
+        super().__init__(training)
+        self.options = {"use_reentrant": False} | options
+        self.network = training.model.network
+        self.by_library = hasattr(self.network, "gradient_checkpointing_enable")
+        self.blocks = [block for block in self.network.modules() if isinstance(block, Bottleneck)]
+        if not self.by_library and not self.blocks:
+            raise ValueError(f"{type(self.network).__name__}: no block of it is known; name its class in Blocks")
+
+    def begin(self) -> None:
+        if self.by_library:
+            self.network.gradient_checkpointing_enable(gradient_checkpointing_kwargs=dict(self.options))
+        for block in self.blocks:
+            block.forward = functools.partial(checkpoint, type(block).forward.__get__(block), **self.options)
+
+    def end(self) -> None:
+        if self.by_library:
+            self.network.gradient_checkpointing_disable()
+        for block in self.blocks:
+            del block.forward
+
+
+class Selective(Blocks):
+    def __init__(self, training: Training) -> None:
+        super().__init__(training, context_fn=functools.partial(create_selective_checkpoint_contexts, keep_costly))
+
+
+class GraphedBlocks(Blocks):
+    """Forward and backward with checkpoints in one CUDA graph; inputs stay where they are. The random state cannot be
+    put back while a graph is recorded: dropout would draw other masks in the second run."""
+
+    def __init__(self, training: Training) -> None:
+        super().__init__(training, preserve_rng_state=False)
+        self.graph: Any = None
+        self.gradients: list[Any] = []
+
+    def begin(self) -> None:
+        if self.graph is None:
+            self._record()
+        for parameter, gradient in zip(self.training.model.parameters(), self.gradients, strict=True):
+            parameter.grad = gradient
+
+    def end(self) -> None:
+        pass
+
+    def step(self) -> None:
+        self.graph.replay()
+
+    def _record(self) -> None:
+        super().begin()
+        stream, device = torch.cuda.Stream(), self.training.device
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_STEPS):
+                super().step()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        self.training.model.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            super().step()
+        self.gradients = [parameter.grad for parameter in self.training.model.parameters()]
+        super().end()
+
+
+class Compiled(Way):
+    def __init__(self, training: Training, budget: str) -> None:
+        super().__init__(training)
+        torch._functorch.config.activation_memory_budget = float(budget)
+        # On the CPU only the choice of what is recomputed is tried, not the code that would be generated.
+        backend = "inductor" if training.device.type == "cuda" else "aot_eager_decomp_partition"
+        self.call = torch.compile(training.model, backend=backend).__call__
+
+    def step(self) -> None:
+        self.training.step(self.call)
+
+
+class Planned(AsCompiled):
+    """Reprise at a budget. One capture serves all budgets."""
+
+    def __init__(self, training: Training, budget: int, graphs: bool) -> None:
+        super().__init__(training)
+        plan = training.model.plan
+        region = plan.region
+        if region.graphs is not None:
+            region.graphs.release()
+        region.graphs = CudaGraphs(region, must=True) if graphs else None
+        region.plans = []
+        plan.set_budget(budget)
+
+
+def way_of(training: Training, kind: str, point: str) -> Way:
+    if kind == "compile":
+        return Compiled(training, point)
+    return {"eager": Way, "checkpoint": Blocks, "selective": Selective, "checkpoint_graph": GraphedBlocks}[kind](training)
+
+
+def note_on(training: Training, kind: str) -> dict[str, str]:
+    drops = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in training.model.modules())
+    if kind == "checkpoint_graph" and drops:
+        return {"note": "dropout draws other masks in the second run: its gradients are wrong"}
+    norms = any(isinstance(m, torch.nn.BatchNorm2d) for m in training.model.modules())
+    if kind in ("checkpoint", "selective", "checkpoint_graph") and norms:
+        return {"note": "running statistics move twice in a step"}
+    return {}
+
+
+def measured(way: Way, eager: Way, samples: int, begin: float) -> Row:
+    way.run(WARM_STEPS)
+    row: Row = way.peak()
+    row["set_up_seconds"] = round(time.perf_counter() - begin, 1)
+    found = in_turns({"way": way, "eager": eager}, samples)
+    return row | times(found["way"], found["eager"])
+
+
+def rival(case: str, kind: str, point: str, options: argparse.Namespace) -> None:
+    begin = time.perf_counter()
+    training = make(case, options)
+    eager = Way(training)
+    eager.run(WARM_STEPS)
+    before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
+    row = measured(way_of(training, kind, point), eager, options.samples, begin)
+    give({"case": case, "kind": kind, "point": point} | row | before | note_on(training, kind),
+         f"{COMMAND} --cases {case} --kinds {kind}")
+
+
+def own(case: str, options: argparse.Namespace) -> None:
+    """`--targets` has kind, point and budget of each row."""
+    begin = time.perf_counter()
+    training = make(case, options)
+    eager = Way(training)
+    eager.run(WARM_STEPS)
+    before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
+    reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+    for _ in range(WARM_STEPS):
+        training.step()
+    for kind, point, budget in json.loads(options.targets):
+        row: Row = {"case": case, "kind": kind, "point": point, "budget_bytes": budget}
+        try:
+            row |= measured(Planned(training, budget, kind == "reprise_graphs"), eager, options.samples, begin)
+            plan = training.model.plan
+            row |= {"predicted_bytes": plan.peak_bytes,
+                    "recompute_percent": round(100 * plan.recompute_ns / max(1, plan.time_ns), 2)}
+        except reprise.RepriseError as error:
+            row["refused"] = f"{type(error).__name__}: {error}"
+        give(row | before, f"{COMMAND} --cases {case} --kinds {kind}")
+        begin = time.perf_counter()
+
+
+def make(case: str, options: argparse.Namespace) -> Training:
+    return Training(case, "bf16", CPU if options.cpu else GPU, tiny=options.cpu)
+
+
+def targets_of(rows: Rows, case: str, kinds: list[str]) -> list[tuple[str, str, int]]:
+    """What Reprise has to be measured at: the peaks of the others, where it was not yet."""
+    wanted = []
+    for other in rows.rows:
+        if other["case"] != case or other["kind"] in OWN or "peak_bytes" not in other:
+            continue
+        point = f"{other['kind']} {other['point']}".strip()
+        for kind in kinds:
+            known = rows.find(case=case, kind=kind, point=point)
+            if known is None or known["budget_bytes"] != other["peak_bytes"]:
+                wanted.append((kind, point, other["peak_bytes"]))
+    return sorted(wanted)
+
+
+def warm_up(case: str, points: list[str], options: argparse.Namespace) -> None:
+    """Several at once, on all cores: what torch.compile generates is in its cache then. Nothing is measured."""
+    extra = ["--warm", "1", *(["--cpu"] if options.cpu else [])]
+    with concurrent.futures.ThreadPoolExecutor(options.warm) as pool:
+        for point in points:
+            pool.submit(child, __file__, ["--one", case, "--kind", "compile", "--point", point, *extra], options.seconds, print)
+
+
+def run(options: argparse.Namespace) -> int:
+    rows = Rows(options.output, KEYS, options.again)
+    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
+    kinds = [k for k in options.kinds.split(",") if not (options.cpu and k in ON_CUDA_ALONE)]
+    failed = 0
+    for case in options.cases.split(","):
+        wanted = [(k, p) for k in kinds for p in POINTS.get(k, ()) if rows.find(case=case, kind=k, point=p) is None
+                  and (k != "compile" or p in options.points)]
+        if options.warm:
+            warm_up(case, [point for kind, point in wanted if kind == "compile"], options)
+        for kind, point in wanted:
+            error = child(__file__, ["--one", case, "--kind", kind, "--point", point, *extra], options.seconds, rows.add)
+            if error:
+                failed += 1
+                rows.add({"case": case, "kind": kind, "point": point, "error": error, "facts": {}})
+        targets = targets_of(rows, case, [k for k in kinds if k in OWN])
+        if targets:
+            error = child(__file__, ["--one", case, "--kind", "reprise", "--targets", json.dumps(targets), *extra],
+                          options.own_seconds, rows.add)
+            if error:
+                failed += 1
+                print(f"{case}: reprise: {error}", flush=True)
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--kinds", default=",".join([*POINTS, *OWN]))
+    parser.add_argument("--points", default=",".join(BUDGETS), type=lambda text: text.split(","), help="of compile")
+    parser.add_argument("--warm", type=int, default=0, help="so many points of compile at once before, to fill torch's cache")
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=120, help="for each point of the others")
+    parser.add_argument("--own-seconds", type=float, default=420, help="for all points of Reprise")
+    parser.add_argument("--again", action="store_true", help="also what is in the file")
+    parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
+    parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--kind", help=argparse.SUPPRESS)
+    parser.add_argument("--point", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--targets", help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "rivals-cuda.json")
+    options = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    if not options.one:
+        return run(options)
+    if options.targets:
+        own(options.one, options)
+    elif options.warm:
+        way_of(make(options.one, options), options.kind, options.point).run(2)
+    else:
+        rival(options.one, options.kind, options.point, options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

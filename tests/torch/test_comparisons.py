@@ -1,0 +1,147 @@
+"""The comparisons of bench/gpu in their tiny form on the CPU: the commands work, and compare what they say."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench" / "gpu"))
+
+import chains  # noqa: E402
+import hong  # noqa: E402
+import kusumoto  # noqa: E402
+import rivals  # noqa: E402
+from common import CPU, Training, facts  # noqa: E402
+from measure import Rows, Way, child  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+# Layers of VGG-19 at batch 128, in MiB, and what its authors' formula says: section by section.
+VGG19 = [0, 1568, 1568, 392, 784, 784, 196, 392, 392, 392, 392, 98, 196, 196, 196, 196, 49, 49, 49, 49, 49, 12, 2, 2, 1]
+
+
+class Calls(TorchDispatchMode):
+    """Counts the calls of an operator."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.count = name, 0
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += op.name().startswith(self.name)
+        return op(*args, **(kwargs or {}))
+
+
+def calls_of(way: Way, name: str) -> int:
+    way.begin()
+    with Calls(name) as calls:
+        way.step()
+    way.end()
+    return calls.count
+
+
+@pytest.mark.parametrize(("case", "operator"), [("resnet50_96", "aten::convolution"), ("gpt2_medium_8x1024", "aten::addmm")])
+def test_checkpoints_repeat_what_selective_ones_keep(case: str, operator: str) -> None:
+    training = Training(case, "fp32", CPU, tiny=True)
+    plain = calls_of(Way(training), operator)
+    assert calls_of(rivals.Blocks(training), operator) > plain
+    assert calls_of(rivals.Selective(training), operator) == plain
+    assert calls_of(Way(training), operator) == plain  # they are gone again
+
+
+def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> None:
+    output = tmp_path / "rows.json"
+    subprocess.run([sys.executable, str(ROOT / "bench/gpu/rivals.py"), "--cpu", "--cases", "gpt2_medium_8x1024", "--kinds",
+                    "checkpoint,reprise", "--samples", "1", "-o", str(output)], check=True, capture_output=True,
+                   env=os.environ | {"OMP_NUM_THREADS": "1"})
+    theirs, ours = json.loads(output.read_text())["results"]
+    assert (theirs["kind"], ours["kind"], ours["point"]) == ("checkpoint", "reprise", "checkpoint")
+    assert ours["budget_bytes"] == theirs["peak_bytes"]
+    assert ours["peak_bytes"] <= theirs["peak_bytes"] < theirs["eager_peak_bytes"]
+    assert {"machine", "torch", "date", "command"} <= ours["facts"].keys()
+    rows = Rows(output, rivals.KEYS)  # it is all there, so the next run has nothing to do
+    assert rows.find(case="gpt2_medium_8x1024", kind="checkpoint", point="") is not None
+    assert rivals.targets_of(rows, "gpt2_medium_8x1024", ["reprise"]) == []
+
+
+def test_a_child_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text("import time; print('{\"case\": 1}', flush=True); time.sleep(60)")
+    taken: list[Any] = []
+    assert child(str(script), [], 3, taken.append) == "stopped after 3 s"
+    assert taken == [{"case": 1}]
+
+
+def test_rows_with_errors_are_tried_again(tmp_path: Path) -> None:
+    here = facts("")
+    rows = Rows(tmp_path / "rows.json", ("case",))
+    rows.add({"case": "a", "facts": here})
+    rows.add({"case": "b", "error": "broken", "facts": here})
+    rows.add({"case": "c", "facts": here | {"torch": "1.0"}})
+    again = Rows(tmp_path / "rows.json", ("case",))
+    assert [again.find(case=case) is not None for case in "abc"] == [True, False, False]
+    assert Rows(tmp_path / "rows.json", ("case",), again=True).find(case="a") is None
+
+
+def test_auto_is_measured_within_the_peaks_of_the_papers_planners(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SWEEP": 2, "WARM_STEPS": 2, "PLANNING_SECONDS": 0.5}.items():
+        monkeypatch.setattr(kusumoto, name, value)
+    network = kusumoto.Network("vgg19_64", CPU, tiny=True)
+    network.theirs()
+    network.ours()
+    rows = {row["kind"]: row for row in network.measure(samples=1)}
+    assert {"eager", *kusumoto.THEIRS, "auto-least", "auto-paper", "auto-1/2"} <= rows.keys()
+    for kind in kusumoto.THEIRS:
+        same = rows[f"auto={kind}"]
+        assert same["peak_bytes"] <= same["budget_bytes"] == rows[kind]["predicted_bytes"]
+        assert same["recompute_percent"] <= rows[kind]["recompute_percent"]
+    assert all(row["peak_bytes"] == row["predicted_bytes"] for row in rows.values() if "predicted_bytes" in row)
+    at_peak = rows["auto-least"]["at_peak"]
+    assert at_peak["op"].startswith("convolution_backward")
+    assert at_peak["reads_bytes"] + at_peak["writes_bytes"] + at_peak["workspace_bytes"] > 0
+
+
+def test_formula_of_a_chain_gives_the_authors_numbers() -> None:
+    sizes = [size * 2**20 for size in VGG19]
+    assert chains.planned_set(sizes, "chain-static") == (3, 11)
+    assert chains.planned_set(sizes, "feng-huang") == (3, 6)
+    assert chains.sqrt_set(24) == (5, 10, 15, 20)
+    none = [0] * 24
+    # Peaks of the segments that end at layers 2 and 6: 4704 and 5292 MiB, measured by them as 4703 and 5291.
+    backward = chains.predicted(sizes, (2, 6), none, 0)["backward"]
+    assert [backward[1] >> 20, backward[5] >> 20] == [4704, 5292]
+    assert max(chains.predicted(sizes, chains.planned_set(sizes, "chain"), none, 0)["backward"]) >> 20 == 4704
+
+
+def test_segments_give_the_gradients_of_the_plain_chain() -> None:
+    training = hong.ChainTraining("alexnet", CPU, tiny=True)
+    plain = training.step()
+    expected = [parameter.grad for parameter in training.model.parameters()]
+    way = hong.Segments(training, (2, 4, 9))
+    way.begin()
+    assert torch.equal(training.step(), plain)
+    way.end()
+    assert all(torch.equal(p.grad, e) for p, e in zip(training.model.parameters(), expected, strict=True))
+    assert training.model.checkpoints is None
+
+
+def test_curve_of_a_chain_has_every_layer_both_ways() -> None:
+    training = hong.ChainTraining("vgg19", CPU, tiny=True)
+    count = len(training.model.layers)
+    assert count == 24
+    plain, segments = (hong.Segments(training, checkpoints).curve() for checkpoints in (None, (3, 11)))
+    for curve in (plain, segments):
+        assert len(curve["forward"]) == len(curve["backward"]) == count
+        assert all(0 < allocated <= highest for allocated, highest in curve["forward"] + curve["backward"])
+    assert segments["forward"][-1][0] < plain["forward"][-1][0] / 2  # what lies between checkpoints is gone
+    sizes, fixed = hong.layer_bytes(training), plain["fixed"]
+    predicted = chains.predicted(sizes, (3, 11), [0] * count, fixed)
+    assert segments["forward"][2][0] == fixed + sizes[3]
+    assert predicted["forward"][2] == fixed + sizes[2] + sizes[3]
