@@ -1,6 +1,6 @@
 // Time of a training step from C++ against plain libtorch: a ResNet-50, in one process, steps in turns.
 //
-//   step_from_cpp [--device cuda] [--batch 16] [--size 112] [--samples 25] [--share 0.5]
+//   step_from_cpp [--device cuda] [--batch 16] [--size 112] [--samples 25] [--steps 1] [--share 0.5]
 //
 // plain     forward, cross entropy and backward, as libtorch runs them
 // none      the captured step, nothing computed again
@@ -73,6 +73,7 @@ struct Options {
   std::int64_t batch = 16;
   std::int64_t size = 112;
   int samples = 25;
+  int steps = 1;  // of a sample
   double share = 0.5;
 };
 
@@ -88,6 +89,8 @@ Options options_from(int argc, char** argv) {
       options.size = std::atoll(argv[i + 1]);
     else if (name == "--samples")
       options.samples = std::atoi(argv[i + 1]);
+    else if (name == "--steps")
+      options.steps = std::atoi(argv[i + 1]);
     else if (name == "--share")
       options.share = std::atof(argv[i + 1]);
     else
@@ -100,12 +103,13 @@ void finish(const at::Device& device) {
   if (device.is_cuda()) torch::cuda::synchronize();
 }
 
-double milliseconds(const at::Device& device, const std::function<void()>& work) {
+// Of a step: a few in a row, as in training, with the device idle at both ends.
+double milliseconds(const at::Device& device, int steps, const std::function<void()>& step) {
   finish(device);
   const auto begin = std::chrono::steady_clock::now();
-  work();
+  for (int i = 0; i < steps; ++i) step();
   finish(device);
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / steps;
 }
 
 double median(std::vector<double> values) {
@@ -134,8 +138,10 @@ void run(const Options& options) {
   const auto in_turns = [&](const std::vector<std::pair<std::string, std::function<void()>>>& kinds) {
     for (int i = -3; i < options.samples; ++i) {
       for (const auto& [name, step] : kinds) {
-        net->zero_grad();
-        const double time = milliseconds(device, step);
+        const double time = milliseconds(device, options.steps, [&] {
+          net->zero_grad();
+          step();
+        });
         if (i >= 0) times[name].push_back(time);
       }
     }
@@ -160,12 +166,13 @@ void run(const Options& options) {
     }
   const double base = median(times["plain"]);
   std::printf(
-      "{\"network\": \"ResNet-50\", \"device\": \"%s\", \"batch\": %lld, \"size\": %lld, \"threads\": %d, \"torch\": "
+      "{\"network\": \"ResNet-50\", \"device\": \"%s\", \"batch\": %lld, \"size\": %lld, \"steps\": %d, \"threads\": "
+      "%d, \"torch\": "
       "\"%s\", \"plain_ms\": %.3f, \"none_ms\": %.3f, \"planned_ms\": %.3f, \"none_ratio\": %.4f, \"planned_ratio\": "
       "%.4f, \"peak_bytes\": %lld, \"planned_peak_bytes\": %lld, \"measured_peak_bytes\": %lld, "
       "\"recompute_percent\": %.2f%s}\n",
       options.device.c_str(), static_cast<long long>(options.batch), static_cast<long long>(options.size),
-      at::get_num_threads(), TORCH_VERSION, base, median(times["none"]), median(times["planned"]),
+      options.steps, at::get_num_threads(), TORCH_VERSION, base, median(times["none"]), median(times["planned"]),
       median(times["none"]) / base, median(times["planned"]) / base, static_cast<long long>(plain.peak_bytes),
       static_cast<long long>(planned.peak_bytes), static_cast<long long>(half.measured_peak_bytes()),
       100.0 * static_cast<double>(planned.recompute_ns) / static_cast<double>(planned.time_ns), graphs.c_str());

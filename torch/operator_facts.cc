@@ -91,7 +91,8 @@ std::string refusal_of(const c10::OperatorHandle& op, std::string_view name, con
   }
   const c10::IValue* generator = arguments.find("generator");
   if (generator != nullptr && generator->isGenerator() && generator->toGenerator().defined()) {
-    return "it draws from a generator of its own, whose position is not known here: use the default generator";
+    return "it draws from a generator of its own, whose position is not known here: use the default generator; a "
+           "recurrent layer with dropout does so on CUDA: give it none, and put a Dropout between layers";
   }
   if (name == "equal") return "";
   if (is_one_of(name, {"batch_norm_update_stats", "batch_norm_gather_stats", "batch_norm_gather_stats_with_counts"})) {

@@ -1,6 +1,6 @@
 """Time of a step against eager PyTorch, in one process, steps in turns.
 
-    python bench/gpu/speed.py [--cases resnet50_96,...] [--dtypes fp32,bf16] [--samples 10] [-o FILE]
+    python bench/gpu/speed.py [--cases resnet50_96,...] [--dtypes fp32,bf16] [--kinds none] [--samples 10] [-o FILE]
 
 eager       the model as it is
 none        captured, without recomputation
@@ -142,14 +142,16 @@ def kinds_of(training: Training, share: float, peak: int) -> dict[str, Kind]:
     return kinds
 
 
-def times_of(name: str, dtype: str, samples: int, share: float, device: torch.device, tiny: bool) -> dict[str, Any]:
+def times_of(name: str, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     begin = time.perf_counter()
     torch.backends.cudnn.benchmark = True
-    training = Training(name, dtype, device, tiny=tiny)
+    dtype = options.dtypes
+    training = Training(name, dtype, device, tiny=options.cpu)
     _torch.install_meter()
     peak = peak_of_eager(training)
     row: dict[str, Any] = {"case": name, "dtype": dtype, "eager_peak_bytes": peak}
-    kinds = kinds_of(training, share, peak)
+    kinds = {kind: made for kind, made in kinds_of(training, options.share, peak).items()
+             if kind == "eager" or kind in options.kinds.split(",")}
     for kind in list(kinds):
         try:
             kinds[kind].sample(WARM_STEPS)
@@ -159,7 +161,7 @@ def times_of(name: str, dtype: str, samples: int, share: float, device: torch.de
             row[f"{kind}_error"] = str(error)
             del kinds[kind]
     row["set_up_seconds"] = round(time.perf_counter() - begin, 1)
-    for _ in range(samples):
+    for _ in range(options.samples):
         for kind in kinds.values():
             kind.samples.append(kind.sample(STEPS_IN_A_ROW))
     row["ms"] = {name: round(statistics.median(kind.samples), 3) for name, kind in kinds.items()}
@@ -178,6 +180,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--dtypes", default="fp32,bf16")
+    parser.add_argument("--kinds", default="none,planned,graphs", help="beside eager")
     parser.add_argument("--samples", type=int, default=10)
     parser.add_argument("--share", type=float, default=0.5, help="of eager's peak")
     parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
@@ -187,11 +190,11 @@ def main() -> int:
     device = CPU if options.cpu else GPU
     torch.backends.cudnn.benchmark = True
     if options.one:
-        print(json.dumps(times_of(options.one, options.dtypes, options.samples, options.share, device, options.cpu)))
+        print(json.dumps(times_of(options.one, options, device)))
         return 0
     results = []
     for dtype in options.dtypes.split(","):
-        extra = ["--dtypes", dtype, "--samples", str(options.samples), "--share", str(options.share),
+        extra = ["--dtypes", dtype, "--kinds", options.kinds, "--samples", str(options.samples), "--share", str(options.share),
                  *(["--cpu"] if options.cpu else [])]
         results += one_process_each(
             __file__, options.cases.split(","), extra, 1,
