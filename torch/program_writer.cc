@@ -1,6 +1,7 @@
 // Training steps to text: docs/formats.md. Geometries and scopes are written once and named by their position.
 #include <map>
 #include <span>
+#include <unordered_map>
 #include <utility>
 
 #include "io/json_writer.h"
@@ -341,10 +342,33 @@ void Writer::write_number(const at::Tensor& tensor, const std::string& where) {
 
 }  // namespace
 
+namespace {
+
+// Parameters come back from a file each in its own memory.
+void check_memory(const StepProgram& step) {
+  std::unordered_map<ValueId, std::size_t> given;
+  const auto name_of = [&](std::size_t i) {
+    const std::int32_t input = step.inputs[i];
+    return input >= 0 ? "input " + std::to_string(input)
+                      : "'" + step.state_names.at(static_cast<std::size_t>(-1 - input)) + "'";
+  };
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    if (!step.program->inputs[i]) continue;
+    const auto [other, is_new] = given.emplace(step.program->inputs[i]->value, i);
+    if (is_new) continue;
+    throw InputError("'" + step.program->name + "' cannot be written to a file: " + name_of(other->second) + " and " +
+                     name_of(i) + " lie in one memory, which a file cannot say. Give each its own (clone()); " +
+                     "recurrent layers on CUDA put theirs together");
+  }
+}
+
+}  // namespace
+
 std::string format_program(const StepProgram& step) {
   if (step.inputs.size() != step.program->inputs.size() || step.gradients.size() != step.program->gradients.size()) {
     throw InputError("'" + step.program->name + "': it is not said of every input and gradient what it is");
   }
+  check_memory(step);
   return Writer(step).text();
 }
 

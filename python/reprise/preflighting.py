@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from . import _core, dry_run, planning, profile
 from .batches import Counts, StepFamily
+from .layouts import AnyBatch
 from .memory import optimizer_state_bytes
 from .progress import Progress
 from .roofline import GPU, rates_of
@@ -198,7 +199,7 @@ class Question:
             return shape
 
         begin = time.monotonic()
-        layouts = profile.known_layouts(self.device) if self.known else {}
+        layouts = AnyBatch(profile.known_layouts(self.device)) if self.known else {}
         rates = self.rates or rates_of(self.device)
         step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, rates, resize)
         log.info("%s: captured at batch %d in %.1f s", type(self.model).__name__, batch, time.monotonic() - begin)
@@ -206,8 +207,8 @@ class Question:
             _, wrong = profile.measure(step.captured, self.device)
             if not wrong:
                 break
-            step = dry_run.capture(self.model, self.inputs, self.capture_device,
-                                   profile.known_layouts(self.device) | wrong, rates, resize)
+            layouts = AnyBatch(profile.known_layouts(self.device) | wrong)
+            step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, rates, resize)
         return step
 
     def _refresh(self) -> None:
@@ -259,6 +260,7 @@ class Question:
             if found is None or found.batch in self.family.captured:
                 return found
             self.family.add(found.batch)
+            self._refresh()
             checked = fit(found.batch)
             if checked.fits and abs(checked.peak_bytes - found.peak_bytes) <= found.peak_bytes // 200:
                 return checked

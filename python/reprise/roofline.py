@@ -41,4 +41,15 @@ class Roofline:
     @staticmethod
     def _flops(target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
         count = flop_registry.get(target.overloadpacket)
-        return count(*args, **kwargs, out_val=out) if count is not None else 0
+        if count is None:
+            return 0
+        if target.overloadpacket.__name__.startswith("_scaled_dot_product"):
+            args = _with_all_heads(args, 1 if "backward" in target.overloadpacket.__name__ else 0)
+        return count(*args, **kwargs, out_val=out)
+
+
+def _with_all_heads(args: Sequence[Any], first: int) -> list[Any]:
+    """Attention whose queries share keys and values computes as much as one where each has its own."""
+    heads = args[first].shape[1]
+    shared = [t[:, :1].expand(-1, heads, -1, -1) for t in args[first + 1:first + 3]]
+    return [*args[:first + 1], *shared, *args[first + 3:]]

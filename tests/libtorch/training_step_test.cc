@@ -1,8 +1,10 @@
 // Captured steps against plain libtorch training: bit for bit, and to the byte.
 #include <ATen/autocast_mode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "libtorch/training.h"
+#include "reprise/error.h"
 #include "torch/capture_step.h"
 #include "torch/meter.h"
 #include "torch/program_io.h"
@@ -29,7 +31,8 @@ void expect_predicted(const TrainingStep& step) {
 std::int64_t budget_at(TrainingStep& step, double share) {
   const std::int64_t full = step.plan({}).peak_bytes;
   const std::int64_t beside = test_device().is_cpu() ? 0 : read_meter(test_device()).allocated_bytes;
-  return beside + static_cast<std::int64_t>(share * static_cast<double>(full - beside));
+  const std::int64_t losses = test_device().is_cpu() ? 0 : 8192;  // that training keeps
+  return beside + losses + static_cast<std::int64_t>(share * static_cast<double>(full - beside));
 }
 
 class Networks : public testing::TestWithParam<Named> {};
@@ -54,6 +57,7 @@ TEST_P(Networks, TrainBitForBitAtManyBudgets) {
 }
 
 TEST_P(Networks, AreTheSameStepAfterAFile) {
+  if (!test_device().is_cpu() && GetParam().make == recurrent_case) GTEST_SKIP() << "its weights lie in one memory";
   const Case network = GetParam().make();
   const ModuleState state = state_of(*network.module);
   const Batch batch = network.batch(1);
@@ -169,6 +173,11 @@ TEST(TrainingStep, KnowsWhatIsTheSameMemory) {
   EXPECT_TRUE(network.module->parameters()[0].grad().defined());
   const Case fresh = make();
   TrainingStep fresh_step = capture(fresh.module, fresh.loss, fresh.batch(1));
+  if (test_device().is_cpu()) {
+    const StepProgram program = capture_step("net", state_of(*fresh.module), fresh.loss, fresh.batch(1));
+    EXPECT_THAT([&] { (void)format_program(program); },
+                testing::ThrowsMessage<InputError>(testing::HasSubstr("'a' and 'b' lie in one memory")));
+  }
   expect_same(train(plain, plainly(plain), sgd, 2), train(fresh, planned_run(fresh_step), sgd, 2));
 }
 

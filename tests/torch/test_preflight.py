@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ from steps import CPU
 from training import Mlp, batch
 
 import reprise
-from reprise import _core
+from reprise import _core, profile, roofline
 from reprise.__main__ import main
 from reprise.batches import batch_of
+from reprise.layouts import AnyBatch
 from reprise.native import _torch
 from reprise.preflighting import last_inside
 
@@ -158,6 +160,43 @@ def test_what_does_not_fit_says_what_would() -> None:
     assert reprise.preflight(Mlp(width=64), batch(512, 64), 1000, profile="roofline").largest_planned is None
 
 
+def test_layouts_at_other_batch_sizes_follow_from_two() -> None:
+    def key(n: int) -> str:
+        return f"aten.attend(torch.float32({n}, 8, 64)(512, 64, 1)0/{n * 2048}, 0.5)"
+
+    def layout(n: int) -> tuple[str, list[int], list[int], int, int, str]:
+        return "float32", [n, 8, 64], [64, n * 64, 1], 0, n * 2048, "cuda"
+
+    known = AnyBatch({key(n): [layout(n), None] for n in (8, 16)})
+    assert known.get(key(4)) == [layout(4), None] and known.get(key(24)) == [layout(24), None]
+    assert known.get(key(8)) == [layout(8), None]
+    assert known.get(key(4).replace("64", "32")) is None and known.get(key(4).replace("attend", "other")) is None
+    assert AnyBatch({key(8): [layout(8)]}).get(key(4)) is None
+
+
+def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Libraries take other algorithms, with other workspaces, for other sizes."""
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+    grown: list[int] = []
+
+    def measured(captured: Any, device: torch.device) -> tuple[float, Any]:
+        result = profile_measure(captured, device)
+        grown.append(0)
+        stored = profile._stored(device)
+        for op in range(captured.program.num_ops):
+            if len(grown) > 2 and captured.program.is_call(op):
+                stored["calls"][captured.program.signature(op)][1] = 150_000
+        profile.cache.write(profile.cache_name(device), stored)
+        return result
+
+    profile_measure = profile.measure
+    monkeypatch.setattr(profile, "measure", measured)
+    found = reprise.preflight(Mlp(width=64), batch(64, 64), 400_000, profile="measure", planning_seconds=1)
+    assert len(grown) > 2
+    smooth = reprise.preflight(Mlp(width=64), batch(64, 64), 400_000, profile="roofline", planning_seconds=1)
+    assert found.largest_plain.batch < 0.8 * smooth.largest_plain.batch
+
+
 def test_another_device_is_asked_about_by_its_name() -> None:
     found = reprise.preflight(Mlp(), batch(), "1MiB", device="cuda", profile="roofline", largest=False)
     assert found.device == "cuda"
@@ -240,3 +279,16 @@ def test_plot_with_matplotlib() -> None:
     found = reprise.curve(_core.Graph.parse((Path(__file__).parents[1] / "cli/data/chain.graph.json").read_text()))
     axes = found.plot()
     assert axes.get_legend_handles_labels()[1] == ["best found", "proven bound", "plain"]
+
+
+def test_attention_with_shared_keys_is_estimated_as_with_keys_of_their_own() -> None:
+    """Which the counter of torch before 2.13 refuses to count."""
+
+    def times(heads: int) -> list[int]:
+        q, kv, numbers = (torch.empty(s, device="meta") for s in ((2, 8, 512, 64), (2, heads, 512, 64), (2, 8, 512)))
+        backward = (q, q, kv, kv, q, numbers, None, None, 512, 512, 0.0, True, None, None)
+        aten, estimate = torch.ops.aten, roofline.Roofline(torch.device("cuda")).time_ns
+        return [estimate(aten._scaled_dot_product_flash_attention.default, (q, kv, kv, 0.0, True), {}, ()),
+                estimate(aten._scaled_dot_product_flash_attention_backward.default, backward, {}, ())]
+
+    assert times(2) == times(8) > [roofline.GPU.floor_ns] * 2
