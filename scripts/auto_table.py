@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Plans the steps of data/steps with planner auto and writes the two tables of docs/algorithms/auto.md.
+"""Plans the steps of data/steps with planner auto and writes the tables of docs/algorithms/auto.md.
 
-    make build && python3 scripts/auto_table.py [--command PATH]
+    make build && python3 scripts/auto_table.py [--command PATH] [--steps NAME,...]
+
+With --steps only these are planned, and what the tables say of the others stays.
 
 Budgets are shares of the peak without recomputation, parameters and inputs set aside in both. The numbers are the same
 on every machine: work is limited by a count.
@@ -17,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "algorithms" / "auto.md"
 FIRST_STEPS = ["vgg19_64", "unet_8x572", "resnet50_96", "resnet152_48", "gpt2_medium_8x1024", "densenet161_32"]
+MEASURED_STEPS = [f"{name}.cuda" for name in (
+    "vgg19_64", "unet_8x572", "resnet50_96", "resnet152_48", "densenet161_32", "googlenet_256", "pspnet_2")]
 MORE_STEPS = ["googlenet_256", "pspnet_2", "bert_large_32x512", "vit_large_64", "llama_1b_4x2048", "gpt_420_layers"]
 SHARES = [90, 80, 70, 60, 50, 40, 30, 20]
 FEW_SHARES = [80, 50, 30]
@@ -27,7 +31,7 @@ INFEASIBLE = 1
 
 class Step:
     def __init__(self, command: Path, name: str) -> None:
-        self.command, self.path = command, ROOT / "data" / "steps" / f"{name}.graph.json"
+        self.name, self.command, self.path = name, command, ROOT / "data" / "steps" / f"{name}.graph.json"
         graph = json.loads(self.path.read_text())
         self.title = graph["name"]
         values = graph["values"]
@@ -75,26 +79,50 @@ def ablation(step: Step) -> list[str]:
     return rows
 
 
-def write(name: str, table: list[str]) -> None:
-    """Between the markers of that name."""
-    text = PAGE.read_text()
-    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    PAGE.write_text(pattern.sub(lambda found: found[1] + "\n".join(table) + "\n" + found[2], text))
+class Table:
+    """One of the page, between the markers of its name."""
+
+    def __init__(self, name: str) -> None:
+        self.pattern = re.compile(rf"(<!-- {name} -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+        lines = self.pattern.search(PAGE.read_text())[2].splitlines()
+        self.rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+    def write(self, table: list[str]) -> None:
+        text = "\n".join(table) + "\n"
+        PAGE.write_text(self.pattern.sub(lambda found: found[1] + text + found[3], PAGE.read_text()))
+
+
+def reached_table(name: str, steps: list[Step], new: list[str]) -> None:
+    table, head = Table(name), " | ".join(f"{share} %" for share in SHARES)
+    before = {row[0]: [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (row, bound)]
+              for row, bound in zip(table.rows[2::2], table.rows[3::2])}
+    lines = [f"| step | GiB | {head} | least GiB |", "|---" * (len(SHARES) + 3) + "|"]
+    for step in steps:
+        lines += reached(step) if step.name in new else before[step.title]
+    table.write(lines)
+
+
+def ablation_table(steps: list[Step], new: list[str]) -> None:
+    table, titles = Table("ablation"), [step.title.split(",")[0] for step in steps]
+    before = {cells[0]: list(cells[2:]) for cells in zip(*table.rows)}
+    columns = [ablation(step) if step.name in new else before[title] for step, title in zip(steps, titles)]
+    names = ["everything", *(f"without {name}" for name in TECHNIQUES)]
+    table.write([f"| | {' | '.join(titles)} |", "|---" * (len(steps) + 1) + "|",
+                 *(f"| {name} | {' | '.join(row)} |" for name, *row in zip(names, *columns, strict=True))])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--command", type=Path, default=ROOT / "build" / "release" / "tools" / "reprise")
-    command = parser.parse_args().command
-    steps = [Step(command, name) for name in FIRST_STEPS]
-    more = [Step(command, name) for name in MORE_STEPS]
-    head = " | ".join(f"{share} %" for share in SHARES)
-    write("reached", [f"| step | GiB | {head} | least GiB |", "|---" * (len(SHARES) + 3) + "|",
-                      *(row for step in [*steps, *more] for row in reached(step))])
-    columns = [ablation(step) for step in steps]
-    names = ["everything", *(f"without {name}" for name in TECHNIQUES)]
-    write("ablation", [f"| | {' | '.join(step.title.split(',')[0] for step in steps)} |", "|---" * (len(steps) + 1) + "|",
-                       *(f"| {name} | {' | '.join(row)} |" for name, *row in zip(names, *columns, strict=True))])
+    parser.add_argument("--steps", default=",".join([*FIRST_STEPS, *MORE_STEPS, *MEASURED_STEPS]))
+    options = parser.parse_args()
+    new = options.steps.split(",")
+    if unknown := set(new) - {*FIRST_STEPS, *MORE_STEPS, *MEASURED_STEPS}:
+        parser.error(f"unknown step {', '.join(sorted(unknown))}")
+    steps = [Step(options.command, name) for name in [*FIRST_STEPS, *MORE_STEPS]]
+    reached_table("reached", steps, new)
+    reached_table("measured", [Step(options.command, name) for name in MEASURED_STEPS], new)
+    ablation_table(steps[:len(FIRST_STEPS)], new)
 
 
 if __name__ == "__main__":

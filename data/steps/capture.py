@@ -2,11 +2,11 @@
 
     scripts/python.sh data/steps/capture.py [--device cuda|cpu|none] [--steps NAME,...] [--out FOLDER]
 
-Each network is captured as reprise.compile captures it, with its loss inside, and written twice
-with the same ops and values: NAME.DEVICE.graph.json has what every kind of call was measured to
-take on the device, alone; NAME.graph.json has the roofline of python/reprise/roofline.py and no
-workspaces. With --device none nothing is measured or allocated: only the second is written, with
-the operators of the CPU at the rates of a GPU. facts.json says how each file was made.
+Each network is captured as reprise.compile captures it, with its loss inside. On a device every kind
+of call is measured, alone, and NAME.DEVICE.graph.json has its time and workspace. With --device none
+nothing is measured or allocated, and NAME.graph.json has the roofline of python/reprise/roofline.py
+and no workspaces, with the operators of the CPU at the rates of a GPU. facts.json says how each file
+was made.
 
 A process per network; --jobs of them capture at a time, one alone measures. What is there
 already is left as it is, unless --again is given.
@@ -123,16 +123,15 @@ def make(step: Step, device: str, out: Path, *, tiny: bool, lock: Path | None) -
             region.measure()
         facts |= {"profile_seconds": round(region.profile_seconds, 1), "measured_on": profile.environment(torch.device(device)),
                   "machine": platform.machine()}
-        (out / f"{step.name}.{device}.graph.json").write_text(graph_of(region.captured).format())
-    profile.estimate(region.captured)
+    else:
+        profile.estimate(region.captured)
     graph = graph_of(region.captured)
-    (out / f"{step.name}.graph.json").write_text(graph.format())
+    (out / f"{stem(step.name, device)}.graph.json").write_text(graph.format())
     return facts | {"ops": graph.num_ops, "forward_ops": graph.caller_op}
 
 
-def files_of(name: str, device: str) -> list[str]:
-    own = [] if device == NONE else [f"{name}.{device}.graph.json"]
-    return [*own, f"{name}.graph.json"]
+def stem(name: str, device: str) -> str:
+    return name if device == NONE else f"{name}.{device}"
 
 
 class Run:
@@ -146,8 +145,9 @@ class Run:
 
     def todo(self) -> list[str]:
         here = self.options.out
-        return [name for name in self.options.steps if self.options.again or name not in self.facts
-                or not all((here / file).exists() for file in files_of(name, self.options.device))]
+        stems = {name: stem(name, self.options.device) for name in self.options.steps}
+        return [name for name, made in stems.items() if self.options.again or made not in self.facts
+                or not (here / f"{made}.graph.json").exists()]
 
     def one(self, name: str, lock: Path) -> str:
         call = [sys.executable, __file__, "--one", name, "--device", self.options.device, "--out", self.options.out,
@@ -157,7 +157,7 @@ class Run:
             self.failed[name] = done.stderr.strip() or f"ended with {done.returncode}"
             return f"failed: {self.failed[name].splitlines()[-1]}"
         facts = json.loads(done.stdout.splitlines()[-1])
-        self.facts[name] = facts
+        self.facts[stem(name, self.options.device)] = facts
         (self.options.out / FACTS).write_text(json.dumps(dict(sorted(self.facts.items())), indent=1) + "\n")
         profiled = f", profiled in {facts['profile_seconds']} s" if "profile_seconds" in facts else ""
         return f"{facts['ops']} ops captured in {facts['capture_seconds']} s{profiled}"

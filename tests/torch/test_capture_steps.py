@@ -29,17 +29,19 @@ def times(step: reprise.Graph) -> list[int]:
 
 
 def test_measured_and_estimated_costs_are_of_the_same_step(tmp_path: Path) -> None:
-    done = capture(tmp_path, "--device", "cpu", "--steps", "vgg19_64",
-                   env={"REPRISE_CACHE_DIR": str(tmp_path / "cache")})
-    assert done.returncode == 0, done.stderr
+    for device in ("cpu", "none"):
+        done = capture(tmp_path, "--device", device, "--steps", "vgg19_64",
+                       env={"REPRISE_CACHE_DIR": str(tmp_path / "cache")})
+        assert done.returncode == 0, done.stderr
     measured, estimated = graph(tmp_path / "vgg19_64.cpu.graph.json"), graph(tmp_path / "vgg19_64.graph.json")
     assert measured.name == STEPS["vgg19_64"].title
     assert [measured.inputs(op) for op in range(measured.num_ops)] == [
         estimated.inputs(op) for op in range(estimated.num_ops)]
     assert measured.num_ops == estimated.num_ops and times(measured) != times(estimated)
     assert all(estimated.workspace_bytes(op) == 0 for op in range(estimated.num_ops))
-    facts = json.loads((tmp_path / "facts.json").read_text())["vgg19_64"]
-    assert facts["measured_on"]["device"] == "cpu" and facts["ops"] == measured.num_ops
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["vgg19_64.cpu"]["measured_on"]["device"] == "cpu"
+    assert facts["vgg19_64.cpu"]["ops"] == facts["vgg19_64"]["ops"] == measured.num_ops
 
 
 def test_what_is_there_is_left_and_what_fails_is_told_at_the_end(tmp_path: Path) -> None:
