@@ -1,13 +1,16 @@
 #include "torch/meter.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/AllocatorConfig.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 
 #include "reprise/error.h"
@@ -119,6 +122,16 @@ void reset_meter_peak(c10::Device device) {
   } else {
     device_allocator(device).resetPeakStats(numbered(device).index());
   }
+}
+
+void split_blocks_exactly(c10::Device device) {
+  if (!device.is_cuda()) return;
+  const char* setting = std::getenv("PYTORCH_ALLOC_CONF");
+  if (setting == nullptr) setting = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
+  std::string own = setting == nullptr ? "" : setting;
+  if (own.find("expandable_segments") != std::string::npos || own.find("cudaMallocAsync") != std::string::npos) return;
+  if (!own.empty()) own += ",";  // what is left out may go back to its default
+  c10::CachingAllocator::setAllocatorSettings(own + "expandable_segments:True");
 }
 
 std::int64_t granted_bytes(c10::Device device, std::int64_t bytes) {

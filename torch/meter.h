@@ -28,6 +28,10 @@ void reset_meter_peak(c10::Device device);
 // What a request for so many bytes counts as: CUDA's allocator hands out blocks of 512 bytes.
 [[nodiscard]] std::int64_t granted_bytes(c10::Device device, std::int64_t bytes);
 
+// CUDA's allocator leaves up to 1 MiB of a free block unsplit, unless its segments are expandable; what is left over
+// counts as allocated. Makes them so for the whole process, where the user's environment does not say otherwise.
+void split_blocks_exactly(c10::Device device);
+
 // For tests: the nth allocation on the CPU from now on fails as if memory had run out; 0 switches it off.
 void fail_allocation(std::int64_t nth);
 

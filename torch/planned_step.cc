@@ -46,6 +46,7 @@ std::int64_t resident_bytes_of(const Program& program) {
 
 PlannedStep::PlannedStep(StepProgram step)
     : step_(std::move(step)), graph_([this] {
+        split_blocks_exactly(step_.program->device);
         measure_calls(*step_.program);
         return make_graph(*step_.program);
       }()) {

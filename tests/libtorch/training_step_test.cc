@@ -1,5 +1,6 @@
 // Captured steps against plain libtorch training: bit for bit, and to the byte.
 #include <ATen/autocast_mode.h>
+#include <c10/core/AllocatorConfig.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -230,6 +231,20 @@ TEST(TrainingStep, PlansForWhatIsAsked) {
   EXPECT_GT(step.summary().recompute_ns, 0);
   EXPECT_EQ(step.plan({.budget_bytes = budget, .planning_seconds = 1}).planner, "auto");
   EXPECT_EQ(step.plan({}).recompute_ns, 0);
+}
+
+TEST(TrainingStep, CountsBlocksAsTheyAreAskedFor) {
+  using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+  const auto splits = [](const char* environment) {
+    setenv("PYTORCH_ALLOC_CONF", environment, 1);
+    c10::CachingAllocator::setAllocatorSettings("expandable_segments:False");
+    split_blocks_exactly(at::Device(at::kCUDA, 0));
+    unsetenv("PYTORCH_ALLOC_CONF");
+    return Config::use_expandable_segments();
+  };
+  EXPECT_FALSE(splits("expandable_segments:False"));  // the user's wish
+  EXPECT_TRUE(splits("garbage_collection_threshold:0.8"));
+  EXPECT_TRUE(splits(""));
 }
 
 TEST(TrainingStep, LosesNoGradientWhereMemoryRunsOut) {
