@@ -217,8 +217,6 @@ void bind_graphs(py::module_& module) {
 }
 
 void bind_memory(py::module_& module) {
-  module.def("split_blocks_exactly", &split_blocks_exactly, py::arg("device"),
-             "Makes CUDA's allocator count what is asked for, where the user's environment does not say otherwise.");
   module.def("install_meter", &install_meter, "Begins to count what the CPU allocator hands out.");
   module.def("allocated_bytes", [](at::Device device) { return read_meter(device).allocated_bytes; });
   module.def("peak_bytes", [](at::Device device) { return read_meter(device).peak_bytes; });

@@ -6,6 +6,7 @@ before (parameters, as a rule) is found by walking the model and the optimizer o
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,9 +18,18 @@ from .native import _torch
 
 
 def prepare(device: torch.device) -> None:
-    """Makes the allocator count what is asked for, and no more."""
+    """Makes the allocator count what is asked for, and no more.
+
+    CUDA's allocator leaves up to 1 MiB of a free block unsplit, unless its segments are
+    expandable; what is left over counts as allocated. Settings of the user's own are left alone.
+    """
     _torch.install_meter()
-    _torch.split_blocks_exactly(device)
+    own = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    if device.type != "cuda" or "expandable_segments" in own or "cudaMallocAsync" in own:
+        return
+    change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)  # the older name warns where both are
+    # With the user's own: what is left out may go back to its default.
+    (change or torch.cuda.memory._set_allocator_settings)(",".join(filter(None, [own, "expandable_segments:True"])))
 
 
 class Ledger:
