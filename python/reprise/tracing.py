@@ -4,42 +4,49 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.variables import ConstantVariable, TorchInGraphFunctionVariable
-from torch._dynamo.variables.torch import tracing_state_functions
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_map
+
+from .errors import Unsupported
 
 MAX_SHAPES = 64  # different shapes of inputs one model may be called with
 
 
 class Trace:
     """Calls what torch.compile traces, by the way that the model takes in eager: to models that ask, it is
-    not compiled. Where that way cannot be traced, as it looks at the numbers of a mask, say, by the
+    not compiled. Where that way cannot be captured, as it looks at the numbers of a mask, say, by the
     way that the model has for torch.compile."""
 
     def __init__(self) -> None:
         self.ways = _Way(is_compiling=False), _Way(is_compiling=True)
 
     def __call__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        handled = sys.exc_info()[1]  # by the caller, who may go on with it
         try:
             with self.ways[0]:
                 return call(*args, **kwargs)
         except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
-            _forget(error)
+            _forget(error, handled)
+        except BackendCompilerFailed as error:
+            if not isinstance(error.inner_exception, Unsupported):
+                raise
+            _forget(error, handled)
         with self.ways[1]:
             return call(*args, **kwargs)
 
 
-def _forget(error: BaseException | None) -> None:
+def _forget(error: BaseException | None, handled: BaseException | None) -> None:
     """Lets go of the frames an error holds, and with them of the caller's tensors: errors and frames
     that name each other wait for the garbage collector."""
-    while error is not None:
+    while error is not None and error is not handled and error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
@@ -47,8 +54,8 @@ def _forget(error: BaseException | None) -> None:
 
 class _Way:
     """Never falls back to running the model as it is: that would exceed the budget silently; sees
-    hooks that come and go; and answers what models ask. They are never exported, which torch.compile
-    before 2.13 says, and for which libraries leave the way that eager takes.
+    hooks that come and go; and has answers for what models ask. They are never exported, which
+    torch.compile before 2.13 says, and for which libraries leave the way that eager takes.
 
     One for all steps: each leaves a variable in the thread's context."""
 
@@ -58,34 +65,26 @@ class _Way:
             accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False,
             skip_nnmodule_hook_guards=False,
             ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())
-        self.answers = {torch.compiler.is_exporting: False, torch.compiler.is_compiling: is_compiling,
-                        torch.cuda.is_current_stream_capturing: False}
-        self.before: list[Any] = []
+        self.answers = _COMMON_ANSWERS | dict.fromkeys(_IS_COMPILING, is_compiling)
 
     def __enter__(self) -> None:
-        answers, handlers = tracing_state_functions(), TorchInGraphFunctionVariable._get_handlers()
-        answer = handlers[torch.compiler.is_exporting]
-        self.before.append([_put(answers, self.answers), _put(handlers, dict.fromkeys(self.answers, answer)),
-                            _put(_masks(), _EAGER_MASKS)])
+        _look_at_transformers()
         self.config.__enter__()
+        _here.answers.append(self.answers)
 
     def __exit__(self, *error: Any) -> None:
+        _here.answers.pop()
         self.config.__exit__(*error)
-        for place, before in self.before.pop():
-            for key, value in before.items():
-                if value is _ABSENT:
-                    del place[key]
-                else:
-                    place[key] = value
 
 
-_ABSENT = object()
+class _Here(threading.local):
+    """The answers of the ways that this thread is on. Others are not disturbed."""
+
+    def __init__(self) -> None:
+        self.answers: list[dict[Any, bool]] = []
 
 
-def _put(place: dict[Any, Any], items: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    before = {key: place.get(key, _ABSENT) for key in items}
-    place.update(items)
-    return place, before
+_here = _Here()
 
 
 def _logging_functions() -> set[Any]:
@@ -95,25 +94,63 @@ def _logging_functions() -> set[Any]:
     return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}
 
 
+# -- Questions of models, and of ours within them. In eager they are ordinary functions.
+
+
+@torch.compiler.allow_in_graph
+def _goes_as_eager() -> bool:
+    return False
+
+
+@torch.compiler.allow_in_graph
+def _is_one_sequence(position_ids: Tensor) -> bool:
+    return False
+
+
+_IS_COMPILING = (torch.compiler.is_compiling, torch._utils.is_compiling, torch._dynamo.external_utils.is_compiling)
+_COMMON_ANSWERS: dict[Any, bool] = {
+    torch.compiler.is_exporting: False, torch.cuda.is_current_stream_capturing: False, _goes_as_eager: True}
+
+
+def _answer_first(question: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    def handler(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+        if _here.answers and not args and not kwargs:
+            return ConstantVariable.create(_here.answers[-1][question])
+        return None if otherwise is None else otherwise(self, tx, *args, **kwargs)
+
+    return handler
+
+
+def _answer_one_sequence(_: Any, __: Any, position_ids: Any) -> Any:
+    return ConstantVariable.create(bool(_here.answers) and _counts_by_one(position_ids.proxy.node))
+
+
+_handlers = TorchInGraphFunctionVariable._get_handlers()
+_handlers |= {question: _answer_first(question, _handlers.get(question)) for question in (*_IS_COMPILING, *_COMMON_ANSWERS)}
+_handlers[_is_one_sequence] = _answer_one_sequence
+
+
 # -- Masks of transformers. Its models look whether there is padding, and whether positions are those of one
 # sequence, and make no mask then. When they are traced they do not look, and make one, for which attention has
 # other and slower kernels. Padding that is absent needs no look, and positions that the model made itself are known.
 
 
-def _masks() -> dict[str, Any]:
-    """The names of the module that makes masks, if it is there."""
+def _look_at_transformers() -> None:
+    """Once it is there. Outside of our tracing its functions do as before."""
     module = sys.modules.get("transformers.masking_utils")
-    if not all(hasattr(module, name) for name in _EAGER_MASKS):
-        return {}
-    if module.find_packed_sequence_indices is not _find_packed_sequence_indices:
+    if module is None or getattr(module, "find_packed_sequence_indices", None) is _find_packed_sequence_indices:
+        return
+    if hasattr(module, "find_packed_sequence_indices") and hasattr(module, "is_tracing"):
         _Transformers.find_packed_sequence_indices = staticmethod(module.find_packed_sequence_indices)
-    return module.__dict__
+        _Transformers.is_tracing = staticmethod(module.is_tracing)
+        module.find_packed_sequence_indices, module.is_tracing = _find_packed_sequence_indices, _is_tracing
 
 
 class _Transformers:
     """What it does itself."""
 
     find_packed_sequence_indices: Callable[[Tensor], Tensor | None]
+    is_tracing: Callable[..., bool]
 
 
 def _find_packed_sequence_indices(position_ids: Tensor) -> Tensor | None:
@@ -121,53 +158,46 @@ def _find_packed_sequence_indices(position_ids: Tensor) -> Tensor | None:
 
 
 def _is_tracing(tensor: Tensor | None = None) -> bool:
-    return tensor is not None
+    if tensor is None and _goes_as_eager():
+        return False
+    return _Transformers.is_tracing(tensor)
 
 
-_EAGER_MASKS = {"find_packed_sequence_indices": _find_packed_sequence_indices, "is_tracing": _is_tracing}
+# -- What is known while a model is traced.
+
+MAX_NODES = 64
+MAX_NUMBERS = 1 << 20
 
 
-@torch.compiler.allow_in_graph
-def _is_one_sequence(position_ids: Tensor) -> bool:
-    raise NotImplementedError("answered while a model is traced")
-
-
-def _answer_one_sequence(_: Any, __: Any, position_ids: Any) -> Any:
+def _counts_by_one(node: fx.Node) -> bool:
+    """Whether rows of positions go up by one, where no input and no random number has a part in them."""
+    before = torch.get_rng_state()
     try:
         with _disable_current_modes():
-            steps = _constant(position_ids.proxy.node).diff(dim=-1)
-            return ConstantVariable.create(bool((steps == 1).all()))
-    except _NotConstant:
-        return ConstantVariable.create(False)
-
-
-TorchInGraphFunctionVariable._get_handlers()[_is_one_sequence] = _answer_one_sequence
-
-
-class _NotConstant(Exception):
-    pass
-
-
-def _constant(node: fx.Node) -> Any:
-    """What a node computes, on the CPU, where no input and no random number has a part in it."""
-    before = torch.get_rng_state()
-    value = _computed(node)
-    if not torch.equal(before, torch.get_rng_state()):
+            steps = _computed(node, {}).diff(dim=-1)
+            return bool((steps == 1).all()) and torch.equal(before, torch.get_rng_state())
+    except Exception:  # what cannot be computed is not known
+        return False
+    finally:
         torch.set_rng_state(before)
-        raise _NotConstant
-    return value
 
 
-def _computed(node: fx.Node) -> Any:
-    if node.op not in ("call_function", "call_method"):
-        raise _NotConstant
+def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
+    """What a node computes, on the CPU."""
+    if node in known:
+        return known[node]
+    example = node.meta.get("example_value")
+    if node.op not in ("call_function", "call_method") or len(known) >= MAX_NODES or (
+            isinstance(example, Tensor) and (example._version != 0 or example.numel() > MAX_NUMBERS)):
+        raise ValueError(node)  # an input, too much, or written to afterwards
 
     def argument(value: Any) -> Any:
         if isinstance(value, fx.Node):
-            return _computed(value)
+            return _computed(value, known)
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
-    args, kwargs = tree_map(argument, (tuple(node.args), dict(node.kwargs)))
-    if node.op == "call_method":
-        return getattr(args[0], node.target)(*args[1:], **kwargs)
-    return node.target(*args, **kwargs)
+    args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), argument)
+    kwargs = {name: "cpu" if name == "device" else value for name, value in kwargs.items()}
+    target = getattr(args[0], node.target) if node.op == "call_method" else node.target
+    known[node] = target(*(args[1:] if node.op == "call_method" else args), **kwargs)
+    return known[node]

@@ -7,6 +7,7 @@ import gc
 import io
 import pickle
 import threading
+import traceback
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from training import DEVICE, Mlp, allocated, assert_same, batch, state_of
 
 import reprise
+from reprise.tracing import Trace
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -348,6 +350,41 @@ def test_positions_that_a_model_makes_itself_need_no_mask() -> None:
     assert _attention_of_gpt2() == ([], True)
 
 
+class _Packed(nn.Module):
+    """Two sequences in one row, whose positions are made in the forward pass."""
+
+    def __init__(self, make: Callable[[int], Tensor]) -> None:
+        super().__init__()
+        transformers = pytest.importorskip("transformers")
+        torch.manual_seed(0)
+        config = transformers.LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1, vocab_size=32,
+                                          num_attention_heads=2, num_key_value_heads=1, use_cache=False)
+        self.model = transformers.LlamaModel(config)
+        self.make = make
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.model(tokens, position_ids=self.make(tokens.shape[1])).last_hidden_state.square().mean()
+
+
+def _by_writing(length: int) -> Tensor:
+    positions = torch.arange(length).unsqueeze(0)
+    positions[:, length // 2:] -= length // 2
+    return positions
+
+
+def _by_joining(length: int) -> Tensor:
+    return torch.cat([torch.arange(length // 2)] * 2).unsqueeze(0)
+
+
+@pytest.mark.parametrize("make", [_by_writing, _by_joining])
+def test_positions_of_packed_sequences_keep_their_mask(make: Callable[[int], Tensor]) -> None:
+    model, tokens = _Packed(make), torch.randint(32, (1, 16))
+    expected = model(tokens)
+    one_sequence = _Packed(lambda length: torch.arange(length).unsqueeze(0))(tokens)
+    assert not torch.equal(expected, one_sequence)
+    assert torch.equal(reprise.compile(model)(tokens), expected)
+
+
 def test_positions_that_are_given_are_looked_at_in_every_step() -> None:
     masks, same = _attention_of_gpt2(position_ids=torch.arange(16).expand(2, 16).contiguous())
     assert masks and same
@@ -389,6 +426,60 @@ def test_a_way_that_was_tried_holds_nothing() -> None:
         assert step()() is None
     finally:
         gc.enable()
+
+
+def test_an_error_that_the_caller_handles_keeps_its_traceback() -> None:
+    model = reprise.compile(_Looking())
+
+    def fail() -> None:
+        raise ValueError("the caller's")
+
+    try:
+        fail()
+    except ValueError as error:
+        model(torch.rand(3, 4), torch.ones(4, dtype=torch.bool))
+        assert [frame.name for frame in traceback.extract_tb(error.__traceback__)][-1] == "fail"
+
+
+class _Reading(nn.Module):
+    """Reads a number, which Reprise refuses, unless it is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            x = x + torch.empty(int(x.sum().item()) % 3 + 1).fill_(0).sum()
+        return self.layer(x)
+
+
+def test_what_is_refused_is_captured_by_the_way_for_compilers() -> None:
+    model = _Reading()
+    x = torch.rand(3, 4)
+    assert torch.equal(reprise.compile(model)(x), model.layer(x))
+
+
+def test_other_compilers_hear_what_they_heard_before() -> None:
+    """While a captured step runs in another thread, and after that."""
+    inside, outside = threading.Event(), threading.Event()
+    trace = Trace()
+
+    def wait() -> None:
+        inside.set()
+        outside.wait(60)
+
+    thread = threading.Thread(target=trace, args=(wait,))
+    thread.start()
+    inside.wait(60)
+    heard = []
+    for _ in range(2):
+        torch._dynamo.reset()
+        heard.append(torch.compile(lambda x: x + (1 if torch.compiler.is_compiling() else -1), backend="eager",
+                                   fullgraph=True)(torch.zeros(1)).item())
+        outside.set()
+        thread.join()
+    assert heard == [1, 1]
 
 
 class _Scatter(nn.Module):
