@@ -209,8 +209,10 @@ at::Tensor GraphedStep::run(const Tensors& state, const Tensors& batch) {
   return loss;
 }
 
+// For another batch: that is no fault of this one.
 void GraphedStep::release() {
-  drop();
+  if (recorded_ != nullptr) --recordings_;
+  recorded_.reset();
   steps_before_ = 0;
 }
 
@@ -246,7 +248,7 @@ void GraphedStep::check_devices(const Tensors& arguments, const StepOptions& opt
 void GraphedStep::record(const Tensors& state, const Tensors& batch, const StepOptions& options) {
   const Program& program = *step_.program;
   if (recordings_ >= kMaxRecordings) {
-    refuse("its parameters, the memory beside it or the shape of its batches changed " + std::to_string(recordings_) +
+    refuse("its parameters or the memory beside it changed " + std::to_string(recordings_) +
                " times. Keep them as they are",
            options);
   }
@@ -303,6 +305,10 @@ std::unique_ptr<GraphedStep::Recorded> GraphedStep::recorded_with(Solution found
       (void)at::empty({own_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
       to->result = run_step(to->executor, arguments);
     });
+  } catch (const c10::OutOfMemoryError&) {
+    throw;  // no fault of the step: the next one tries again
+  } catch (const InternalError&) {
+    throw;
   } catch (const std::exception& error) {
     refuse("an operator cannot be recorded (" + first_line(error.what()) + "). Move it out of the step", options);
   }

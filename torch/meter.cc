@@ -127,7 +127,7 @@ void reset_meter_peak(c10::Device device) {
 void split_blocks_exactly(c10::Device device) {
   if (!device.is_cuda()) return;
   const char* setting = std::getenv("PYTORCH_ALLOC_CONF");
-  if (setting == nullptr) setting = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
+  if (setting == nullptr || *setting == '\0') setting = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
   std::string own = setting == nullptr ? "" : setting;
   if (own.find("expandable_segments") != std::string::npos || own.find("cudaMallocAsync") != std::string::npos) return;
   if (!own.empty()) own += ",";  // what is left out may go back to its default

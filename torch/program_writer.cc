@@ -340,10 +340,6 @@ void Writer::write_number(const at::Tensor& tensor, const std::string& where) {
   out_ += '}';
 }
 
-}  // namespace
-
-namespace {
-
 // Parameters come back from a file each in its own memory.
 void check_memory(const StepProgram& step) {
   std::unordered_map<ValueId, std::size_t> given;

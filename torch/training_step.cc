@@ -100,6 +100,7 @@ TrainingStep load_step(const std::string& program, const std::string& parameters
 
 StepSummary TrainingStep::plan(const StepOptions& options) {
   if (options.budget_bytes && *options.budget_bytes < 0) throw InputError("a budget cannot be negative");
+  for (auto& [key, step] : state_->steps) step.release_graph();  // made for other options
   const StepSummary& summary = state_->latest->plan(state_->current().tensors, options);
   state_->options = options;
   return summary;

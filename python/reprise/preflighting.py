@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from . import _core, dry_run, planning, profile
 from .batches import Counts, StepFamily
-from .layouts import AnyBatch
+from .layouts import AnyBatch, Layouts
 from .memory import optimizer_state_bytes
 from .progress import Progress
 from .roofline import GPU, rates_of
@@ -203,11 +203,14 @@ class Question:
         rates = self.rates or rates_of(self.device)
         step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, rates, resize)
         log.info("%s: captured at batch %d in %.1f s", type(self.model).__name__, batch, time.monotonic() - begin)
+        known: Layouts = {}
         while self.profile == "measure":
             _, wrong = profile.measure(step.captured, self.device)
             if not wrong:
                 break
-            layouts = AnyBatch(profile.known_layouts(self.device) | wrong)
+            profile.check_layouts(wrong, known)
+            known |= wrong
+            layouts = AnyBatch(profile.known_layouts(self.device) | known)
             step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, rates, resize)
         return step
 

@@ -18,6 +18,7 @@ import torch
 
 from . import _core, cache
 from .captured import Captured
+from .errors import Unsupported
 from .layouts import Layout, Layouts
 from .progress import Progress
 
@@ -87,6 +88,14 @@ def _is_profile(stored: Any) -> bool:
         return False
     return (all(isinstance(call, list) and len(call) == 3 for call in stored["calls"].values())
             and all(isinstance(layouts, list) for layouts in stored["layouts"].values()))
+
+
+def check_layouts(wrong: Layouts, known: Layouts) -> None:
+    """Where the device and a capture that knows of it disagree once more, there is no end to it."""
+    again = [key for key, layouts in wrong.items() if known.get(key) == layouts]
+    if again:
+        raise Unsupported(
+            f"cannot tell how the results of this call lie in memory: {again[0]}. Move it out of the model")
 
 
 def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:

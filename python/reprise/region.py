@@ -237,10 +237,7 @@ class Region:
             self.profile_seconds += seconds
             if not wrong:
                 return
-            again = [key for key, layouts in wrong.items() if known.get(key) == layouts]
-            if again:
-                raise Unsupported(
-                    f"cannot tell how the results of this call lie in memory: {again[0]}. Move it out of the model")
+            profile.check_layouts(wrong, known)
             known |= wrong  # where fake tensors and the device disagree, the device is right
             self.captured = self.capture(profile.known_layouts(self.device) | known)
 

@@ -14,6 +14,7 @@ namespace {
 std::vector<std::int64_t> pools;    // bytes, then none
 std::vector<std::int64_t> cleared;  // of workspaces, then none
 bool fails = false;
+bool out_of_memory = false;
 
 std::int64_t next_of(std::vector<std::int64_t>& list) {
   if (list.empty()) return 0;
@@ -35,6 +36,7 @@ CudaGraph::CudaGraph(c10::Device /*device*/) : state_(std::make_unique<State>())
 CudaGraph::~CudaGraph() = default;
 void CudaGraph::record(const std::function<void()>& work) {
   if (fails) throw std::runtime_error("not permitted\nand more");
+  TORCH_CHECK_WITH(OutOfMemoryError, !out_of_memory, "no room");
   state_->work = work;
 }
 void CudaGraph::begin() {}
@@ -51,6 +53,7 @@ struct Recordings : testing::Test {
     pools.clear();
     cleared.clear();
     fails = false;
+    out_of_memory = false;
   }
   // Three steps: the third is recorded.
   void run_three() {
@@ -99,6 +102,38 @@ TEST_F(Recordings, CountTheirPoolForOtherSteps) {
   const std::int64_t with = beside.plan({}).peak_bytes;
   step.plan({});
   EXPECT_EQ(with - beside.plan({}).peak_bytes, 1'000'000);
+}
+
+Batch half_of(const Batch& batch) { return {batch[0].slice(0, 0, 2).clone(), batch[1].slice(0, 0, 2).clone()}; }
+
+TEST_F(Recordings, OfAllShapesGiveTheirPoolsBackToANewPlan) {
+  const std::int64_t full = step.plan({}).peak_bytes;
+  step.plan({.cuda_graphs = CudaGraphs::kOn});
+  pools = {1'000'000'000, 2'000'000'000};
+  run_three();
+  for (int i = 0; i < 3; ++i) step.run(half_of(network.batch(i)));
+  EXPECT_TRUE(pools.empty());
+  EXPECT_LE(step.plan({.budget_bytes = full, .planning_seconds = 1}).peak_bytes, full);
+}
+
+TEST_F(Recordings, ThatMadeWayForAnotherShapeDoNotCount) {
+  const std::int64_t full = step.plan({}).peak_bytes;
+  step.plan({.budget_bytes = full * 4, .planning_seconds = 1, .cuda_graphs = CudaGraphs::kOn});
+  for (int epoch = 0; epoch < 12; ++epoch) {
+    run_three();
+    EXPECT_TRUE(step.summary().as_cuda_graph) << epoch;
+    step.run(half_of(network.batch(0)));
+  }
+}
+
+TEST_F(Recordings, TryAgainAfterMemoryRanOut) {
+  step.plan({.cuda_graphs = CudaGraphs::kOn});
+  for (int i = 0; i < 2; ++i) step.run(network.batch(i));
+  out_of_memory = true;
+  EXPECT_THROW(step.run(network.batch(1)), c10::OutOfMemoryError);
+  out_of_memory = false;
+  step.run(network.batch(1));
+  EXPECT_TRUE(step.summary().as_cuda_graph);
 }
 
 TEST_F(Recordings, ThatFailSayWhy) {
