@@ -5,9 +5,8 @@
 // plain     forward, cross entropy and backward, as libtorch runs them
 // none      the captured step, nothing computed again
 // planned   at this share of its peak
-// graphs    the same as a CUDA graph, on CUDA; after the others, whose budget has no room for its pool, and beside
-// plain
-//           steps of its own
+// graphs    the same as a CUDA graph, on CUDA; after the others, whose budget has no room for its pool,
+//           with plain steps of its own in turns
 // Prints one JSON object; the ratio of medians is the result.
 #include <reprise/torch.h>
 #include <torch/torch.h>

@@ -16,8 +16,7 @@ void check_cuda_graphs(c10::Device device) {
   }
   throw InputError(
       "Reprise was built without CUDA graphs: it found no CUDA in libtorch, or no cuda_runtime.h. Build it with both "
-      "(the "
-      "configuration says which it found), or plan the step with CudaGraphs::kOff");
+      "(the configuration says which it found), or plan the step with CudaGraphs::kOff");
 }
 
 struct CudaGraph::State {};

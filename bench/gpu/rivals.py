@@ -216,6 +216,8 @@ def targets_of(rows: Rows, case: str, kinds: list[str]) -> list[tuple[str, str, 
     for other in rows.rows:
         if other["case"] != case or other["kind"] in OWN or "peak_bytes" not in other:
             continue
+        if rows.find(case=case, kind=other["kind"], point=other["point"]) is not other:
+            continue  # of another machine or version
         point = f"{other['kind']} {other['point']}".strip()
         for kind in kinds:
             known = rows.find(case=case, kind=kind, point=point)

@@ -68,7 +68,7 @@ def gib(count: int) -> str:
     return f"{count / GIB:.2f}"
 
 
-def first_line(text: str) -> str:
+def last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return (lines[-1] if lines else "")[:160].replace("|", "/")
 
@@ -114,24 +114,25 @@ def rival_table(rows: list[Row]) -> list[str]:
         if "note" in row:
             notes.append(f"- {name}: {row['note']}.")
         if "ratio" not in row:
-            notes.append(f"- {name} failed: {first_line(row.get('error', ''))}")
+            notes.append(f"- {name} failed: {last_line(row.get('error', ''))}")
             continue
         body.append([name, gib(row["peak_bytes"]), gib(row["reserved_bytes"]), f"{row['ms']:.1f}",
                      f"{row['spread_ms'][0]:.1f} to {row['spread_ms'][1]:.1f}", f"{row['ratio']:.2f}",
                      *(cell(own.get((kind, point_name(row)))) for kind in OWN)])
-    refused = [f"- {NAMES[row['kind']]} at the peak of {row['point']}: {first_line(row['refused'])}"
+    refused = [f"- {NAMES[row['kind']]} at the peak of {row['point']}: {last_line(row['refused'])}"
                for row in rows if row["kind"] in OWN and "refused" in row]
     found = table(["", "peak", "reserved", "ms", "from, to", "of eager", "Reprise", "Reprise, CUDA graphs"], body)
     return [*found, *([""] if notes or refused else []), *notes, *refused]
 
 
 def ahead(rows: list[Row]) -> list[tuple[Row, Row | None]]:
-    """Points of others that no point of Reprise equals in both peak and time, each with Reprise's fastest in that peak."""
+    """Points of others that no point of Reprise equals in both peak and time, beyond the spread of both, each with
+    Reprise's fastest in that peak."""
     own = [row for row in rows if row["kind"] in OWN and "ratio" in row]
     found = []
     for row in rivals_among(rows):
         best = min((o for o in own if o["peak_bytes"] <= row["peak_bytes"]), key=lambda o: o["ratio"], default=None)
-        if best is None or best["ratio"] > row["ratio"]:
+        if best is None or best["spread_ms"][0] / best["eager_ms"] > row["spread_ms"][1] / row["eager_ms"]:
             found.append((row, best))
     return found
 
@@ -141,13 +142,15 @@ def rivals_among(rows: list[Row]) -> list[Row]:
 
 
 def verdict(rows: list[Row]) -> list[str]:
-    tried = {row["point"] for row in rows if row["kind"] in OWN and ("ratio" in row or "refused" in row)}
-    open_points = [point_name(row) for row in rivals_among(rows) if point_name(row) not in tried]
+    tried = {(row["kind"], row["point"]) for row in rows if row["kind"] in OWN and ("ratio" in row or "refused" in row)}
+    kinds = {kind for kind, _ in tried} or {*OWN}
+    open_points = [point_name(row) for row in rivals_among(rows)
+                   if any((kind, point_name(row)) not in tried for kind in kinds)]
     if open_points:
         return [f"Reprise was not measured at the peak of {', '.join(open_points)}: nothing is said about who is ahead."]
     found = ahead(rows)
     if not found:
-        return ["**No point of the others is better than Reprise in both time and memory.**"]
+        return ["**No point of the others is better than Reprise in both time and memory, beyond the spread of both.**"]
     parts = [f"{point_name(row)} ({gib(row['peak_bytes'])} GiB at {row['ratio']:.3f} of eager's time; Reprise "
              + ("has no plan there" if best is None else f"{best['ratio']:.3f}") + ")" for row, best in found]
     return [f"**Better than Reprise in both time and memory: {', '.join(parts)}.**"]
@@ -187,7 +190,7 @@ def kusumoto(folder: Path, output: Path) -> None:
         if "refused" in kinds.get("auto-paper", {}) and "at_peak" in kinds.get("auto-least", {}):
             lines += ["", f"{case}: {forbids(kinds['auto-least'])}"]
     lines += ["", "## Time against budget", "", *sweep(by_case)]
-    refused = [f"- {row['case']}, {row['kind']}: {first_line(row.get('refused') or row['error'])}" for row in rows
+    refused = [f"- {row['case']}, {row['kind']}: {last_line(row.get('refused') or row['error'])}" for row in rows
                if "refused" in row or "error" in row]
     write(output / "tables" / "kusumoto-gpu.md", lines + (["", "Without a plan, or failed:", "", *refused] if refused else []))
 
@@ -261,7 +264,7 @@ def hong(folder: Path, output: Path) -> None:
         body = [hong_row(kinds, kind) for kind in order]
         lines += ["", f"## {case}", "", *table(["", "predicted", "between layers", "highest", "of the plain step's time",
                                                 "`auto`, peak", "time"], body)]
-        lines += [f"\n{kind}: {first_line(row.get('refused') or row['error'])}" for kind, row in kinds.items()
+        lines += [f"\n{kind}: {last_line(row.get('refused') or row['error'])}" for kind, row in kinds.items()
                   if "refused" in row or "error" in row]
         for kind in ("{3,11}", "chain"):
             if "curve" in kinds.get(kind, {}):
