@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.variables import ConstantVariable, TorchInGraphFunctionVariable
+from torch._dynamo.variables.torch import tracing_state_functions
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .errors import Unsupported
@@ -107,7 +108,7 @@ def _is_one_sequence(position_ids: Tensor) -> bool:
     return False
 
 
-_IS_COMPILING = (torch.compiler.is_compiling, torch._utils.is_compiling, torch._dynamo.external_utils.is_compiling)
+_IS_COMPILING = tuple(question for question in tracing_state_functions() if question.__name__ == "is_compiling")
 _COMMON_ANSWERS: dict[Any, bool] = {
     torch.compiler.is_exporting: False, torch.cuda.is_current_stream_capturing: False, _goes_as_eager: True}
 
@@ -121,11 +122,16 @@ def _answer_first(question: Any, otherwise: Callable[..., Any] | None) -> Callab
     return handler
 
 
+def _answer_no(*_: Any) -> Any:
+    return ConstantVariable.create(False)
+
+
 def _answer_one_sequence(_: Any, __: Any, position_ids: Any) -> Any:
     return ConstantVariable.create(bool(_here.answers) and _counts_by_one(position_ids.proxy.node))
 
 
 _handlers = TorchInGraphFunctionVariable._get_handlers()
+_handlers[_goes_as_eager] = _answer_no
 _handlers |= {question: _answer_first(question, _handlers.get(question)) for question in (*_IS_COMPILING, *_COMMON_ANSWERS)}
 _handlers[_is_one_sequence] = _answer_one_sequence
 

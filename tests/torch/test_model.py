@@ -350,6 +350,16 @@ def test_positions_that_a_model_makes_itself_need_no_mask() -> None:
     assert _attention_of_gpt2() == ([], True)
 
 
+def test_other_compilers_find_transformers_as_it_was() -> None:
+    _attention_of_gpt2()  # by now its functions are ours
+    masks = pytest.importorskip("transformers.masking_utils")
+    compiled = torch.compile(lambda x: x + (1 if masks.is_tracing() else -1), backend="eager", fullgraph=True)
+    assert compiled(torch.zeros(1)).item() == 1 and not masks.is_tracing()
+    positions = torch.arange(4).expand(2, 4)
+    assert masks.find_packed_sequence_indices(positions) is None
+    assert torch.compile(masks.find_packed_sequence_indices, backend="eager", fullgraph=True)(positions) is not None
+
+
 class _Packed(nn.Module):
     """Two sequences in one row, whose positions are made in the forward pass."""
 
