@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from . import tracing
 from .backend import compile_graph
 from .errors import GraphBreak, RepriseError, Unsupported
 from .native import _torch
 from .plan import ModelPlan
 from .region import MEASURED_STEPS
 from .settings import Settings, settings_from
-from .tracing import MAX_SHAPES, Trace
 
 
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
@@ -77,7 +77,7 @@ class _Runner:
 
         self.settings = settings
         self.compiled = torch.compile(_frame(self.plain), backend=_backend_of(self), fullgraph=True, dynamic=False)
-        self.trace = Trace()
+        self.trace = tracing.Trace()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling():
@@ -180,7 +180,7 @@ def _own_errors() -> Iterator[None]:
         raise
     except torch._dynamo.exc.FailOnRecompileLimitHit as error:
         raise RepriseError(
-            f"the model was called with more than {MAX_SHAPES} different shapes of inputs; each needs a plan of its "
+            f"the model was called with more than {tracing.MAX_SHAPES} different shapes of inputs; each needs a plan of its "
             "own. Pad the inputs to a few sizes.") from error
     except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
         raise GraphBreak(
