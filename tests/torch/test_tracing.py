@@ -1,0 +1,222 @@
+"""Which way a captured model goes: that of eager, and where it cannot be captured, the one for compilers."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import traceback
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import reprise
+from reprise.tracing import Trace
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class _Asking(nn.Module):
+    """Goes another way when it is exported or compiled, as libraries do that make no mask otherwise."""
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.ask = ask
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * (2 if self.ask() else 1)
+
+
+@pytest.mark.parametrize("ask", [torch.compiler.is_exporting, torch.compiler.is_compiling])
+def test_a_captured_model_takes_the_way_of_eager(ask: Callable[[], bool]) -> None:
+    model = _Asking(ask)
+    x = torch.rand(3, 4)
+    expected = model(x)
+    assert torch.equal(reprise.compile(model)(x), expected)
+    assert not ask()
+
+
+class _AskingAStream(nn.Module):
+    """Asks as libraries do: without CUDA the question itself fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            recording = torch.cuda.is_current_stream_capturing()
+        except RuntimeError:
+            recording = False
+        return self.layer(x) * (2 if recording or torch.compiler.is_compiling() else 1)
+
+
+def test_a_captured_model_takes_the_way_of_no_recording() -> None:
+    model = _AskingAStream()
+    x = torch.rand(3, 4)
+    expected = model(x)
+    assert torch.equal(reprise.compile(model)(x), expected)
+
+
+def _attention_of_gpt2(**positions: Tensor) -> tuple[list[str], bool]:
+    """The operators that see attention's mask, and whether the loss has the bits of eager's."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, n_positions=32, vocab_size=64, use_cache=False,
+                                     resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    model = transformers.GPT2LMHeadModel(config)
+    tokens = torch.randint(64, (2, 16))
+    expected = model(tokens, labels=tokens, **positions).loss
+    loss = reprise.compile(model)(tokens, labels=tokens, **positions).loss
+    names = [model.plan.graph.op_name(op) for op in range(model.plan.graph.num_ops)] if loss.backward() is None else []
+    return [name for name in names if name.startswith(("where", "cumsum"))], torch.equal(loss, expected)
+
+
+def test_positions_that_a_model_makes_itself_need_no_mask() -> None:
+    assert _attention_of_gpt2() == ([], True)
+
+
+def test_other_compilers_find_transformers_as_it_was() -> None:
+    _attention_of_gpt2()  # by now its functions are ours
+    masks = pytest.importorskip("transformers.masking_utils")
+    compiled = torch.compile(lambda x: x + (1 if masks.is_tracing() else -1), backend="eager", fullgraph=True)
+    assert compiled(torch.zeros(1)).item() == 1 and not masks.is_tracing()
+    positions = torch.arange(4).expand(2, 4)
+    assert masks.find_packed_sequence_indices(positions) is None
+    assert torch.compile(masks.find_packed_sequence_indices, backend="eager", fullgraph=True)(positions) is not None
+
+
+class _Packed(nn.Module):
+    """Two sequences in one row, whose positions are made in the forward pass."""
+
+    def __init__(self, make: Callable[[int], Tensor]) -> None:
+        super().__init__()
+        transformers = pytest.importorskip("transformers")
+        torch.manual_seed(0)
+        config = transformers.LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1, vocab_size=32,
+                                          num_attention_heads=2, num_key_value_heads=1, use_cache=False)
+        self.model = transformers.LlamaModel(config)
+        self.make = make
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.model(tokens, position_ids=self.make(tokens.shape[1])).last_hidden_state.square().mean()
+
+
+def _by_writing(length: int) -> Tensor:
+    positions = torch.arange(length).unsqueeze(0)
+    positions[:, length // 2:] -= length // 2
+    return positions
+
+
+def _by_joining(length: int) -> Tensor:
+    return torch.cat([torch.arange(length // 2)] * 2).unsqueeze(0)
+
+
+@pytest.mark.parametrize("make", [_by_writing, _by_joining])
+def test_positions_of_packed_sequences_keep_their_mask(make: Callable[[int], Tensor]) -> None:
+    model, tokens = _Packed(make), torch.randint(32, (1, 16))
+    expected = model(tokens)
+    one_sequence = _Packed(lambda length: torch.arange(length).unsqueeze(0))(tokens)
+    assert not torch.equal(expected, one_sequence)
+    assert torch.equal(reprise.compile(model)(tokens), expected)
+
+
+def test_positions_that_are_given_are_looked_at_in_every_step() -> None:
+    masks, same = _attention_of_gpt2(position_ids=torch.arange(16).expand(2, 16).contiguous())
+    assert masks and same
+
+
+class _Looking(nn.Module):
+    """Looks at its mask, which cannot be traced, unless it is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and mask.all():
+            return self.layer(x)
+        return torch.where(mask, self.layer(x), 0.0)
+
+
+def test_what_eager_looks_at_is_captured_by_the_way_for_compilers() -> None:
+    model = _Looking()
+    x, mask = torch.rand(3, 4), torch.tensor([True, False, True, True])
+    expected = model(x, mask)
+    compiled = reprise.compile(model)
+    assert torch.equal(compiled(x, mask), expected)
+    compiled(x, mask).sum().backward()
+    assert model.layer.weight.grad is not None
+
+
+def test_a_way_that_was_tried_holds_nothing() -> None:
+    model = reprise.compile(_Looking())
+
+    def step() -> Any:
+        output = model(torch.rand(3, 4), torch.ones(4, dtype=torch.bool))
+        return weakref.ref(output)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert step()() is None
+    finally:
+        gc.enable()
+
+
+def test_an_error_that_the_caller_handles_keeps_its_traceback() -> None:
+    model = reprise.compile(_Looking())
+
+    def fail() -> None:
+        raise ValueError("the caller's")
+
+    try:
+        fail()
+    except ValueError as error:
+        model(torch.rand(3, 4), torch.ones(4, dtype=torch.bool))
+        assert [frame.name for frame in traceback.extract_tb(error.__traceback__)][-1] == "fail"
+
+
+class _Reading(nn.Module):
+    """Reads a number, which Reprise refuses, unless it is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            x = x + torch.empty(int(x.sum().item()) % 3 + 1).fill_(0).sum()
+        return self.layer(x)
+
+
+def test_what_is_refused_is_captured_by_the_way_for_compilers() -> None:
+    model = _Reading()
+    x = torch.rand(3, 4)
+    assert torch.equal(reprise.compile(model)(x), model.layer(x))
+
+
+def test_other_compilers_hear_what_they_heard_before() -> None:
+    """While a captured step runs in another thread, and after that."""
+    inside, outside = threading.Event(), threading.Event()
+    trace = Trace()
+
+    def wait() -> None:
+        inside.set()
+        outside.wait(60)
+
+    thread = threading.Thread(target=trace, args=(wait,))
+    thread.start()
+    inside.wait(60)
+    heard = []
+    for _ in range(2):
+        torch._dynamo.reset()
+        heard.append(torch.compile(lambda x: x + (1 if torch.compiler.is_compiling() else -1), backend="eager",
+                                   fullgraph=True)(torch.zeros(1)).item())
+        outside.set()
+        thread.join()
+    assert heard == [1, 1]
