@@ -39,6 +39,11 @@ def facts(command: str) -> dict[str, Any]:
     return known
 
 
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 class Training:
     """A network with its loss inside, on a device, and a batch for it."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import SAME, Training, facts
+from common import SAME, Training, facts, synchronize
 from torch.utils._pytree import tree_leaves
 
 import reprise
@@ -112,11 +112,6 @@ def child(script: str, arguments: list[str], seconds: float, take: Callable[[Row
     if late.is_set():
         return f"stopped after {seconds:g} s"
     return None if process.returncode == 0 else said or f"ended with {process.returncode}"
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def pools_hidden_bytes() -> int:

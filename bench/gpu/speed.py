@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, write
+from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, synchronize, write
 
 import reprise
 from reprise.cuda_graphs import CudaGraphs
@@ -36,11 +36,6 @@ WARM_STEPS = 5
 STEPS_IN_A_ROW = 3
 PLANNING_SECONDS = 3.0
 ALLOWED = {"none": 1.02, "graphs": 1.0}  # times of eager
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def peak_of_eager(training: Training) -> int:
