@@ -148,7 +148,7 @@ Outcome outcome_of(const at::Tensor& loss, const ModuleState& state, at::Device 
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;
-  if (!a.defined()) return true;
+  if (a.is_same(b)) return true;  // both undefined, too
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
   const auto bytes = [](const at::Tensor& t) { return t.detach().contiguous().reshape({-1}).view(at::kByte); };
   return a.numel() == 0 || bytes(a).equal(bytes(b));
