@@ -5,8 +5,9 @@
 // plain     forward, cross entropy and backward, as libtorch runs them
 // none      the captured step, nothing computed again
 // planned   at this share of its peak
-// graphs    the same as a CUDA graph, on CUDA; after the others, whose budget has no room for its pool,
-//           with plain steps of its own in turns
+// none_graph, planned_graph
+//           the same as CUDA graphs, on CUDA; after the others, whose budget has no room for their pools,
+//           with plain steps of their own in turns
 // Prints one JSON object; the ratio of medians is the result.
 #include <reprise/torch.h>
 #include <torch/torch.h>
@@ -17,7 +18,11 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -116,6 +121,38 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Samples of several kinds in turns, after a few that are not counted.
+class Turns {
+ public:
+  Turns(const Options& options, nn::Sequential net) : options_(options), net_(std::move(net)) {}
+
+  void take(const std::vector<std::pair<std::string, std::function<void()>>>& kinds) {
+    for (int i = -3; i < options_.samples; ++i) {
+      for (const auto& [name, step] : kinds) {
+        const double time = milliseconds(at::Device(options_.device), options_.steps, [&] {
+          net_->zero_grad();
+          step();
+        });
+        if (i >= 0) times_[name].push_back(time);
+      }
+    }
+  }
+
+  // Median, least and most; and the ratio of medians.
+  void report(const std::string& name, const std::string& base, nlohmann::ordered_json& to) const {
+    const std::vector<double>& times = times_.at(name);
+    const auto [least, most] = std::ranges::minmax(times);
+    to[name + "_ms"] = median(times);
+    to[name + "_spread_ms"] = {least, most};
+    if (name != base) to[name + "_ratio"] = median(times) / median(times_.at(base));
+  }
+
+ private:
+  Options options_;
+  nn::Sequential net_;
+  std::map<std::string, std::vector<double>> times_;
+};
+
 void run(const Options& options) {
   const at::Device device(options.device);
   torch::manual_seed(0);
@@ -127,54 +164,43 @@ void run(const Options& options) {
   const auto loss = [&](const std::vector<at::Tensor>& inputs) {
     return nn::functional::cross_entropy(net->forward(inputs[0]), inputs[1]);
   };
+  const auto run_plainly = [&] { loss(batch).backward(); };
+  nlohmann::ordered_json found{{"network", "ResNet-50"}, {"device", options.device},
+                               {"batch", options.batch}, {"size", options.size},
+                               {"steps", options.steps}, {"samples", options.samples},
+                               {"torch", TORCH_VERSION}, {"threads", at::get_num_threads()}};
+  Turns turns(options, net);
   // One captured step for each kind: each keeps its own plan.
   reprise::TrainingStep none = reprise::capture(net, loss, batch);
   const reprise::StepSummary plain = none.plan({});
   reprise::TrainingStep half = reprise::capture(net, loss, batch);
   const auto budget = static_cast<std::int64_t>(options.share * static_cast<double>(plain.peak_bytes));
   const reprise::StepSummary planned = half.plan({.budget_bytes = budget});
-  std::map<std::string, std::vector<double>> times;
-  const auto in_turns = [&](const std::vector<std::pair<std::string, std::function<void()>>>& kinds) {
-    for (int i = -3; i < options.samples; ++i) {
-      for (const auto& [name, step] : kinds) {
-        const double time = milliseconds(device, options.steps, [&] {
-          net->zero_grad();
-          step();
-        });
-        if (i >= 0) times[name].push_back(time);
-      }
-    }
+  turns.take({{"plain", run_plainly}, {"none", [&] { none.run(batch); }}, {"planned", [&] { half.run(batch); }}});
+  for (const char* kind : {"plain", "none", "planned"}) turns.report(kind, "plain", found);
+  found["peak_bytes"] = plain.peak_bytes;
+  found["budget_bytes"] = budget;
+  found["planned_peak_bytes"] = planned.peak_bytes;
+  found["planned_measured_peak_bytes"] = half.measured_peak_bytes();
+  found["recompute_percent"] = 100.0 * static_cast<double>(planned.recompute_ns) / static_cast<double>(planned.time_ns);
+
+  const auto graphed = [&](const std::string& kind, std::optional<std::int64_t> room) {
+    net->zero_grad();
+    reprise::TrainingStep step = reprise::capture(net, loss, batch);
+    step.plan({.budget_bytes = room, .cuda_graphs = reprise::CudaGraphs::kOn});
+    const std::string base = "plain_beside_" + kind;
+    turns.take({{base, run_plainly}, {kind, [&] { step.run(batch); }}});
+    turns.report(base, base, found);
+    turns.report(kind, base, found);
+    found[kind + "_peak_bytes"] = step.summary().peak_bytes;
+    found[kind + "_measured_peak_bytes"] = step.measured_peak_bytes();
+    if (!step.summary().as_cuda_graph) throw std::runtime_error(kind + " did not run as a CUDA graph");
   };
-  const auto run_plainly = [&] { loss(batch).backward(); };
-  in_turns({{"plain", run_plainly}, {"none", [&] { none.run(batch); }}, {"planned", [&] { half.run(batch); }}});
-  std::string graphs;
-  if (device.is_cuda()) try {
-      net->zero_grad();
-      reprise::TrainingStep graph = reprise::capture(net, loss, batch);
-      graph.plan({.budget_bytes = budget, .cuda_graphs = reprise::CudaGraphs::kOn});
-      in_turns({{"plain_again", run_plainly}, {"graphs", [&] { graph.run(batch); }}});
-      const reprise::StepSummary summary = graph.summary();
-      graphs = ", \"graphs_ms\": " + std::to_string(median(times["graphs"])) +
-               ", \"graphs_ratio\": " + std::to_string(median(times["graphs"]) / median(times["plain_again"])) +
-               ", \"graphs_peak_bytes\": " + std::to_string(summary.peak_bytes) +
-               ", \"graphs_measured_peak_bytes\": " + std::to_string(graph.measured_peak_bytes()) +
-               ", \"as_cuda_graph\": " + (summary.as_cuda_graph ? "true" : "false");
-    } catch (const std::exception& error) {  // the other numbers stand
-      std::fprintf(stderr, "step_from_cpp: as a CUDA graph: %s\n", error.what());
-      graphs = ", \"graphs_failed\": true";
-    }
-  const double base = median(times["plain"]);
-  std::printf(
-      "{\"network\": \"ResNet-50\", \"device\": \"%s\", \"batch\": %lld, \"size\": %lld, \"steps\": %d, \"threads\": "
-      "%d, \"torch\": "
-      "\"%s\", \"plain_ms\": %.3f, \"none_ms\": %.3f, \"planned_ms\": %.3f, \"none_ratio\": %.4f, \"planned_ratio\": "
-      "%.4f, \"peak_bytes\": %lld, \"planned_peak_bytes\": %lld, \"measured_peak_bytes\": %lld, "
-      "\"recompute_percent\": %.2f%s}\n",
-      options.device.c_str(), static_cast<long long>(options.batch), static_cast<long long>(options.size),
-      options.steps, at::get_num_threads(), TORCH_VERSION, base, median(times["none"]), median(times["planned"]),
-      median(times["none"]) / base, median(times["planned"]) / base, static_cast<long long>(plain.peak_bytes),
-      static_cast<long long>(planned.peak_bytes), static_cast<long long>(half.measured_peak_bytes()),
-      100.0 * static_cast<double>(planned.recompute_ns) / static_cast<double>(planned.time_ns), graphs.c_str());
+  if (device.is_cuda()) {
+    graphed("none_graph", std::nullopt);
+    graphed("planned_graph", budget);
+  }
+  std::puts(found.dump(1).c_str());
 }
 
 }  // namespace
