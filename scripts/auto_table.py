@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "algorithms" / "auto.md"
 FIRST_STEPS = ["vgg19_64", "unet_8x572", "resnet50_96", "resnet152_48", "gpt2_medium_8x1024", "densenet161_32"]
 MEASURED_STEPS = [f"{name}.cuda" for name in (
-    "vgg19_64", "unet_8x572", "resnet50_96", "resnet152_48", "densenet161_32", "googlenet_256", "pspnet_2")]
+    "vgg19_64", "unet_8x572", "resnet50_96", "resnet152_48", "densenet161_32", "googlenet_256", "pspnet_2",
+    "gpt2_medium_8x1024", "bert_large_32x512", "vit_large_64", "llama_1b_4x2048")]
 MORE_STEPS = ["googlenet_256", "pspnet_2", "bert_large_32x512", "vit_large_64", "llama_1b_4x2048", "gpt_420_layers"]
 SHARES = [90, 80, 70, 60, 50, 40, 30, 20]
 FEW_SHARES = [80, 50, 30]
