@@ -18,8 +18,9 @@ import chains  # noqa: E402
 import hong  # noqa: E402
 import kusumoto  # noqa: E402
 import rivals  # noqa: E402
+from children import Children  # noqa: E402
 from common import CPU, Training, facts  # noqa: E402
-from measure import Rows, Way, child  # noqa: E402
+from measure import Rows, Way  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -59,7 +60,7 @@ def test_checkpoints_repeat_what_selective_ones_keep(case: str, operator: str) -
 def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> None:
     output = tmp_path / "rows.json"
     subprocess.run([sys.executable, str(ROOT / "bench/gpu/rivals.py"), "--cpu", "--cases", "gpt2_medium_8x1024", "--kinds",
-                    "checkpoint,reprise", "--samples", "1", "-o", str(output)], check=True, capture_output=True,
+                    "checkpoint,selective,reprise", "--jobs", "2", "--samples", "1", "-o", str(output)], check=True, capture_output=True,
                    env=os.environ | {"OMP_NUM_THREADS": "1"})
     theirs, ours = json.loads(output.read_text())["results"]
     assert (theirs["kind"], ours["kind"], ours["point"]) == ("checkpoint", "reprise", "checkpoint")
@@ -75,7 +76,8 @@ def test_a_child_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
     script.write_text("import time; print('{\"case\": 1}', flush=True); time.sleep(60)")
     taken: list[Any] = []
-    assert child(str(script), [], 3, taken.append) == "stopped after 3 s"
+    with Children(str(script)) as children:
+        assert children.run([], 3, taken.append) == "stopped after 3 s"
     assert taken == [{"case": 1}]
 
 
