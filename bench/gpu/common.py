@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map_only
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
+from alone import alone  # noqa: E402, F401
 from networks.steps import STEPS  # noqa: E402
 
 GPU = torch.device("cuda", 0)

@@ -1,6 +1,6 @@
 """Checkpoints on chains, after Hong et al.: what the formula predicts for each layer, and what the allocator says.
 
-    python bench/gpu/hong.py [--cases vgg19,alexnet,...] [--seconds 240] [--again] [-o FILE]
+    python bench/gpu/hong.py [--cases vgg19,alexnet,...] [--jobs 5] [--seconds 240] [--again] [-o FILE]
 
 VGG-19 at batch 128 with the authors' sets {2,6}, {3,6} and {3,11}, Chen's, and those of the chain planners; the same for
 AlexNet and ResNets, whose layers are blocks. These run as segments of torch.utils.checkpoint. `auto=SET` is Reprise's
@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from chains import NAMED_SETS, NETWORKS, PLANNERS, Chain, planned_set, predicted, sqrt_set
+from children import Children, add_arguments, clock, device_alone, give
 from common import CPU, GPU, ROOT
 from kusumoto import OwnPlan
-from measure import WARM_STEPS, Row, Rows, Way, child, give, in_turns, own_bytes, times
+from measure import WARM_STEPS, Row, Rows, Way, in_turns, own_bytes, times
 from torch import Tensor
 
 import reprise
@@ -154,12 +154,15 @@ class Case:
             way.run(WARM_STEPS)
             self.rows[kind] |= way.peak()
 
-    def captured(self) -> None:
-        """Reprise: the chain planners on the captured step, and auto within the peaks of the sets."""
-        targets = {f"auto={kind}": self.rows[kind]["peak_bytes"] for kind in self.ways if kind != "plain"}
+    def capture(self) -> None:
         reprise.compile(self.training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
         for _ in range(WARM_STEPS):
             self.training.step()
+        self.training.model.zero_grad(set_to_none=True)
+
+    def plan(self) -> None:
+        """Reprise: the chain planners on the captured step, and auto within the peaks of the sets. Needs no device."""
+        targets = {f"auto={kind}": self.rows[kind]["peak_bytes"] for kind in self.ways if kind != "plain"}
         region = self.training.model.plan.region
         graph, outside = region.graph, region.current.outside_bytes
         for planner in CAPTURED:
@@ -167,8 +170,8 @@ class Case:
             kind = f"captured {planner}"
             self.rows[kind] = {"way": EXECUTOR, "message": found.message}
             if found.found:
-                self._add(kind, found.plan, planner)
-                targets[f"auto={kind}"] = self.rows[kind]["predicted_bytes"]
+                way = self.ways[kind] = OwnPlan(self.training, found.plan, planner)
+                targets[f"auto={kind}"] = way.planned.peak_bytes + outside
             else:
                 self.rows[kind]["refused"] = f"{found.status}: {found.message}"
         targets["auto-least"] = outside + planning.smallest_budget_bytes(graph, planning.AUTO, PLANNING_SECONDS)
@@ -178,14 +181,18 @@ class Case:
             if found.plan is None:
                 self.rows[kind]["refused"] = f"the smallest budget known is {found.smallest_budget_bytes + outside} bytes"
             else:
-                self._add(kind, found.plan, found.planner)
+                self.ways[kind] = OwnPlan(self.training, found.plan, found.planner)
 
-    def _add(self, kind: str, plan: Any, planner: str) -> None:
+    def run_plans(self) -> None:
+        for kind, way in self.ways.items():
+            if isinstance(way, OwnPlan):
+                self._run(kind, way)
+
+    def _run(self, kind: str, way: OwnPlan) -> None:
         """Runs a plan and compares its every step with the allocator."""
-        way = OwnPlan(self.training, plan, planner)
         way.run(WARM_STEPS)
-        self.ways[kind] = way
         planned, region = way.planned, self.training.model.plan.region
+        plan = planned.found.plan
         line = [b + planned.outside_bytes for b in reprise.timeline(region.graph, plan).during_bytes]
         measured = reporting._measured(planned.record, plan, region.graph.caller_op)[0]
         worst = max(abs(m / p - 1) for p, m in zip(line, measured, strict=True))
@@ -207,15 +214,35 @@ class Case:
 
 
 def one(name: str, options: argparse.Namespace) -> None:
-    begin = time.perf_counter()
-    case = Case(name, CPU if options.cpu else GPU, options.cpu)
-    if isinstance(case.training.model, Chain):
-        case.sets()
-    case.peaks()
-    case.captured()
-    set_up = round(time.perf_counter() - begin, 1)
-    for row in case.measure(options.samples):
+    begin = clock()
+    with device_alone(options.lock):
+        case = Case(name, CPU if options.cpu else GPU, options.cpu)
+        if isinstance(case.training.model, Chain):
+            case.sets()
+        case.peaks()
+        case.capture()
+    case.plan()
+    with device_alone(options.lock):
+        case.run_plans()
+        set_up = round(clock() - begin, 1)
+        rows = case.measure(options.samples)
+    for row in rows:
         give(row | {"set_up_seconds": set_up}, f"{COMMAND} --cases {name}")
+
+
+def run(options: argparse.Namespace) -> int:
+    rows = Rows(options.output, KEYS, options.again)
+    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
+
+    def one_case(case: str) -> int:
+        error = children.run(["--one", case, *extra], options.seconds, rows.add)
+        if error:
+            rows.add({"case": case, "kind": "plain", "error": error, "facts": {}})
+        return 1 if error else 0
+
+    cases = [case for case in options.cases.split(",") if rows.find(case=case, kind="plain") is None]
+    with Children(__file__, options.jobs) as children:
+        return 1 if children.each(one_case, cases) else 0
 
 
 def main() -> int:
@@ -223,6 +250,7 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(NETWORKS))
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=240, help="for each network")
+    add_arguments(parser)
     parser.add_argument("--again", action="store_true", help="also what is in the file")
     parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
     parser.add_argument("--one", choices=NETWORKS, help=argparse.SUPPRESS)
@@ -231,16 +259,7 @@ def main() -> int:
     if options.one:
         one(options.one, options)
         return 0
-    rows = Rows(options.output, KEYS, options.again)
-    failed = 0
-    for case in options.cases.split(","):
-        if rows.find(case=case, kind="plain") is None:
-            error = child(__file__, ["--one", case, "--samples", str(options.samples), *(["--cpu"] if options.cpu else [])],
-                          options.seconds, rows.add)
-            if error:
-                failed += 1
-                rows.add({"case": case, "kind": "plain", "error": error, "facts": {}})
-    return 1 if failed else 0
+    return run(options)
 
 
 if __name__ == "__main__":

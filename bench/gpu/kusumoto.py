@@ -1,7 +1,7 @@
 """Table 1 and Figure 3 of Kusumoto et al. (NeurIPS 2019) on a GPU: seven networks at the paper's batch and input sizes.
 
-    python bench/gpu/kusumoto.py [--cases vgg19_64,...] [--seconds 300] [--again] [-o FILE]
-    python bench/gpu/kusumoto.py --largest [--budgets 16GiB,40GiB,80GiB] [--confirm] [-o FILE]
+    python bench/gpu/kusumoto.py [--cases vgg19_64,...] [--jobs 7] [--seconds 300] [--again] [-o FILE]
+    python bench/gpu/kusumoto.py --largest [--budgets 16GiB,40GiB,80GiB] [--confirm] [--jobs 7] [-o FILE]
 
 eager         the network as it is
 chen, approx-tc, approx-mc, exact-tc, exact-mc
@@ -20,18 +20,19 @@ each budget, plain and planned; --confirm then trains a step at those.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+from children import Children, add_arguments, clock, device_alone, give
 from common import CPU, GPU, ROOT, STEPS, Training
-from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, child, give, in_turns, times
+from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, in_turns, times
 
 import reprise
-from reprise import planning
+from reprise import planning, profile
 from reprise.preflighting import question
 
 # Reduction of the peak in the paper's Table 1, approximate and memory-centric, in percent.
@@ -71,7 +72,7 @@ class Network:
 
     def __init__(self, name: str, device: torch.device, tiny: bool) -> None:
         self.name = name
-        self.begin = time.perf_counter()
+        self.begin = clock()
         self.training = Training(name, "fp32", device, tiny=tiny)
         self.ways: dict[str, Way] = {"eager": Way(self.training)}
         self.ways["eager"].run(WARM_STEPS)
@@ -79,6 +80,7 @@ class Network:
         reprise.compile(self.training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
         for _ in range(WARM_STEPS):
             self.training.step()
+        self.training.model.zero_grad(set_to_none=True)
         self.region = self.training.model.plan.region
         self.graph = self.region.graph
         self.outside = self.region.current.outside_bytes
@@ -134,7 +136,7 @@ class Network:
                 way.run(WARM_STEPS)
             self.rows[kind] |= self.eager_peak if kind == "eager" else way.peak()
             self.rows[kind]["reduction_percent"] = round(100 * (1 - self.rows[kind]["peak_bytes"] / eager_bytes), 1)
-        set_up = round(time.perf_counter() - self.begin, 1)
+        set_up = round(clock() - self.begin, 1)
         found = in_turns(self.ways, samples)
         for kind, taken in found.items():
             self.rows[kind] |= times(taken, found["eager"])
@@ -162,10 +164,13 @@ def live_at_peak(graph: Any, plan: Any) -> dict[str, Any]:
 
 
 def one_network(name: str, options: argparse.Namespace) -> None:
-    network = Network(name, CPU if options.cpu else GPU, options.cpu)
+    with device_alone(options.lock):
+        network = Network(name, CPU if options.cpu else GPU, options.cpu)
     network.theirs()
     network.ours()
-    for row in network.measure(options.samples):
+    with device_alone(options.lock):
+        rows = network.measure(options.samples)
+    for row in rows:
         give(row, f"{COMMAND} --cases {name}")
 
 
@@ -176,32 +181,39 @@ def fit_row(fit: Any) -> Row | None:
 
 def largest(name: str, options: argparse.Namespace) -> None:
     """One question for all budgets: captures at the batch sizes it has looked at serve the next ones."""
-    device = CPU if options.cpu else GPU
-    training = Training(name, "fp32", device, tiny=options.cpu)
+    measure = profile.measure
+
+    def measure_alone(*args: Any) -> Any:
+        with device_alone(options.lock):
+            return measure(*args)
+
+    with device_alone(options.lock):
+        training = Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu)
     asked = question(training.model, (training.args, training.kwargs), 0, device=None, optimizer=None, reserve=0,
                      planner=planning.AUTO, planning_seconds=PLANNING_SECONDS, profile="measure")
     for budget in map(reprise.parse_bytes, options.budgets.split(",")):
-        begin = time.perf_counter()
+        begin = clock()
         asked.budget_bytes = budget
-        found = asked.answer(largest=True)
+        with mock.patch.object(profile, "measure", measure_alone):  # no other part of it uses the device
+            found = asked.answer(largest=True)
         row: Row = {"case": name, "budget_bytes": budget, "plain": fit_row(found.largest_plain),
-                    "planned": fit_row(found.largest_planned), "seconds": round(time.perf_counter() - begin, 1)}
+                    "planned": fit_row(found.largest_planned), "seconds": round(clock() - begin, 1)}
         give(row, f"{COMMAND} --largest --cases {name}")
 
 
 def confirm(name: str, options: argparse.Namespace) -> None:
     """A real step at a size that was predicted, in a process where nothing else lies on the device."""
     kind, batch, budget = options.at.split(":")
-    device = CPU if options.cpu else GPU
-    training = Training(name, "fp32", device, tiny=options.cpu, batch=int(batch))
-    try:
-        if kind == "planned":
-            reprise.compile(training.model, int(budget), cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
-        way = AsCompiled(training) if kind == "planned" else Way(training)
-        way.run(WARM_STEPS)
-        found: Row = {"measured_bytes": way.peak()["peak_bytes"], "ms": round(way.sample(1), 3)}
-    except (reprise.RepriseError, torch.OutOfMemoryError) as error:
-        found = {"refused": f"{type(error).__name__}: {error}"[:600]}
+    with device_alone(options.lock):
+        training = Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu, batch=int(batch))
+        try:
+            if kind == "planned":
+                reprise.compile(training.model, int(budget), cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+            way = AsCompiled(training) if kind == "planned" else Way(training)
+            way.run(WARM_STEPS)
+            found: Row = {"measured_bytes": way.peak()["peak_bytes"], "ms": round(way.sample(1), 3)}
+        except (reprise.RepriseError, torch.OutOfMemoryError) as error:
+            found = {"refused": f"{type(error).__name__}: {error}"[:600]}
     give({"case": name, kind: found}, f"{COMMAND} --largest --confirm --cases {name}")
 
 
@@ -212,7 +224,7 @@ def missing(rows: Rows, case: str, options: argparse.Namespace) -> list[dict[str
     return [key for key in keys if rows.find(case=case, **key) is None]
 
 
-def confirm_all(rows: Rows, case: str, options: argparse.Namespace, extra: list[str]) -> int:
+def confirm_all(children: Children, rows: Rows, case: str, options: argparse.Namespace, extra: list[str]) -> int:
     failed = 0
     for key in (reprise.parse_bytes(budget) for budget in options.budgets.split(",")):
         row = rows.find(case=case, budget_bytes=key)
@@ -222,12 +234,12 @@ def confirm_all(rows: Rows, case: str, options: argparse.Namespace, extra: list[
                 continue
             found: list[Row] = []
             at = f"{kind}:{fit['batch']}:{key}"
-            error = child(__file__, ["--one", case, "--at", at, *extra], options.seconds, found.append)
+            error = children.run(["--one", case, "--at", at, *extra], options.seconds, found.append)
             if error:
                 failed += 1
                 print(f"{case}, {at}: {error}", flush=True)
             else:
-                row[kind] |= found[0][kind]
+                row = row | {kind: fit | found[0][kind]}
                 rows.add(row)
     return failed
 
@@ -235,19 +247,23 @@ def confirm_all(rows: Rows, case: str, options: argparse.Namespace, extra: list[
 def run(options: argparse.Namespace) -> int:
     rows = Rows(options.output, LARGEST_KEYS if options.largest else KEYS, options.again)
     extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
-    failed = 0
-    for case in options.cases.split(","):
+
+    def one_case(case: str) -> int:
+        failed = 0
         wanted = missing(rows, case, options)
         if wanted:
             more = ["--largest", "--budgets", ",".join(str(k["budget_bytes"]) for k in wanted)] if options.largest else []
-            error = child(__file__, ["--one", case, *more, *extra], options.seconds, rows.add)
+            error = children.run(["--one", case, *more, *extra], options.seconds, rows.add)
             if error:
                 failed += 1
                 for key in missing(rows, case, options):
                     rows.add({"case": case, "error": error, "facts": {}} | key)
         if options.largest and options.confirm:
-            failed += confirm_all(rows, case, options, extra)
-    return 1 if failed else 0
+            failed += confirm_all(children, rows, case, options, extra)
+        return failed
+
+    with Children(__file__, options.jobs) as children:
+        return 1 if children.each(one_case, options.cases.split(",")) else 0
 
 
 def main() -> int:
@@ -258,6 +274,7 @@ def main() -> int:
     parser.add_argument("--largest", action="store_true", help="the largest batches inside --budgets instead")
     parser.add_argument("--budgets", default="16GiB,40GiB,80GiB")
     parser.add_argument("--confirm", action="store_true", help="with a real step at each predicted size")
+    add_arguments(parser)
     parser.add_argument("--again", action="store_true", help="also what is in the file")
     parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
     parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""How the comparisons measure: rows that can be resumed, a process for each, peaks, and times in turns.
+"""How the comparisons measure: rows that can be resumed, peaks, and times in turns.
 
 Rows say where they come from: `facts` has machine, versions, flags, date and command. A row
 with an `error` (a crash, too long) is tried again by the next run; one that was `refused` is a result.
@@ -7,12 +7,7 @@ with an `error` (a crash, too long) is tried again by the next run; one that was
 from __future__ import annotations
 
 import json
-import os
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from children import Row
 from common import SAME, Training, facts, synchronize
 from torch.utils._pytree import tree_leaves
 
@@ -27,18 +23,16 @@ import reprise
 from reprise.memory import storage_bytes
 from reprise.native import _torch
 
-Row = dict[str, Any]
 WARM_STEPS = 6  # more than Reprise measures by itself: it resets the allocator's peak then
 STEPS_IN_A_ROW = 3
-# What reprise.compile asks of the allocator anyway; here of all, so that they are counted alike.
-ALLOCATOR = "expandable_segments:True"
 
 
 class Rows:
-    """A file of rows, one for each key. Saved after each."""
+    """A file of rows, one for each key. Saved after each, which may come from any thread."""
 
     def __init__(self, path: Path, keys: Sequence[str], again: bool = False) -> None:
         self.path, self.keys = path, keys
+        self._adding = threading.Lock()
         self.rows: list[Row] = json.loads(path.read_text())["results"] if path.exists() else []
         here = facts("")
         self._old = {self.key(row) for row in self.rows if again or any(
@@ -55,11 +49,12 @@ class Rows:
 
     def add(self, row: Row) -> None:
         key = self.key(row)
-        self._old.discard(key)
-        self.rows = sorted([*(r for r in self.rows if self.key(r) != key), row], key=self.key)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps({"results": self.rows}, indent=1) + "\n")
-        print(summary(row, self.keys), flush=True)
+        with self._adding:
+            self._old.discard(key)
+            self.rows = sorted([*(r for r in self.rows if self.key(r) != key), row], key=self.key)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps({"results": self.rows}, indent=1) + "\n")
+            print(summary(row, self.keys), flush=True)
 
 
 def summary(row: Row, keys: Sequence[str]) -> str:
@@ -76,42 +71,6 @@ def summary(row: Row, keys: Sequence[str]) -> str:
     if "ratio" in row:
         text += f", {row['ms']:.2f} ms, {row['ratio']:.3f} of eager"
     return text
-
-
-def give(row: Row, command: str) -> None:
-    """Prints a row of a child for its parent."""
-    print(json.dumps(row | {"facts": facts(command) | {"allocator": os.environ.get("PYTORCH_ALLOC_CONF", "")}}), flush=True)
-
-
-def child(script: str, arguments: list[str], seconds: float, take: Callable[[Row], None]) -> str | None:
-    """Runs a script and takes the rows it prints as they come. Returns why it failed, if it did."""
-    allocator = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ALLOCATOR
-    environment = os.environ | dict.fromkeys(("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), allocator)  # by any version
-    late = threading.Event()
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen([sys.executable, script, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True,
-                                   env=environment, start_new_session=True)
-
-        def stop() -> None:
-            late.set()
-            os.killpg(process.pid, signal.SIGKILL)  # with the compilers it has started
-
-        timer = threading.Timer(seconds, stop)
-        timer.start()
-        try:
-            for line in process.stdout:
-                if line.startswith('{"case"'):
-                    take(json.loads(line))
-            process.wait()
-        finally:
-            timer.cancel()
-            if process.poll() is None:
-                stop()
-        errors.seek(0)
-        said = errors.read()[-3000:]
-    if late.is_set():
-        return f"stopped after {seconds:g} s"
-    return None if process.returncode == 0 else said or f"ended with {process.returncode}"
 
 
 def pools_hidden_bytes() -> int:

@@ -1,6 +1,6 @@
 """The same model and step by other means, and by Reprise at the peak of each: time against memory.
 
-    python bench/gpu/rivals.py [--cases resnet50_96,...] [--kinds checkpoint,...] [--seconds 120] [--again] [-o FILE]
+    python bench/gpu/rivals.py [--cases resnet50_96,...] [--kinds checkpoint,...] [--jobs 6] [--again] [-o FILE]
 
 eager             the model as it is
 checkpoint        torch.utils.checkpoint of every block (transformers: gradient_checkpointing_enable)
@@ -18,18 +18,17 @@ return of backward, of a step after the first few. What is in the output file is
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import functools
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._functorch.config
+from children import Children, add_arguments, clock, device_alone, give
 from common import CPU, GPU, ROOT, STEPS, Training
-from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, child, give, in_turns, times
+from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, in_turns, times
 from networks.resnet import Bottleneck
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -135,17 +134,23 @@ class Compiled(Way):
 
 
 class Planned(AsCompiled):
-    """Reprise at a budget. One capture serves all budgets."""
+    """Reprise at a budget. One capture serves all budgets. Planned here, without the device, but for graphs, which are
+    planned as they are recorded. `outside` is what lies beside the step."""
 
-    def __init__(self, training: Training, budget: int, graphs: bool) -> None:
+    def __init__(self, training: Training, budget: int, graphs: bool, outside: int) -> None:
         super().__init__(training)
         plan = training.model.plan
-        region = plan.region
-        if region.graphs is not None:
-            region.graphs.release()
+        self.region = region = plan.region
         region.graphs = CudaGraphs(region, must=True) if graphs else None
         region.plans = []
         plan.set_budget(budget)
+        if not graphs:
+            total = outside + region.captured.resident_bytes
+            region._plan_for(region._room(total), total)
+
+    def release(self) -> None:
+        if self.region.graphs is not None:
+            self.region.graphs.release()
 
 
 def way_of(training: Training, kind: str, point: str) -> Way:
@@ -167,43 +172,62 @@ def note_on(training: Training, kind: str) -> dict[str, str]:
 def measured(way: Way, eager: Way, samples: int, begin: float) -> Row:
     way.run(WARM_STEPS)
     row: Row = way.peak()
-    row["set_up_seconds"] = round(time.perf_counter() - begin, 1)
+    row["set_up_seconds"] = round(clock() - begin, 1)
     found = in_turns({"way": way, "eager": eager}, samples)
     return row | times(found["way"], found["eager"])
 
 
 def rival(case: str, kind: str, point: str, options: argparse.Namespace) -> None:
-    begin = time.perf_counter()
-    training = make(case, options)
-    eager = Way(training)
-    eager.run(WARM_STEPS)
-    before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
-    row = measured(way_of(training, kind, point), eager, options.samples, begin)
+    begin = clock()
+    with device_alone(options.lock):
+        training = make(case, options)
+        eager = Way(training)
+        eager.run(WARM_STEPS)
+        before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
+        row = measured(way_of(training, kind, point), eager, options.samples, begin)
     give({"case": case, "kind": kind, "point": point} | row | before | note_on(training, kind),
          f"{COMMAND} --cases {case} --kinds {kind}")
 
 
+def refusal(error: reprise.RepriseError) -> Row:
+    return {"refused": f"{type(error).__name__}: {error}"}
+
+
+def at_budget(way: Planned, eager: Way, samples: int, begin: float) -> Row:
+    try:
+        row, plan = measured(way, eager, samples, begin), way.training.model.plan
+        return row | {"predicted_bytes": plan.peak_bytes,
+                      "recompute_percent": round(100 * plan.recompute_ns / max(1, plan.time_ns), 2)}
+    except reprise.RepriseError as error:
+        return refusal(error)
+    finally:
+        way.release()  # a pool is as large as the budget
+
+
 def own(case: str, options: argparse.Namespace) -> None:
     """`--targets` has kind, point and budget of each row."""
-    begin = time.perf_counter()
-    training = make(case, options)
-    eager = Way(training)
-    eager.run(WARM_STEPS)
-    before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
-    reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
-    for _ in range(WARM_STEPS):
-        training.step()
+    begin = clock()
+    with device_alone(options.lock):
+        training = make(case, options)
+        eager = Way(training)
+        eager.run(WARM_STEPS)
+        before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
+        reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+        for _ in range(WARM_STEPS):
+            training.step()
+        training.model.zero_grad(set_to_none=True)
+    outside = training.model.plan.region.current.outside_bytes
     for kind, point, budget in json.loads(options.targets):
         row: Row = {"case": case, "kind": kind, "point": point, "budget_bytes": budget}
         try:
-            row |= measured(Planned(training, budget, kind == "reprise_graphs"), eager, options.samples, begin)
-            plan = training.model.plan
-            row |= {"predicted_bytes": plan.peak_bytes,
-                    "recompute_percent": round(100 * plan.recompute_ns / max(1, plan.time_ns), 2)}
+            way = Planned(training, budget, kind == "reprise_graphs", outside)
         except reprise.RepriseError as error:
-            row["refused"] = f"{type(error).__name__}: {error}"
+            row |= refusal(error)
+        else:
+            with device_alone(options.lock):
+                row |= at_budget(way, eager, options.samples, begin)
         give(row | before, f"{COMMAND} --cases {case} --kinds {kind}")
-        begin = time.perf_counter()
+        begin = clock()
 
 
 def make(case: str, options: argparse.Namespace) -> Training:
@@ -226,36 +250,53 @@ def targets_of(rows: Rows, case: str, kinds: list[str]) -> list[tuple[str, str, 
     return sorted(wanted)
 
 
-def warm_up(case: str, points: list[str], options: argparse.Namespace) -> None:
+def warm_up(points: list[tuple[str, str]], options: argparse.Namespace) -> None:
     """Several at once, on all cores: what torch.compile generates is in its cache then. Nothing is measured."""
     extra = ["--warm", "1", *(["--cpu"] if options.cpu else [])]
-    with concurrent.futures.ThreadPoolExecutor(options.warm) as pool:
-        for point in points:
-            pool.submit(child, __file__, ["--one", case, "--kind", "compile", "--point", point, *extra], options.seconds, print)
+
+    def warm(point: tuple[str, str]) -> int:
+        error = children.run(["--one", point[0], "--kind", "compile", "--point", point[1], *extra], options.seconds, print)
+        if error:
+            print(f"{' compile '.join(point)}, to fill the cache: {error.strip().splitlines()[-1]}", flush=True)
+        return 1 if error else 0
+
+    with Children(__file__, options.warm, measuring=False) as children:
+        children.each(warm, points)
+
+
+def run_case(children: Children, rows: Rows, case: str, wanted: list[tuple[str, str]], own_kinds: list[str],
+             options: argparse.Namespace) -> int:
+    """The others at once; then Reprise, whose budgets are known by then."""
+    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
+
+    def other(way: tuple[str, str]) -> int:
+        kind, point = way
+        error = children.run(["--one", case, "--kind", kind, "--point", point, *extra], options.seconds, rows.add)
+        if error:
+            rows.add({"case": case, "kind": kind, "point": point, "error": error, "facts": {}})
+        return 1 if error else 0
+
+    failed = children.each(other, wanted)
+    targets = targets_of(rows, case, own_kinds)
+    if targets:
+        error = children.run(["--one", case, "--kind", "reprise", "--targets", json.dumps(targets), *extra],
+                             options.own_seconds, rows.add)
+        if error:
+            failed += 1
+            print(f"{case}: reprise: {error}", flush=True)
+    return failed
 
 
 def run(options: argparse.Namespace) -> int:
     rows = Rows(options.output, KEYS, options.again)
-    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
     kinds = [k for k in options.kinds.split(",") if not (options.cpu and k in ON_CUDA_ALONE)]
-    failed = 0
-    for case in options.cases.split(","):
-        wanted = [(k, p) for k in kinds for p in POINTS.get(k, ()) if rows.find(case=case, kind=k, point=p) is None
-                  and (k != "compile" or p in options.points)]
-        if options.warm:
-            warm_up(case, [point for kind, point in wanted if kind == "compile"], options)
-        for kind, point in wanted:
-            error = child(__file__, ["--one", case, "--kind", kind, "--point", point, *extra], options.seconds, rows.add)
-            if error:
-                failed += 1
-                rows.add({"case": case, "kind": kind, "point": point, "error": error, "facts": {}})
-        targets = targets_of(rows, case, [k for k in kinds if k in OWN])
-        if targets:
-            error = child(__file__, ["--one", case, "--kind", "reprise", "--targets", json.dumps(targets), *extra],
-                          options.own_seconds, rows.add)
-            if error:
-                failed += 1
-                print(f"{case}: reprise: {error}", flush=True)
+    wanted = {case: [(k, p) for k in kinds for p in POINTS.get(k, ()) if rows.find(case=case, kind=k, point=p) is None
+                     and (k != "compile" or p in options.points)] for case in options.cases.split(",")}
+    if options.warm:
+        warm_up([(case, point) for case, ways in wanted.items() for kind, point in ways if kind == "compile"], options)
+    own_kinds = [k for k in kinds if k in OWN]
+    with Children(__file__, options.jobs) as children:
+        failed = children.each(lambda case: run_case(children, rows, case, wanted[case], own_kinds, options), wanted)
     return 1 if failed else 0
 
 
@@ -268,6 +309,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=120, help="for each point of the others")
     parser.add_argument("--own-seconds", type=float, default=420, help="for all points of Reprise")
+    add_arguments(parser)
     parser.add_argument("--again", action="store_true", help="also what is in the file")
     parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
     parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -26,7 +24,6 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -38,6 +35,7 @@ from torch.utils._pytree import tree_map_only
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
+from alone import alone  # noqa: E402
 from networks.steps import STEPS, Step  # noqa: E402
 
 from reprise import _core, profile, roofline  # noqa: E402
@@ -97,17 +95,6 @@ def graph_of(captured: Any) -> _core.Graph:
     """The caller does nothing between forward and backward: the loss is inside."""
     captured.program.set_cost(captured.program.caller_op, 0, 0)
     return _core.Graph.from_capsule(captured.program.graph())
-
-
-@contextlib.contextmanager
-def alone(lock: Path | None) -> Iterator[None]:
-    """Measurements of several processes at a time would disturb each other."""
-    if lock is None:
-        yield
-        return
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def make(step: Step, device: str, out: Path, *, tiny: bool, lock: Path | None) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """The comparisons of bench/gpu in their tiny form on the CPU: the commands work, and compare what they say."""
 
+import concurrent.futures
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,9 @@ import chains  # noqa: E402
 import hong  # noqa: E402
 import kusumoto  # noqa: E402
 import rivals  # noqa: E402
-from common import CPU, Training, facts  # noqa: E402
-from measure import Rows, Way, child  # noqa: E402
+from children import Children, clock, device_alone  # noqa: E402
+from common import CPU, Training, alone, facts  # noqa: E402
+from measure import Rows, Way  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -59,24 +63,80 @@ def test_checkpoints_repeat_what_selective_ones_keep(case: str, operator: str) -
 def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> None:
     output = tmp_path / "rows.json"
     subprocess.run([sys.executable, str(ROOT / "bench/gpu/rivals.py"), "--cpu", "--cases", "gpt2_medium_8x1024", "--kinds",
-                    "checkpoint,reprise", "--samples", "1", "-o", str(output)], check=True, capture_output=True,
-                   env=os.environ | {"OMP_NUM_THREADS": "1"})
-    theirs, ours = json.loads(output.read_text())["results"]
-    assert (theirs["kind"], ours["kind"], ours["point"]) == ("checkpoint", "reprise", "checkpoint")
-    assert ours["budget_bytes"] == theirs["peak_bytes"]
-    assert ours["peak_bytes"] <= theirs["peak_bytes"] < theirs["eager_peak_bytes"]
-    assert {"machine", "torch", "date", "command"} <= ours["facts"].keys()
+                    "checkpoint,selective,reprise", "--jobs", "2", "--samples", "1", "-o", str(output)],
+                   check=True, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    found = {(row["kind"], row["point"]): row for row in json.loads(output.read_text())["results"]}
+    assert found.keys() == {("checkpoint", ""), ("selective", ""), ("reprise", "checkpoint"), ("reprise", "selective")}
     rows = Rows(output, rivals.KEYS)  # it is all there, so the next run has nothing to do
-    assert rows.find(case="gpt2_medium_8x1024", kind="checkpoint", point="") is not None
+    for kind in ("checkpoint", "selective"):
+        theirs, ours = found[kind, ""], found["reprise", kind]
+        assert ours["budget_bytes"] == theirs["peak_bytes"]
+        assert ours["peak_bytes"] <= theirs["peak_bytes"] < theirs["eager_peak_bytes"]
+        assert {"machine", "torch", "date", "command"} <= ours["facts"].keys()
+        assert rows.find(case="gpt2_medium_8x1024", kind=kind, point="") is not None
     assert rivals.targets_of(rows, "gpt2_medium_8x1024", ["reprise"]) == []
 
 
-def test_a_child_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
+def test_a_child_that_takes_too_long_is_stopped_but_may_wait(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
-    script.write_text("import time; print('{\"case\": 1}', flush=True); time.sleep(60)")
+    script.write_text("import time; print('{\"waiting\": true}', flush=True); time.sleep(3)\n"
+                      "print('{\"waiting\": false}\\n{\"case\": 1}', flush=True); time.sleep(60)")
     taken: list[Any] = []
-    assert child(str(script), [], 3, taken.append) == "stopped after 3 s"
+    with Children(str(script)) as children:
+        assert children.run([], 2, taken.append) == "stopped after 2 s"
     assert taken == [{"case": 1}]
+
+
+def test_waiting_for_the_device_is_told_and_not_timed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with device_alone(None):
+        assert capfd.readouterr().out == ""
+    with device_alone(tmp_path / "lock"):
+        assert capfd.readouterr().out == '{"waiting": true}\n{"waiting": false}\n'
+    assert clock() < time.perf_counter()
+
+
+def test_children_end_with_their_parent(tmp_path: Path) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text("import os, time; print(f'{{\"case\": {os.getpid()}}}', flush=True); time.sleep(60)")
+    pids: list[int] = []
+
+    def take(row: Any) -> None:
+        pids.append(row["case"])
+        if len(pids) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with Children(str(script), jobs=2) as children, pytest.raises(SystemExit):
+        children.each(lambda _: children.run([], 60, take) is None, range(3))
+    assert len(pids) == 2  # the third had no place, and gets none
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_holders_of_a_lock_exclude_each_other(tmp_path: Path) -> None:
+    inside = 0
+
+    def hold(_: int) -> int:
+        nonlocal inside
+        with alone(tmp_path / "lock"):
+            inside += 1
+            time.sleep(0.02)
+            most = inside
+            inside -= 1
+        return most
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(hold, range(8))) == {1}
+
+
+def test_a_process_that_dies_lets_go_of_the_lock(tmp_path: Path) -> None:
+    script = tmp_path / "holds.py"
+    script.write_text(f"import os, sys; sys.path.insert(0, {str(ROOT / 'bench')!r})\n"
+                      "from pathlib import Path; from alone import alone\n"
+                      "with alone(Path(sys.argv[-1])): os.kill(os.getpid(), 9) if sys.argv[1] == 'dies' else None")
+    with Children(str(script), jobs=2) as children:
+        assert children.run(["dies"], 30, print) == "ended with -9"
+        assert children.run(["lives"], 30, print) is None
 
 
 def test_rows_with_errors_are_tried_again(tmp_path: Path) -> None:

@@ -1,0 +1,183 @@
+"""A process for each measurement: the side that starts them, so many at a time, and the side of the process itself.
+
+Imports, captures on fake tensors and planning need no device. Where several run at a time, what does is done under a lock
+(device_alone), so that one alone is on the device; waiting for it counts in no limit and in no time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import alone, facts
+
+Row = dict[str, Any]
+# What reprise.compile asks of the allocator anyway; here of all, so that they are counted alike.
+ALLOCATOR = "expandable_segments:True"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, default=1, help="so many processes at a time, of which one alone uses the device")
+    parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
+
+
+class Limit:
+    """Stops after some seconds, without those between pause() and go_on()."""
+
+    def __init__(self, seconds: float, stop: Callable[[], None]) -> None:
+        self.left, self.stop = seconds, stop
+        self.go_on()
+
+    def go_on(self) -> None:
+        self.begin = time.monotonic()
+        self.timer = threading.Timer(self.left, self.stop)
+        self.timer.start()
+
+    def pause(self) -> None:
+        self.timer.cancel()
+        self.left -= time.monotonic() - self.begin
+
+
+class Children:
+    """Processes of a script, `jobs` at a time. Several share a lock, unless nothing is measured. They end when this one is
+    interrupted or terminated."""
+
+    def __init__(self, script: str, jobs: int = 1, *, measuring: bool = True) -> None:
+        self.script, self.jobs, self.measuring = script, jobs, measuring
+        self._places = threading.Semaphore(jobs)
+        self._guard = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._ended = False
+
+    def __enter__(self) -> Children:
+        self._folder = tempfile.TemporaryDirectory()
+        self._lock = ["--lock", f"{self._folder.name}/lock"] if self.jobs > 1 and self.measuring else []
+        # They have sessions of their own: who stops this process does not reach them.
+        self._handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        signal.signal(signal.SIGTERM, self._handler)
+        self._folder.cleanup()
+
+    def each(self, work: Callable[[Any], int], items: Iterable[Any]) -> int:
+        """Works on several items at a time; `work` returns how many of its children failed."""
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                return sum(pool.map(work, items))
+            except BaseException:
+                self._end()
+                raise
+
+    def run(self, arguments: list[str], seconds: float, take: Callable[[Row], None]) -> str | None:
+        """Takes the rows that the script prints as they come. Returns why it failed, if it did."""
+        with self._places, tempfile.TemporaryFile("w+") as errors:
+            with self._guard:
+                self._go_on()
+                process = self._start([*arguments, *self._lock], errors)
+            try:
+                late = _listen(process, seconds, take)
+            finally:
+                self._running.discard(process)
+            self._go_on()
+            errors.seek(0)
+            said = errors.read()[-3000:]
+        if late:
+            return f"stopped after {seconds:g} s"
+        return None if process.returncode == 0 else said or f"ended with {process.returncode}"
+
+    def _start(self, arguments: list[str], errors: Any) -> subprocess.Popen[str]:
+        allocator = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ALLOCATOR
+        environment = os.environ | dict.fromkeys(("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), allocator)  # by any version
+        process = subprocess.Popen([sys.executable, self.script, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True,
+                                   env=environment, start_new_session=True)
+        self._running.add(process)
+        return process
+
+    def _go_on(self) -> None:
+        """What was interrupted has not failed: the next run begins it again."""
+        if self._ended:
+            raise concurrent.futures.CancelledError
+
+    def _end(self) -> None:
+        with self._guard:
+            self._ended = True
+            for process in list(self._running):
+                _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # with the compilers it has started
+
+
+def _listen(process: subprocess.Popen[str], seconds: float, take: Callable[[Row], None]) -> bool:
+    """Until the process ends. Returns whether it had to be stopped."""
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        _kill(process)
+
+    limit = Limit(seconds, stop)
+    try:
+        for line in process.stdout:
+            if line.startswith('{"case"'):
+                take(json.loads(line))
+            elif line.startswith('{"waiting"'):
+                (limit.pause if json.loads(line)["waiting"] else limit.go_on)()
+        process.wait()
+    finally:
+        limit.pause()
+        if process.poll() is None:
+            stop()
+    return late.is_set()
+
+
+# -- In a child.
+
+_waited: list[float] = []
+
+
+def clock() -> float:
+    """Seconds, without those that device_alone has waited."""
+    return time.perf_counter() - sum(_waited)
+
+
+@contextlib.contextmanager
+def device_alone(lock: Path | None) -> Iterator[None]:
+    """For all that uses the device. Gives back what the allocator holds for later: others need it meanwhile."""
+    if lock is None:
+        yield
+        return
+    print(json.dumps({"waiting": True}), flush=True)
+    begin = time.perf_counter()
+    with alone(lock):
+        _waited.append(time.perf_counter() - begin)
+        print(json.dumps({"waiting": False}), flush=True)
+        try:
+            yield
+        finally:
+            gc.collect()
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+
+
+def give(row: Row, command: str) -> None:
+    """Prints a row of a child for its parent."""
+    print(json.dumps(row | {"facts": facts(command) | {"allocator": os.environ.get("PYTORCH_ALLOC_CONF", "")}}), flush=True)
