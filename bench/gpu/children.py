@@ -1,7 +1,8 @@
 """A process for each measurement: the side that starts them, so many at a time, and the side of the process itself.
 
-Imports, captures on fake tensors and planning need no device. Where several run at a time, what does is done under a lock
-(device_alone), so that one alone is on the device; waiting for it counts in no limit and in no time.
+Imports, captures and planning need no device. Where several run at a time, what is measured is measured under a lock
+(device_alone), with one process alone on the device; waiting for it counts in no limit and in no time. Of compiled models
+the first step, which compiles, may run beside a measurement: medians do not feel it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from common import alone, facts
+
+from reprise import profile
 
 Row = dict[str, Any]
 # What reprise.compile asks of the allocator anyway; here of all, so that they are counted alike.
@@ -31,8 +35,8 @@ ALLOCATOR = "expandable_segments:True"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=1, help="so many processes at a time, of which one alone uses the device")
-    parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=1, help="so many processes at a time, of which one alone is measured")
+    parser.add_argument("--lock", type=Path, help="a file of your choice, the same for commands that run at the same time")
 
 
 class Limit:
@@ -56,8 +60,8 @@ class Children:
     """Processes of a script, `jobs` at a time. Several share a lock, unless nothing is measured. They end when this one is
     interrupted or terminated."""
 
-    def __init__(self, script: str, jobs: int = 1, *, measuring: bool = True) -> None:
-        self.script, self.jobs, self.measuring = script, jobs, measuring
+    def __init__(self, script: str, jobs: int = 1, lock: Path | None = None, *, measuring: bool = True) -> None:
+        self.script, self.jobs, self.lock, self.measuring = script, jobs, lock, measuring
         self._places = threading.Semaphore(jobs)
         self._guard = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
@@ -65,7 +69,8 @@ class Children:
 
     def __enter__(self) -> Children:
         self._folder = tempfile.TemporaryDirectory()
-        self._lock = ["--lock", f"{self._folder.name}/lock"] if self.jobs > 1 and self.measuring else []
+        lock = self.lock or (Path(self._folder.name) / "lock" if self.jobs > 1 else None)
+        self._lock = ["--lock", str(lock)] if lock and self.measuring else []
         # They have sessions of their own: who stops this process does not reach them.
         self._handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return self
@@ -151,6 +156,7 @@ def _listen(process: subprocess.Popen[str], seconds: float, take: Callable[[Row]
 # -- In a child.
 
 _waited: list[float] = []
+_holds = False
 
 
 def clock() -> float:
@@ -160,22 +166,50 @@ def clock() -> float:
 
 @contextlib.contextmanager
 def device_alone(lock: Path | None) -> Iterator[None]:
-    """For all that uses the device. Gives back what the allocator holds for later: others need it meanwhile."""
-    if lock is None:
+    """For all that is measured. Gives back what the allocator holds for later: others need it meanwhile."""
+    global _holds
+    if lock is None or _holds:
         yield
         return
     print(json.dumps({"waiting": True}), flush=True)
     begin = time.perf_counter()
     with alone(lock):
         _waited.append(time.perf_counter() - begin)
+        _holds = True
         print(json.dumps({"waiting": False}), flush=True)
         try:
             yield
         finally:
-            gc.collect()
-            if torch.cuda.is_initialized():
-                torch.cuda.synchronize()
-                torch.cuda.empty_cache()
+            _release_memory()
+            _holds = False
+
+
+def _release_memory() -> None:
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def operators_alone(lock: Path | None) -> Iterator[None]:
+    """What Reprise measures of operators it measures alone; the rest goes on beside others."""
+    measure = profile.measure
+
+    def measure_alone(*args: Any) -> Any:
+        with device_alone(lock):
+            return measure(*args)
+
+    with mock.patch.object(profile, "measure", measure_alone):
+        yield
+
+
+def compile_beside(training: Any, lock: Path | None, call: Callable[..., Any] | None = None) -> None:
+    """The first step of a compiled model, nearly all of which is compilation: beside others, which measure meanwhile."""
+    with operators_alone(lock):
+        training.step(call)
+    training.model.zero_grad(set_to_none=True)
+    _release_memory()
 
 
 def give(row: Row, command: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from chains import NAMED_SETS, NETWORKS, PLANNERS, Chain, planned_set, predicted, sqrt_set
-from children import Children, add_arguments, clock, device_alone, give
+from children import Children, add_arguments, clock, compile_beside, device_alone, give
 from common import CPU, GPU, ROOT
 from kusumoto import OwnPlan
 from measure import WARM_STEPS, Row, Rows, Way, in_turns, own_bytes, times
@@ -110,7 +110,7 @@ def layer_bytes(training: ChainTraining) -> list[int]:
     sizes = [training.args[0].nbytes]
     training.model.after_layer = lambda _, output: sizes.append(output.nbytes)
     with torch.no_grad():
-        training.model(*training.args)
+        training.model._call_impl(*training.args)
     training.model.after_layer = None
     return sizes
 
@@ -121,7 +121,6 @@ class Case:
         self.training = ChainTraining(name, device, tiny)
         self.ways: dict[str, Way] = {"plain": Way(self.training)}
         self.rows: dict[str, Row] = {"plain": {"way": "PyTorch as it is"}}
-        self.ways["plain"].run(WARM_STEPS)
 
     def sets(self) -> None:
         """Named sets and those of planners, with prediction and allocation of each layer."""
@@ -154,8 +153,12 @@ class Case:
             way.run(WARM_STEPS)
             self.rows[kind] |= way.peak()
 
-    def capture(self) -> None:
+    def capture(self, lock: Path | None) -> None:
         reprise.compile(self.training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+        compile_beside(self.training, lock)
+
+    def warm_up(self) -> None:
+        self.ways["plain"].run(WARM_STEPS)
         for _ in range(WARM_STEPS):
             self.training.step()
         self.training.model.zero_grad(set_to_none=True)
@@ -215,12 +218,13 @@ class Case:
 
 def one(name: str, options: argparse.Namespace) -> None:
     begin = clock()
+    case = Case(name, CPU if options.cpu else GPU, options.cpu)
+    case.capture(options.lock)
     with device_alone(options.lock):
-        case = Case(name, CPU if options.cpu else GPU, options.cpu)
+        case.warm_up()
         if isinstance(case.training.model, Chain):
             case.sets()
         case.peaks()
-        case.capture()
     case.plan()
     with device_alone(options.lock):
         case.run_plans()
@@ -241,7 +245,7 @@ def run(options: argparse.Namespace) -> int:
         return 1 if error else 0
 
     cases = [case for case in options.cases.split(",") if rows.find(case=case, kind="plain") is None]
-    with Children(__file__, options.jobs) as children:
+    with Children(__file__, options.jobs, options.lock) as children:
         return 1 if children.each(one_case, cases) else 0
 
 

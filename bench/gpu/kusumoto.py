@@ -24,15 +24,14 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
-from children import Children, add_arguments, clock, device_alone, give
+from children import Children, add_arguments, clock, compile_beside, device_alone, give, operators_alone
 from common import CPU, GPU, ROOT, STEPS, Training
 from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, in_turns, times
 
 import reprise
-from reprise import planning, profile
+from reprise import planning
 from reprise.preflighting import question
 
 # Reduction of the peak in the paper's Table 1, approximate and memory-centric, in percent.
@@ -70,17 +69,19 @@ class OwnPlan(AsCompiled):
 class Network:
     """A captured step and the plans to be measured."""
 
-    def __init__(self, name: str, device: torch.device, tiny: bool) -> None:
+    def __init__(self, name: str, device: torch.device, tiny: bool, lock: Path | None = None) -> None:
         self.name = name
         self.begin = clock()
         self.training = Training(name, "fp32", device, tiny=tiny)
         self.ways: dict[str, Way] = {"eager": Way(self.training)}
-        self.ways["eager"].run(WARM_STEPS)
-        self.eager_peak = self.ways["eager"].peak()
         reprise.compile(self.training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
-        for _ in range(WARM_STEPS):
-            self.training.step()
-        self.training.model.zero_grad(set_to_none=True)
+        compile_beside(self.training, lock)
+        with device_alone(lock):
+            self.ways["eager"].run(WARM_STEPS)
+            self.eager_peak = self.ways["eager"].peak()
+            for _ in range(WARM_STEPS):
+                self.training.step()
+            self.training.model.zero_grad(set_to_none=True)
         self.region = self.training.model.plan.region
         self.graph = self.region.graph
         self.outside = self.region.current.outside_bytes
@@ -164,8 +165,7 @@ def live_at_peak(graph: Any, plan: Any) -> dict[str, Any]:
 
 
 def one_network(name: str, options: argparse.Namespace) -> None:
-    with device_alone(options.lock):
-        network = Network(name, CPU if options.cpu else GPU, options.cpu)
+    network = Network(name, CPU if options.cpu else GPU, options.cpu, options.lock)
     network.theirs()
     network.ours()
     with device_alone(options.lock):
@@ -181,12 +181,6 @@ def fit_row(fit: Any) -> Row | None:
 
 def largest(name: str, options: argparse.Namespace) -> None:
     """One question for all budgets: captures at the batch sizes it has looked at serve the next ones."""
-    measure = profile.measure
-
-    def measure_alone(*args: Any) -> Any:
-        with device_alone(options.lock):
-            return measure(*args)
-
     with device_alone(options.lock):
         training = Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu)
     asked = question(training.model, (training.args, training.kwargs), 0, device=None, optimizer=None, reserve=0,
@@ -194,7 +188,7 @@ def largest(name: str, options: argparse.Namespace) -> None:
     for budget in map(reprise.parse_bytes, options.budgets.split(",")):
         begin = clock()
         asked.budget_bytes = budget
-        with mock.patch.object(profile, "measure", measure_alone):  # no other part of it uses the device
+        with operators_alone(options.lock):  # no other part of it uses the device
             found = asked.answer(largest=True)
         row: Row = {"case": name, "budget_bytes": budget, "plain": fit_row(found.largest_plain),
                     "planned": fit_row(found.largest_planned), "seconds": round(clock() - begin, 1)}
@@ -262,7 +256,7 @@ def run(options: argparse.Namespace) -> int:
             failed += confirm_all(children, rows, case, options, extra)
         return failed
 
-    with Children(__file__, options.jobs) as children:
+    with Children(__file__, options.jobs, options.lock) as children:
         return 1 if children.each(one_case, options.cases.split(",")) else 0
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 import torch._functorch.config
-from children import Children, add_arguments, clock, device_alone, give
+from children import Children, add_arguments, clock, compile_beside, device_alone, give
 from common import CPU, GPU, ROOT, STEPS, Training
 from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, in_turns, times
 from networks.resnet import Bottleneck
@@ -179,12 +179,14 @@ def measured(way: Way, eager: Way, samples: int, begin: float) -> Row:
 
 def rival(case: str, kind: str, point: str, options: argparse.Namespace) -> None:
     begin = clock()
+    training = make(case, options)
+    eager, way = Way(training), way_of(training, kind, point)
+    if isinstance(way, Compiled):
+        compile_beside(training, options.lock, way.call)
     with device_alone(options.lock):
-        training = make(case, options)
-        eager = Way(training)
         eager.run(WARM_STEPS)
         before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
-        row = measured(way_of(training, kind, point), eager, options.samples, begin)
+        row = measured(way, eager, options.samples, begin)
     give({"case": case, "kind": kind, "point": point} | row | before | note_on(training, kind),
          f"{COMMAND} --cases {case} --kinds {kind}")
 
@@ -207,12 +209,13 @@ def at_budget(way: Planned, eager: Way, samples: int, begin: float) -> Row:
 def own(case: str, options: argparse.Namespace) -> None:
     """`--targets` has kind, point and budget of each row."""
     begin = clock()
+    training = make(case, options)
+    eager = Way(training)
+    reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+    compile_beside(training, options.lock)
     with device_alone(options.lock):
-        training = make(case, options)
-        eager = Way(training)
         eager.run(WARM_STEPS)
         before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
-        reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
         for _ in range(WARM_STEPS):
             training.step()
         training.model.zero_grad(set_to_none=True)
@@ -295,7 +298,7 @@ def run(options: argparse.Namespace) -> int:
     if options.warm:
         warm_up([(case, point) for case, ways in wanted.items() for kind, point in ways if kind == "compile"], options)
     own_kinds = [k for k in kinds if k in OWN]
-    with Children(__file__, options.jobs) as children:
+    with Children(__file__, options.jobs, options.lock) as children:
         failed = children.each(lambda case: run_case(children, rows, case, wanted[case], own_kinds, options), wanted)
     return 1 if failed else 0
 
