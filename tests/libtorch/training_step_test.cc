@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
+
 #include "libtorch/training.h"
 #include "reprise/error.h"
 #include "torch/capture_step.h"
@@ -34,6 +37,12 @@ std::int64_t budget_at(TrainingStep& step, double share) {
   const std::int64_t beside = test_device().is_cpu() ? 0 : read_meter(test_device()).allocated_bytes;
   const std::int64_t losses = test_device().is_cpu() ? 0 : 8192;  // that training keeps
   return beside + losses + static_cast<std::int64_t>(share * static_cast<double>(full - beside));
+}
+
+std::int64_t smallest_budget(TrainingStep& step, double seconds) {
+  const std::string error = error_of([&] { step.plan({.budget_bytes = 1, .planning_seconds = seconds}); });
+  const std::string before = "the smallest budget found is ";
+  return std::stoll(error.substr(error.find(before) + before.size()));
 }
 
 class Networks : public testing::TestWithParam<Named> {};
@@ -324,6 +333,30 @@ TEST(TrainingStep, SaysTheSmallestBudgetWhereOneCannotBeKept) {
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
   const std::string error = error_of([&] { step.plan({.budget_bytes = 1000}); });
   EXPECT_NE(error.find("the smallest budget found is "), std::string::npos) << error;
+}
+
+TEST(TrainingStep, HasAPlanForTheSmallestBudgetItNamedHoweverLittleTimeThereIs) {
+  const Case network = resnet_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  const std::int64_t hurried = smallest_budget(step, 1e-9);
+  const std::int64_t smallest = smallest_budget(step, 5);
+  ASSERT_LT(smallest, hurried);
+  EXPECT_EQ(smallest_budget(step, 1e-9), smallest);
+  for (const std::int64_t budget : {smallest, hurried - 1}) {
+    const StepSummary planned = step.plan({.budget_bytes = budget, .planning_seconds = 1e-9});
+    EXPECT_LE(planned.peak_bytes, smallest);
+    EXPECT_EQ(planned.planner, "auto");
+  }
+  step.run(network.batch(1));
+}
+
+TEST(TrainingStep, IsNoSlowerWithMoreRoomAndLessTime) {
+  const Case network = resnet_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  const std::int64_t budget = budget_at(step, 0.75);
+  const StepSummary tight = step.plan({.budget_bytes = budget, .planning_seconds = 5});
+  const StepSummary roomy = step.plan({.budget_bytes = budget_at(step, 0.9), .planning_seconds = 1e-9});
+  EXPECT_LE(roomy.time_ns, tight.time_ns);
 }
 
 TEST(TrainingStep, SaysWhereThereAreNoCudaGraphs) {
