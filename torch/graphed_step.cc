@@ -102,7 +102,7 @@ struct GraphedStep::Recorded {
 };
 
 GraphedStep::GraphedStep(StepProgram step, std::int64_t resident_bytes)
-    : step_(std::move(step)), graph_(make_graph(*step_.program, RandomCalls::kOnce)), resident_bytes_(resident_bytes) {
+    : step_(std::move(step)), finder_(make_graph(*step_.program, RandomCalls::kOnce)), resident_bytes_(resident_bytes) {
   const Program& program = *step_.program;
   check_cuda_graphs(program.device);
   const std::set<ValueId> read = read_values(program);
@@ -269,7 +269,7 @@ void GraphedStep::record(const Tensors& state, const Tensors& batch, const StepO
   }
   std::int64_t cleared = 0;  // by the first recording; later ones find nothing
   for (int i = 0; i < kMaxTries; ++i) {
-    Solution found = find_plan(graph_, options, goal);
+    Solution found = finder_.find(options, goal);
     if (!fits(found, goal)) {
       refuse("no plan fits inside " + std::to_string(*options.budget_bytes) +
                  " bytes beside the copies of batch and gradients. Raise the budget to about " +

@@ -18,6 +18,7 @@
 
 #include "reprise/solve.h"
 #include "reprise/torch/training_step.h"
+#include "torch/step_plan.h"
 #include "torch/step_program.h"
 
 namespace reprise {
@@ -61,7 +62,7 @@ class GraphedStep {
   [[noreturn]] void refuse(const std::string& why, const StepOptions& options);
 
   StepProgram step_;
-  Graph graph_;  // random calls run once
+  PlanFinder finder_;  // random calls run once
   std::int64_t resident_bytes_;
   std::vector<std::uint8_t> read_;     // by input
   std::vector<std::uint8_t> changed_;  // by input

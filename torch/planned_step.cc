@@ -45,7 +45,7 @@ std::int64_t resident_bytes_of(const Program& program) {
 }  // namespace
 
 PlannedStep::PlannedStep(StepProgram step)
-    : step_(std::move(step)), graph_([this] {
+    : step_(std::move(step)), finder_([this] {
         split_blocks_exactly(step_.program->device);
         measure_calls(*step_.program);
         return make_graph(*step_.program);
@@ -54,8 +54,8 @@ PlannedStep::PlannedStep(StepProgram step)
 }
 
 PlannedStep::Planned PlannedStep::make_plan(const StepOptions& options, std::int64_t outside,
-                                            std::optional<std::int64_t> room) const {
-  Solution found = find_plan(graph_, options, room);
+                                            std::optional<std::int64_t> room) {
+  Solution found = finder_.find(options, room);
   if (!fits(found, room)) {
     const std::int64_t beside = outside + options.reserve_bytes;
     throw InputError("'" + step_.program->name + "' cannot be trained inside " + std::to_string(*options.budget_bytes) +

@@ -12,6 +12,7 @@
 #include "reprise/torch/training_step.h"
 #include "torch/executor.h"
 #include "torch/graphed_step.h"
+#include "torch/step_plan.h"
 #include "torch/step_program.h"
 
 namespace reprise {
@@ -49,11 +50,10 @@ class PlannedStep {
                                        const StepOptions& options);
   void summarize(const Solution& solution, const std::string& planner, std::int64_t peak);
   [[nodiscard]] const Planned& planned_for(const StepOptions& options, std::int64_t outside);
-  [[nodiscard]] Planned make_plan(const StepOptions& options, std::int64_t outside,
-                                  std::optional<std::int64_t> room) const;
+  [[nodiscard]] Planned make_plan(const StepOptions& options, std::int64_t outside, std::optional<std::int64_t> room);
 
   StepProgram step_;
-  Graph graph_;
+  PlanFinder finder_;
   std::int64_t resident_bytes_ = 0;
   std::vector<Planned> plans_;
   std::unique_ptr<GraphedStep> graphed_;

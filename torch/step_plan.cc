@@ -27,12 +27,43 @@ std::vector<at::Tensor> seeds_of(const Program& program) {
 
 }  // namespace
 
-Solution find_plan(const Graph& graph, const StepOptions& options, std::optional<std::int64_t> room) {
+Solution PlanFinder::find(const StepOptions& options, std::optional<std::int64_t> room) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.planning_seconds);
-  SolveOptions asked{.planner = room ? options.planner : "none", .budget_bytes = room};
-  if (room) asked.budget_bytes = std::max<std::int64_t>(0, *room);
+  if (!room) return solve(graph_, {.planner = "none"});
+  SolveOptions asked{.planner = options.planner, .budget_bytes = std::max<std::int64_t>(0, *room)};
   asked.should_stop = [end] { return std::chrono::steady_clock::now() > end; };
-  return solve(graph, asked);
+  Solution found = solve(graph_, asked);
+  remember(found);
+  const Solution* best = fits(found, room) ? &found : nullptr;
+  for (const Solution& known : known_) {
+    if (known.planner != found.planner) continue;
+    if (found.smallest_budget_bytes > 0) {
+      found.smallest_budget_bytes = std::min(found.smallest_budget_bytes, known.simulation.peak_bytes);
+    }
+    if (!fits(known, room)) continue;
+    if (best == nullptr || known.simulation.time_ns < best->simulation.time_ns) best = &known;
+  }
+  if (best != nullptr && best != &found) found = *best;
+  found.budget_bytes = *asked.budget_bytes;
+  return found;
+}
+
+void PlanFinder::remember(const Solution& found) {
+  Solution plan = found;
+  if (plan.plan.steps.empty()) {
+    plan.plan = std::exchange(plan.smallest_plan, {});
+    plan.simulation = simulate(graph_, plan.plan);
+    plan.status = Status::kFeasible;
+    plan.message.clear();
+  }
+  plan.lower_bound_ns.reset();  // that of another room
+  const auto beats = [](const Solution& a, const Solution& b) {
+    return a.planner == b.planner && a.simulation.peak_bytes <= b.simulation.peak_bytes &&
+           a.simulation.time_ns <= b.simulation.time_ns;
+  };
+  if (std::ranges::any_of(known_, [&](const Solution& known) { return beats(known, plan); })) return;
+  std::erase_if(known_, [&](const Solution& known) { return beats(plan, known); });
+  known_.push_back(std::move(plan));
 }
 
 bool fits(const Solution& solution, std::optional<std::int64_t> room) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "reprise/solve.h"
@@ -14,8 +15,22 @@
 
 namespace reprise {
 
-// Without room: the plan that runs nothing again.
-[[nodiscard]] Solution find_plan(const Graph& graph, const StepOptions& options, std::optional<std::int64_t> room);
+// Finds plans for a graph, and remembers them: more room never gives a slower plan, and what was once named as the
+// smallest room has one, however little time there is.
+class PlanFinder {
+ public:
+  explicit PlanFinder(Graph graph) : graph_(std::move(graph)) {}
+
+  // The fastest plan within the room. Without room: the plan that runs nothing again.
+  [[nodiscard]] Solution find(const StepOptions& options, std::optional<std::int64_t> room);
+
+ private:
+  void remember(const Solution& found);
+
+  Graph graph_;
+  std::vector<Solution> known_;  // each with a plan
+};
+
 [[nodiscard]] bool fits(const Solution& solution, std::optional<std::int64_t> room);
 
 struct StepResult {

@@ -100,6 +100,7 @@ struct Solution {
   Simulation simulation{};
   std::int64_t budget_bytes = 0;           // as asked, or the smallest feasible one where none was
   std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known
+  Plan smallest_plan{};  // judge simulated: where nothing fits, the plan whose peak smallest_budget_bytes is
   std::string planner{};
   std::optional<Formula> formula{};
   std::int64_t overhead_error = 0;  // formula.overhead is at most this far above the least; 0 unless rounded

@@ -160,6 +160,13 @@ void bind_solution(py::module_& module) {
             return s.smallest_budget_bytes;
           },
           "Known to be feasible; None: not known.")
+      .def_property_readonly(
+          "smallest_plan",
+          [](const Solution& s) -> std::optional<Plan> {
+            if (s.smallest_plan.steps.empty()) return std::nullopt;
+            return s.smallest_plan;
+          },
+          "Where nothing fits, the plan whose peak smallest_budget_bytes is; else None.")
       .def_readonly("planner", &Solution::planner)
       .def_readonly("formula", &Solution::formula)
       .def_readonly("overhead_error", &Solution::overhead_error, "0 unless labels were rounded.")

@@ -39,7 +39,8 @@ def refuse(name: str, why: object) -> None:
     log.warning("cannot use %s (%s): it will be made anew", folder() / name, why)
 
 
-def write(name: str, content: Any) -> None:
+def write(name: str, content: Any) -> bool:
+    """Whether it could be written."""
     path = folder() / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,3 +49,5 @@ def write(name: str, content: Any) -> None:
         os.replace(part.name, path)
     except OSError as error:
         log.warning("cannot write %s (%s): the next run will not find it", path, error)
+        return False
+    return True

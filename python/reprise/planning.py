@@ -25,6 +25,7 @@ class Found:
     simulation: _core.Simulation | None
     smallest_budget_bytes: int
     seconds: float = 0.0
+    smallest: Found | None = None  # where there is no plan: the one that needs smallest_budget_bytes
 
 
 def check_planner(planner: str) -> None:
@@ -36,7 +37,8 @@ def find(graph: _core.Graph, budget_bytes: int | None, planner: str, seconds: fl
     """The fastest plan within the budget. Without one, the plan without recomputation.
 
     Plans found for other budgets of the same graph count too: with what is in the cache, more
-    budget never gives a slower plan."""
+    budget never gives a slower plan, and what was once named as the smallest budget has one,
+    however little time there is."""
     begin = time.monotonic()
     if budget_bytes is None:
         solution = _core.solve(graph, planner="none")
@@ -44,8 +46,7 @@ def find(graph: _core.Graph, budget_bytes: int | None, planner: str, seconds: fl
     key = _key(graph, planner)
     known = _from_cache(key, graph)
     if str(budget_bytes) not in known.asked:
-        known.add(budget_bytes, _search(graph, budget_bytes, planner, seconds))
-        _to_cache(key, known)
+        known = _remember(key, graph, budget_bytes, _search(graph, budget_bytes, planner, seconds))
     found = known.best(budget_bytes)
     log.info("planned in %.2f s: %s", time.monotonic() - begin, found.planner or "infeasible")
     return Found(found.plan, found.planner, found.simulation, found.smallest_budget_bytes,
@@ -63,7 +64,21 @@ def curve(graph: _core.Graph, planner: str, seconds: float) -> _core.Curve:
 
 
 def smallest_budget_bytes(graph: _core.Graph, planner: str, seconds: float) -> int:
-    return _search(graph, 0, planner, seconds).smallest_budget_bytes
+    """Of all plans known after a search; `find` has one for it from then on."""
+    known = _remember(_key(graph, planner), graph, 0, _search(graph, 0, planner, seconds))
+    return known.best(0).smallest_budget_bytes
+
+
+def carry_over(before: _core.Graph, graph: _core.Graph, planner: str) -> None:
+    """What is known for a graph is known for the same one with other costs."""
+    plans = _from_cache(_key(before, planner), before).plans
+    if not plans:
+        return
+    key = _key(graph, planner)
+    known = _from_cache(key, graph)
+    for old in plans:
+        known.keep(Found(old.plan, old.planner, _core.simulate(graph, old.plan), 0))
+    _to_cache(key, known)
 
 
 def _search(graph: _core.Graph, budget_bytes: int, planner: str, seconds: float) -> Found:
@@ -73,7 +88,9 @@ def _search(graph: _core.Graph, budget_bytes: int, planner: str, seconds: float)
                                should_stop=lambda: time.monotonic() > deadline)
     if solution.plan.steps and solution.simulation.peak_bytes <= budget_bytes:
         return Found(solution.plan, planner, solution.simulation, 0)
-    return Found(None, "", None, solution.smallest_budget_bytes or 0)
+    plan = solution.smallest_plan
+    smallest = None if plan is None else Found(plan, planner, _core.simulate(graph, plan), 0)
+    return Found(None, "", None, solution.smallest_budget_bytes or 0, smallest=smallest)
 
 
 @dataclass
@@ -81,21 +98,23 @@ class _Known:
     """All that was found for a graph by one planner."""
 
     plans: list[Found]
-    asked: dict[str, int]  # budget -> 0 where it has a plan, else the smallest budget known to have one
+    asked: dict[str, int]  # budget -> 0 where it had a plan, else the smallest budget that had one
 
     def add(self, budget_bytes: int, found: Found) -> None:
-        if found.plan is None and found.smallest_budget_bytes == 0:
+        if found.plan is None and found.smallest is None:
             return  # stopped too early to know anything
         self.asked[str(budget_bytes)] = found.smallest_budget_bytes
-        if found.plan is not None:
+        self.keep(found if found.plan is not None else found.smallest)
+
+    def keep(self, found: Found) -> None:
+        if not any(_beats(p, found) for p in self.plans):
             self.plans = [p for p in self.plans if not _beats(found, p)] + [found]
 
     def best(self, budget_bytes: int) -> Found:
         fitting = [p for p in self.plans if p.simulation.peak_bytes <= budget_bytes]
         if fitting:
             return min(fitting, key=lambda p: p.simulation.time_ns)
-        smallest = [p.simulation.peak_bytes for p in self.plans] + [b for b in self.asked.values() if b > 0]
-        return Found(None, "", None, min(smallest, default=0))
+        return Found(None, "", None, min((p.simulation.peak_bytes for p in self.plans), default=0))
 
 
 def _beats(new: Found, old: Found) -> bool:
@@ -108,7 +127,20 @@ def _key(graph: _core.Graph, planner: str) -> str:
     return f"plans/{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
+# What could not be written, so that this process at least knows it.
+_unwritten: dict[str, _Known] = {}
+
+
+def _remember(key: str, graph: _core.Graph, budget_bytes: int, found: Found) -> _Known:
+    known = _from_cache(key, graph)  # again: another process may have written while this one searched
+    known.add(budget_bytes, found)
+    _to_cache(key, known)
+    return known
+
+
 def _from_cache(key: str, graph: _core.Graph) -> _Known:
+    if key in _unwritten:
+        return _unwritten[key]
     stored = cache.read(key)
     if stored is not None:
         try:
@@ -129,11 +161,15 @@ def _known_from(stored: dict[str, Any], graph: _core.Graph) -> _Known:
     asked = {str(int(budget)): int(smallest) for budget, smallest in stored["asked"].items()}
     known = _Known(plans, asked)
     for budget, smallest in asked.items():
-        if smallest == 0 and known.best(int(budget)).plan is None:
-            raise ValueError(f"it has no plan within {budget} bytes")
+        promised = smallest or int(budget)
+        if known.best(promised).plan is None:
+            raise ValueError(f"it has no plan within {promised} bytes")
     return known
 
 
 def _to_cache(key: str, known: _Known) -> None:
     plans = [{"planner": p.planner, "plan": p.plan.to_bytes().hex()} for p in known.plans]
-    cache.write(key, {"plans": plans, "asked": known.asked})
+    if cache.write(key, {"plans": plans, "asked": known.asked}):
+        _unwritten.pop(key, None)
+    else:
+        _unwritten[key] = known

@@ -381,6 +381,7 @@ class Region:
         they leave unused."""
         before = self.graph
         self._rebuild_graph()
+        planning.carry_over(before, self.graph, self.settings.planner)
         kept = []
         for planned in self.plans:
             simulation = _core.simulate(self.graph, planned.found.plan)

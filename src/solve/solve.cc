@@ -47,9 +47,13 @@ const Planner& planner_named(std::string_view name) {
 }
 
 // Nothing leaves the library unchecked.
-void attach(Plan plan, const Problem& problem, Solution& solution) {
+void check(const Plan& plan, const Problem& problem, const Solution& solution) {
   const auto violation = validate(problem.step(), plan);
   if (violation) throw InternalError("planner " + solution.planner + " made an illegal plan: " + violation->message);
+}
+
+void attach(Plan plan, const Problem& problem, Solution& solution) {
+  check(plan, problem, solution);
   solution.simulation = simulate(problem.step(), plan);
   solution.plan = std::move(plan);
 }
@@ -152,8 +156,10 @@ Solution solve_simulated(const Planner& planner, const Problem& problem, const S
   const Front::Point* best = front.fastest(solution.budget_bytes);
   if (best != nullptr) {
     attach(*best, problem, solution);
-  } else if (solution.status != Status::kStopped) {
-    solution.status = Status::kInfeasible;
+  } else {
+    if (solution.status != Status::kStopped) solution.status = Status::kInfeasible;
+    solution.smallest_plan = front.points().begin()->second.plan;
+    check(solution.smallest_plan, problem, solution);
   }
   Certificate(planner, problem, options).attach(solution);
   return solution;

@@ -4,6 +4,7 @@ reprise.verify: this is what that is checked against, too."""
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,25 @@ def bits_of(tensor: Tensor | None) -> tuple | None:
 def different(a: Step, b: Step) -> list[str]:
     assert a.bits.keys() == b.bits.keys()
     return [name for name, x in a.bits.items() if x != b.bits[name]]
+
+
+def distances(a: Step, b: Step) -> dict[str, float]:
+    """By kind (loss, grad, state, ...): the norm of all that differs; infinite where that are no numbers."""
+    sums: dict[str, float] = {name.partition(" ")[0]: 0.0 for name in a.bits}
+    for name in different(a, b):
+        x, y = _numbers(a.bits[name]), _numbers(b.bits[name])
+        comparable = x is not None and y is not None and x.shape == y.shape
+        sums[name.partition(" ")[0]] += float((x - y).square().sum()) if comparable else math.inf
+    return {kind: math.sqrt(total) for kind, total in sums.items()}
+
+
+def _numbers(bits: tuple | None) -> Tensor | None:
+    if bits is None:
+        return None
+    dtype = getattr(torch, bits[0].removeprefix("torch."))
+    if not dtype.is_floating_point:
+        return None
+    return torch.frombuffer(bytearray(bits[2]), dtype=dtype).view(bits[1]).double()
 
 
 def compiled(model: nn.Module, budget: int | str | None = None, **options: Any) -> nn.Module:

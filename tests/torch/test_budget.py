@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from training import DEVICE, Mlp, allocated, batch, smallest_budget, state_of
 
 import reprise
+from reprise import _core
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -338,3 +340,37 @@ def test_the_roofline_plans_without_measuring() -> None:
     for each in (plain, planned):
         step(each)
     assert state_of(planned) == state_of(plain)
+
+
+def test_a_budget_named_as_the_smallest_can_be_set_however_little_time_there_is(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the caller takes is known after a step, and makes another graph: plans of the first count there too."""
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+    model = reprise.compile(Mlp(layers=12), planning_seconds=1e-9)
+    step(model)
+    step(model)
+    region = model.plan.region
+    room = reprise.planning.smallest_budget_bytes(region.graph, "auto", 10.0)
+    assert not _core.solve(region.graph, budget_bytes=room, should_stop=lambda: True).plan.steps
+    budget = room + region.current.outside_bytes
+    model.plan.set_budget(budget)
+    for _ in range(3):
+        model.zero_grad()
+        step(model)
+        assert model.plan.measured_peak_bytes <= budget
+    assert model.plan.recompute_ns > 0
+
+
+def test_so_can_one_that_a_refusal_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+    model = reprise.compile(Mlp(layers=12), 1, planning_seconds=10.0)
+    with pytest.raises(reprise.InfeasibleBudget) as caught:
+        step(model)
+    budget = caught.value.smallest_budget_bytes
+    del caught  # it holds the batch
+    model.plan.set_budget(budget)
+    monkeypatch.setattr(model.plan._settings, "planning_seconds", 1e-9)
+    for _ in range(3):  # less than was thought is taken between forward and backward
+        model.zero_grad()
+        step(model)
+        assert model.plan.measured_peak_bytes <= budget

@@ -238,12 +238,14 @@ def test_a_cached_plan_of_other_contents_is_not_used(tmp_path: Path, monkeypatch
     model.load_state_dict(plain.state_dict())
     plain(batch()).sum().backward()
     reprise.compile(model, "1GB")(batch()).sum().backward()
-    path, = (tmp_path / "plans").iterdir()
-    good = json.loads(path.read_text())
-    for wrong in ({}, [], good | {"plans": []}, good | {"asked": 3}, good | {"plans": [{"plan": None}]},
-                  good | {"plans": [{"plan": "zz", "planner": "none"}]},
-                  good | {"plans": [{"plan": "00" * 8, "planner": "none"}]}):
-        cache.write(f"plans/{path.name}", wrong)
+    files = {path.name: json.loads(path.read_text()) for path in (tmp_path / "plans").iterdir()}
+    wrongs = [lambda good: {}, lambda good: [], lambda good: good | {"plans": []}, lambda good: good | {"asked": 3},
+              lambda good: good | {"plans": [{"plan": None}]},
+              lambda good: good | {"plans": [{"plan": "zz", "planner": "none"}]},
+              lambda good: good | {"plans": [{"plan": "00" * 8, "planner": "none"}]}]
+    for wrong in wrongs:
+        for name, good in files.items():
+            cache.write(f"plans/{name}", wrong(good))
         model.zero_grad()
         reprise.compile(model, "1GB")(batch()).sum().backward()
         assert state_of(model) == state_of(plain)

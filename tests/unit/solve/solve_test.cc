@@ -56,6 +56,11 @@ TEST(SolveTest, AnInfeasibleBudgetComesWithOneThatIsFeasible) {
       EXPECT_EQ(solution.simulation, Simulation{});
       ASSERT_GT(solution.smallest_budget_bytes, 1000);
       const std::int64_t enough = solution.smallest_budget_bytes;
+      EXPECT_EQ(solution.smallest_plan.steps.empty(), judge == Judge::kFormula);
+      if (judge == Judge::kSimulated) {
+        EXPECT_FALSE(validate(graph, solution.smallest_plan));
+        EXPECT_EQ(simulate(graph, solution.smallest_plan).peak_bytes, enough);
+      }
       EXPECT_TRUE(solve_with(graph, planner, {.budget_bytes = enough, .judge = judge}).found());
       // Rotor counts memory in slots of the budget, so one byte less is counted otherwise.
       if (planner == "rotor" && judge == Judge::kFormula) continue;
@@ -106,6 +111,8 @@ TEST(SolveTest, StopsAtOnceWhenAskedTo) {
     EXPECT_EQ(solution.status, Status::kStopped);
     EXPECT_FALSE(solution.message.empty());
     EXPECT_LE(asked, 3);
+    const Solution nothing = solve_with(graph, planner, {.budget_bytes = 1000, .should_stop = stop});
+    EXPECT_EQ(simulate(graph, nothing.smallest_plan).peak_bytes, nothing.smallest_budget_bytes);
     const Curve front = curve(graph, {.planner = planner, .should_stop = stop});
     EXPECT_TRUE(front.stopped);
     EXPECT_FALSE(front.message.empty());
