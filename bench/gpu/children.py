@@ -1,8 +1,8 @@
 """A process for each measurement: the side that starts them, so many at a time, and the side of the process itself.
 
 Imports, captures and planning need no device. Where several run at a time, what is measured is measured under a lock
-(device_alone), with one process alone on the device; waiting for it counts in no limit and in no time. Of compiled models
-the first step, which compiles, may run beside a measurement: medians do not feel it.
+(device_alone), with one process alone on the device; waiting for it counts in no limit and in no time. Of
+torch.compile the first step, which compiles, runs beside a measurement: medians do not feel it.
 """
 
 from __future__ import annotations
@@ -205,10 +205,18 @@ def operators_alone(lock: Path | None) -> Iterator[None]:
 
 
 def compile_beside(training: Any, lock: Path | None, call: Callable[..., Any] | None = None) -> None:
-    """The first step of a compiled model, nearly all of which is compilation: beside others, which measure meanwhile."""
-    with operators_alone(lock):
-        training.step(call)
-    training.model.zero_grad(set_to_none=True)
+    """The first step of a compiled model, nearly all of which is compilation: beside others, which measure meanwhile.
+    Reprise's runs alone from the profile on: without a plan it takes all the memory that eager does."""
+    measure = profile.measure
+    with contextlib.ExitStack() as held:
+
+        def measure_and_hold(*args: Any) -> Any:
+            held.enter_context(device_alone(lock))
+            return measure(*args)
+
+        with mock.patch.object(profile, "measure", measure_and_hold):
+            training.step(call)
+        training.model.zero_grad(set_to_none=True)
     _release_memory()
 
 

@@ -1,6 +1,7 @@
 """The comparisons of bench/gpu in their tiny form on the CPU: the commands work, and compare what they say."""
 
 import concurrent.futures
+import fcntl
 import json
 import os
 import signal
@@ -21,9 +22,12 @@ import chains  # noqa: E402
 import hong  # noqa: E402
 import kusumoto  # noqa: E402
 import rivals  # noqa: E402
-from children import Children, clock, device_alone  # noqa: E402
+from children import Children, clock, compile_beside, device_alone  # noqa: E402
 from common import CPU, Training, alone, facts  # noqa: E402
 from measure import Rows, Way  # noqa: E402
+
+import reprise  # noqa: E402
+from reprise.region import Region  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -127,6 +131,31 @@ def test_holders_of_a_lock_exclude_each_other(tmp_path: Path) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert set(pool.map(hold, range(8))) == {1}
+
+
+def test_a_capture_needs_no_lock_and_its_first_step_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: dict[str, bool] = {}
+
+    def is_held() -> bool:
+        with (tmp_path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    for name in ("__post_init__", "_run_back"):
+        def noted(region: Region, *args: Any, name: str = name, call: Any = getattr(Region, name)) -> Any:
+            held[name] = is_held()
+            return call(region, *args)
+
+        monkeypatch.setattr(Region, name, noted)
+    training = Training("vgg19_64", "fp32", CPU, tiny=True)
+    reprise.compile(training.model, planning_seconds=0.5)
+    compile_beside(training, tmp_path / "lock")
+    assert held == {"__post_init__": False, "_run_back": True}
+    assert not is_held()
+    assert all(parameter.grad is None for parameter in training.model.parameters())
 
 
 def test_a_process_that_dies_lets_go_of_the_lock(tmp_path: Path) -> None:
