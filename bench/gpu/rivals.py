@@ -182,7 +182,10 @@ def rival(case: str, kind: str, point: str, options: argparse.Namespace) -> None
     training = make(case, options)
     eager, way = Way(training), way_of(training, kind, point)
     if isinstance(way, Compiled):
-        compile_beside(training, options.lock, way.call)
+        # Where cuDNN chooses between algorithms, it has to be alone.
+        chooses = sum(isinstance(m, torch.nn.Conv2d) for m in training.model.modules()) > 1
+        with device_alone(options.lock if chooses else None):
+            compile_beside(training, options.lock, way.call)
     with device_alone(options.lock):
         eager.run(WARM_STEPS)
         before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
