@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 WIDTH, HEIGHT = 720, 380
-LEFT, RIGHT, TOP, BELOW = 58, 190, 14, 44
-COLOURS = ("#3b78d8", "#7a4fd0", "#c0392b", "#d98c21", "#2b8a66", "#8a93a0", "#b0528f", "#5a7d2a")
+LEFT, RIGHT, TOP, BELOW = 58, 210, 14, 44
+STRONG = ("#3b78d8", "#7a4fd0")  # of the series that a picture is about
+COLOURS = ("#8a93a0", "#d98c21", "#c0392b", "#b0528f", "#2b8a66", "#5a7d2a")
 TEXT = 'font-family="system-ui,sans-serif" font-size="12" fill="#7d8590"'
 
 
@@ -19,6 +20,7 @@ class Series:
     points: list[tuple[float, float]]
     line: bool = False
     marks: bool = True
+    strong: bool = False
     labels: list[str] = field(default_factory=list)  # of the points, shown when the mouse rests on one
 
 
@@ -47,8 +49,11 @@ def chart(title: str, x_label: str, y_label: str, series: list[Series]) -> str:
     parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle" {TEXT}>{html.escape(x_label)}</text>'
                  f'<text transform="translate(14 {(TOP + HEIGHT - BELOW) / 2}) rotate(-90)" text-anchor="middle" {TEXT}>'
                  f"{html.escape(y_label)}</text>")
+    used = {True: 0, False: 0}
     for i, one in enumerate(series):
-        parts.append(_drawn(one, COLOURS[i % len(COLOURS)], x, y, TOP + 10 + 20 * i))
+        colours = STRONG if one.strong else COLOURS
+        parts.append(_drawn(one, colours[used[one.strong] % len(colours)], x, y, TOP + 10 + 20 * i))
+        used[one.strong] += 1
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -58,7 +63,8 @@ def _drawn(one: Series, colour: str, x: Callable[[float], float], y: Callable[[f
     text = f'<circle cx="{WIDTH - RIGHT + 16}" cy="{height}" r="4" fill="{colour}"/>' \
            f'<text x="{WIDTH - RIGHT + 26}" y="{height + 4}" {TEXT}>{html.escape(one.name)}</text>'
     if one.line:
-        text += f'<path d="M{"L".join(f"{a:.1f} {b:.1f}" for a, b in placed)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        text += f'<path d="M{"L".join(f"{a:.1f} {b:.1f}" for a, b in placed)}" fill="none" stroke="{colour}" ' \
+                f'stroke-width="{3 if one.strong else 1.5}"/>'
     for i, (a, b) in enumerate(placed if one.marks else []):
         label = f"<title>{html.escape(one.labels[i])}</title>" if i < len(one.labels) else ""
         text += f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{colour}">{label}</circle>'

@@ -162,6 +162,7 @@ def time_against_peak(case: str, rows: list[Row]) -> str:
         found = sorted((row for row in rows if row["kind"] == kind and "ratio" in row), key=lambda row: row["peak_bytes"])
         if found:
             series.append(Series(name, [(row["peak_bytes"] / GIB, row["ratio"]) for row in found], line=len(found) > 1,
+                                 strong=kind in OWN,
                                  labels=[f"{point_name(row)}: {gib(row['peak_bytes'])} GiB, {row['ms']:.1f} ms" for row in found]))
     return chart(f"{case}: time against peak", "peak, GiB", "time, of eager's", series)
 
@@ -289,7 +290,7 @@ def layer_curve(title: str, curve: dict[str, list[list[int]]]) -> str:
     entries = [*curve["forward"], *reversed(curve["backward"])]
     names = ("predicted", "when the layer is done", "highest")
     return chart(title, "layers forward, then backward", "GiB", [
-        Series(name, [(float(k + 1), entry[i] / GIB) for k, entry in enumerate(entries)], line=True, marks=False)
+        Series(name, [(float(k + 1), entry[i] / GIB) for k, entry in enumerate(entries)], line=True, marks=False, strong=i == 0)
         for i, name in enumerate(names)])
 
 
