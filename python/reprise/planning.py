@@ -26,6 +26,7 @@ class Found:
     smallest_budget_bytes: int
     seconds: float = 0.0
     smallest: Found | None = None  # where there is no plan: the one that needs smallest_budget_bytes
+    stopped_after: float | None = None  # seconds; None: the search came to its end
 
 
 def check_planner(planner: str) -> None:
@@ -38,14 +39,14 @@ def find(graph: _core.Graph, budget_bytes: int | None, planner: str, seconds: fl
 
     Plans found for other budgets of the same graph count too: with what is in the cache, more
     budget never gives a slower plan, and what was once named as the smallest budget has one,
-    however little time there is."""
+    however little time there is. A search that ran out of time is made again when there is more."""
     begin = time.monotonic()
     if budget_bytes is None:
         solution = _core.solve(graph, planner="none")
         return Found(solution.plan, "none", solution.simulation, 0, time.monotonic() - begin)
     key = _key(graph, planner)
     known = _from_cache(key, graph)
-    if str(budget_bytes) not in known.asked:
+    if known.is_worth_a_search(budget_bytes, seconds):
         known = _remember(key, graph, budget_bytes, _search(graph, budget_bytes, planner, seconds))
     found = known.best(budget_bytes)
     log.info("planned in %.2f s: %s", time.monotonic() - begin, found.planner or "infeasible")
@@ -86,11 +87,12 @@ def _search(graph: _core.Graph, budget_bytes: int, planner: str, seconds: float)
     with Progress("planning") as progress:
         solution = _core.solve(graph, planner=planner, budget_bytes=budget_bytes, progress=progress,
                                should_stop=lambda: time.monotonic() > deadline)
+    stopped_after = seconds if time.monotonic() > deadline else None
     if solution.plan.steps and solution.simulation.peak_bytes <= budget_bytes:
-        return Found(solution.plan, planner, solution.simulation, 0)
+        return Found(solution.plan, planner, solution.simulation, 0, stopped_after=stopped_after)
     plan = solution.smallest_plan
     smallest = None if plan is None else Found(plan, planner, _core.simulate(graph, plan), 0)
-    return Found(None, "", None, solution.smallest_budget_bytes or 0, smallest=smallest)
+    return Found(None, "", None, solution.smallest_budget_bytes or 0, smallest=smallest, stopped_after=stopped_after)
 
 
 @dataclass
@@ -98,12 +100,17 @@ class _Known:
     """All that was found for a graph by one planner."""
 
     plans: list[Found]
-    asked: dict[str, int]  # budget -> 0 where it had a plan, else the smallest budget that had one
+    # budget -> 0 where it had a plan, else the smallest budget that had one; and what stopped the search, as in Found
+    asked: dict[str, tuple[int, float | None]]
+
+    def is_worth_a_search(self, budget_bytes: int, seconds: float) -> bool:
+        _, stopped_after = self.asked.get(str(budget_bytes), (0, -1.0))
+        return stopped_after is not None and stopped_after < seconds
 
     def add(self, budget_bytes: int, found: Found) -> None:
         if found.plan is None and found.smallest is None:
             return  # stopped too early to know anything
-        self.asked[str(budget_bytes)] = found.smallest_budget_bytes
+        self.asked[str(budget_bytes)] = (found.smallest_budget_bytes, found.stopped_after)
         self.keep(found if found.plan is not None else found.smallest)
 
     def keep(self, found: Found) -> None:
@@ -158,9 +165,10 @@ def _known_from(stored: dict[str, Any], graph: _core.Graph) -> _Known:
         if wrong is not None:
             raise ValueError(wrong)
         plans.append(Found(plan, str(entry["planner"]), _core.simulate(graph, plan), 0))
-    asked = {str(int(budget)): int(smallest) for budget, smallest in stored["asked"].items()}
+    asked = {str(int(budget)): (int(smallest), None if stopped_after is None else float(stopped_after))
+             for budget, (smallest, stopped_after) in stored["asked"].items()}
     known = _Known(plans, asked)
-    for budget, smallest in asked.items():
+    for budget, (smallest, _) in asked.items():
         promised = smallest or int(budget)
         if known.best(promised).plan is None:
             raise ValueError(f"it has no plan within {promised} bytes")

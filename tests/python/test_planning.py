@@ -54,6 +54,21 @@ def test_a_refusal_is_remembered_with_the_smallest_budget(step: Graph, monkeypat
     assert planning.find(step, 1000, "auto", 10).smallest_budget_bytes == refused.smallest_budget_bytes
 
 
+def test_a_search_that_ran_out_of_time_is_made_again_with_more(step: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    search, asked = planning._search, []
+
+    def counted(*args: object) -> Found:
+        asked.append(args)
+        return search(*args)
+
+    monkeypatch.setattr(planning, "_search", counted)
+    budget = _core.solve(step, planner="none").simulation.peak_bytes * 6 // 10
+    assert planning.find(step, budget, "auto", 0).plan is None
+    assert planning.find(step, budget, "auto", 0).plan is None and len(asked) == 1  # no more time than before
+    assert planning.find(step, budget, "auto", 60).plan is not None and len(asked) == 2
+    assert planning.find(step, budget, "auto", 90).plan is not None and len(asked) == 2  # it came to its end
+
+
 def test_what_was_stopped_before_it_knew_anything_is_not_remembered(
         step: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [Found(None, "", None, 0), solved(step, 1 << 40, "none")]
