@@ -81,16 +81,25 @@ class StepFamily:
     capture: Callable[[int], DryStep]
     known: dict[str, list[Any]]  # calls measured so far: signature -> time, workspace, ...
     captured: dict[int, Sized] = field(default_factory=dict)
+    apart: Sized | None = None  # at batch 1, where models may take other operators than at all others
+
+    def has(self, batch: int) -> bool:
+        return batch in self.captured or self.apart is not None and batch == self.apart.batch
 
     def add(self, batch: int) -> None:
-        if batch in self.captured:
+        if self.has(batch):
             return
         made = Sized.of(batch, self.capture(batch))
-        for other in self.captured.values():
-            if other.shape() != made.shape():
-                raise RepriseError(
-                    f"the step at batch {made.batch} has other operators than at batch {other.batch}, so one cannot "
-                    "be read off the other; ask about one batch size at a time with largest=False")
+        others = [other for other in self.captured.values() if other.shape() != made.shape()]
+        if others and batch == 1:
+            self.apart = made
+            return
+        if others and len(self.captured) == 1 and others[0].batch == 1:
+            self.apart = self.captured.pop(1)
+        elif others:
+            raise RepriseError(
+                f"the step at batch {made.batch} has other operators than at batch {others[0].batch}, so one cannot "
+                "be read off the other; ask about one batch size at a time with largest=False")
         self.captured[batch] = made
 
     def at(self, batch: int, *, eager: bool = False,
@@ -121,20 +130,29 @@ class StepFamily:
                 outputs = line(a.output_bytes, b.output_bytes)
                 entry["workspace_bytes"] = 2 * outputs if outputs > 1024 else 0  # as a compiled model's first step
             elif op in a.signatures:
-                estimate = Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0))
-                entry["time_ns"], entry["workspace_bytes"] = self._cost(op, batch, estimate, counts)
+                entry["time_ns"], entry["workspace_bytes"] = self._cost(op, batch, counts)
                 if roofline_times:
-                    entry["time_ns"] = max(0, estimate.at(batch))
+                    entry["time_ns"] = self._estimate(op, batch)
         graph = _core.Graph.parse(json.dumps(graph), source=f"the step at batch {batch}")
         return graph, line(a.outside_bytes, b.outside_bytes), counts
 
     def _nearest(self, batch: int) -> tuple[Sized, Sized]:
+        """Two that a line goes through; the same one twice where there is no other."""
+        if self.apart is not None and batch == self.apart.batch:
+            return self.apart, self.apart
         by_distance = sorted(self.captured.values(), key=lambda sized: abs(sized.batch - batch))
-        exact = by_distance[0].batch == batch or len(by_distance) == 1
-        return by_distance[0], by_distance[0 if exact else 1]
+        return by_distance[0], by_distance[min(1, len(by_distance) - 1)]
 
-    def _cost(self, op: int, batch: int, estimate: Line, counts: Counts) -> tuple[int, int]:
-        first, last = (self.captured[size] for size in (min(self.captured), max(self.captured)))
+    def _estimate(self, op: int, batch: int) -> int:
+        """By the roofline."""
+        a, b = self._nearest(batch)
+        return max(0, Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0)).at(batch))
+
+    def _cost(self, op: int, batch: int, counts: Counts) -> tuple[int, int]:
+        if self.apart is not None and batch == self.apart.batch:
+            first = last = self.apart
+        else:
+            first, last = (self.captured[size] for size in (min(self.captured), max(self.captured)))
         call, again = first.signatures[op], last.signatures[op]
         if call == again:  # it does not see the batch, or there is one capture alone
             known = self.known.get(call)
@@ -146,13 +164,13 @@ class StepFamily:
             return points[batch]
         if not points:
             counts.estimated += 1
-            return max(0, estimate.at(batch)), 0
+            return self._estimate(op, batch), 0
         counts.scaled += 1
         # Workspaces are exact, and a line goes through two of them. Times are not: a line through two that are close
         # together may point anywhere, so the nearest is scaled as the roofline is.
         near, *others = sorted(points, key=lambda size: abs(size - batch))
         time_ns, workspace = points[near]
-        time_ns = round(time_ns * max(1, estimate.at(batch)) / max(1, estimate.at(near)))
+        time_ns = round(time_ns * max(1, self._estimate(op, batch)) / max(1, self._estimate(op, near)))
         if not others:
             return time_ns, round(workspace * batch / near)
         return time_ns, max(0, Line(near, workspace, others[0], points[others[0]][1]).at(batch))

@@ -128,7 +128,7 @@ class ModelPlan:
         if not self.ready:
             return "ModelPlan(not made yet)"
         return (f"ModelPlan(peak {_core.format_bytes(self.peak_bytes)}, recomputation "
-                f"{100 * self.recompute_ns / max(self.time_ns, 1):.1f} %, planner {self.planner})")
+                f"{100 * self.recompute_ns / max(self.time_ns - self.recompute_ns, 1):.1f} %, planner {self.planner})")
 
     # A copy of the model is a plain model.
     def __deepcopy__(self, _: Any) -> ModelPlan:

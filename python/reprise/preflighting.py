@@ -157,6 +157,8 @@ class Question:
         self.family.add(self.batch)
         if largest:
             self.family.add(other)
+            if len(self.family.captured) == 1:  # batch 1 is apart
+                self.family.add(2 * other)
         self._refresh()
         counts = self.family.at(self.batch)[2]
         plain, planned = self._plain(self.batch), self._planned(self.batch)
@@ -217,7 +219,8 @@ class Question:
     def _refresh(self) -> None:
         """Takes over what has been measured meanwhile."""
         if self.known:
-            self.family = StepFamily(self._capture, profile.known_calls(self.device), self.family.captured)
+            self.family = StepFamily(self._capture, profile.known_calls(self.device), self.family.captured,
+                                     self.family.apart)
 
     # -- Plain and planned.
 
@@ -260,7 +263,7 @@ class Question:
         while True:
             batch = last_inside(need, self.budget_bytes, self.batch)
             found = last_fit(fit, batch)
-            if found is None or found.batch in self.family.captured:
+            if found is None or self.family.has(found.batch):
                 return found
             self.family.add(found.batch)
             self._refresh()

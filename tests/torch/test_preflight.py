@@ -11,7 +11,7 @@ from steps import CPU
 from training import Mlp, batch
 
 import reprise
-from reprise import _core, profile, roofline
+from reprise import _core, preflighting, profile, roofline
 from reprise.__main__ import main
 from reprise.batches import batch_of
 from reprise.layouts import AnyBatch
@@ -195,6 +195,35 @@ def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.Monkey
     assert len(grown) > 2
     smooth = reprise.preflight(Mlp(width=64), batch(64, 64), 400_000, profile="roofline", planning_seconds=1)
     assert found.largest_plain.batch < 0.8 * smooth.largest_plain.batch
+
+
+def test_the_time_at_a_batch_is_not_that_of_another(known_conv: Conv) -> None:
+    asked = preflighting.question(known_conv, images(8), 1 << 40, device=None, optimizer=None, reserve=0, planner="auto",
+                                  planning_seconds=1, profile="known")
+    asked.answer(largest=False)
+    asked.family.add(16)
+    asked._refresh()
+    before = asked._plain(200).time_ns
+    assert before > 4 * asked._plain(8).time_ns
+    asked.family.add(200)  # the step is known now; what it costs is not
+    assert asked._plain(200).time_ns == pytest.approx(before, rel=0.1)
+
+
+class OtherAtOne(Mlp):
+    """As attention's reshapes: a copy that batch 1 does not need."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x if x.shape[0] == 1 else x * 2)
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_batch_one_may_have_other_operators(size: int) -> None:
+    model = OtherAtOne(width=64).train()
+    roomy = reprise.preflight(model, batch(size, 64), 1 << 21, profile="roofline", planning_seconds=1)
+    assert roomy.plain.batch == size and roomy.largest_plain.batch > 8
+    least = reprise.preflight(model, batch(1, 64), 1 << 30, profile="roofline", planning_seconds=1, largest=False)
+    tight = reprise.preflight(model, batch(size, 64), least.plain.peak_bytes, profile="roofline", planning_seconds=1)
+    assert tight.largest_plain.batch == 1 and tight.largest_plain.peak_bytes == least.plain.peak_bytes
 
 
 def test_another_device_is_asked_about_by_its_name() -> None:
