@@ -147,5 +147,22 @@ TEST(CapturedStepsTest, AutoNeverLosesToAnotherPlanner) {
   }
 }
 
+// With the usual work: budgets that suit another planner best are the peaks of its own plans.
+TEST(CapturedStepsTest, AutoIsNotBehindAnotherPlannerAtThePeaksOfItsPlans) {
+  for (const char* name : {"gpt2_medium_8x1024", "llama_1b_4x2048"}) {
+    const Captured step(name);
+    for (const char* planner : {"chain", "lower-sets-approx"}) {
+      const std::vector<Solution> points = curve(step.graph, {.planner = planner}).points;
+      ASSERT_FALSE(points.empty()) << name << ' ' << planner;
+      for (const Solution& point : {points.front(), points[points.size() / 4]}) {
+        const Solution own =
+            solve(step.graph, {.budget_bytes = point.simulation.peak_bytes, .techniques = {.bound = false}});
+        ASSERT_TRUE(own.found()) << name << ' ' << planner;
+        EXPECT_LE(own.simulation.time_ns, point.simulation.time_ns) << name << ' ' << planner;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace reprise::test

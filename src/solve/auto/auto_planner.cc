@@ -79,6 +79,7 @@ class AutoSearch {
       make_faster(prefixes);
     }
     hand_over();
+    if (options_.techniques.planners && in_full()) propose_all();
     if (options_.progress) options_.progress(limit_, limit_);
     if (stopped_) stop(solution_, "stopped before the search was done; the plan is the best so far");
   }
@@ -132,7 +133,7 @@ class AutoSearch {
     if (options_.techniques.reordering) try_orders(prefixes, budgets);
     if (options_.techniques.planners && !aims_at_budget()) try_planners();
     if (options_.techniques.local_search) search(budgets);
-    if (options_.techniques.planners && aims_at_budget()) try_planners();  // they rarely have better
+    if (options_.techniques.planners && aims_at_budget() && !in_full()) try_planners();  // they rarely have better
   }
 
   // Fewer tries the larger the step, but never fewer than a handful.
@@ -213,6 +214,25 @@ class AutoSearch {
     for (const auto& [peak, point] : front_.points()) {
       if (out_of_work()) return;
       offer(choice_of(model_, point.plan));
+    }
+  }
+
+  // All that the others would answer with, so that none of them is ahead at any budget. Not counted as work, so not
+  // where work was limited to less than the usual.
+  [[nodiscard]] bool in_full() const { return options_.work >= SolveOptions{}.work; }
+  void propose_all() {
+    constexpr std::size_t kLongChain = 2'000;  // `chain` looks at all pairs of checkpoints: minutes
+    SolveOptions options = options_;
+    options.progress = {};
+    options.max_lower_sets = std::min<std::size_t>(options.max_lower_sets, 1'000);
+    for (const Planner* planner : kOthers) {
+      if (planner == &kChainPlanner && problem_.view().num_nodes() > kLongChain) continue;
+      if (stopped_ || asked_to_stop(options_)) {
+        stopped_ = true;
+        return;
+      }
+      Solution ignored{.status = Status::kFeasible};
+      planner->propose(problem_, options, front_, ignored);
     }
   }
 
