@@ -130,6 +130,10 @@ struct Solution {
 // Throws InputError for an unknown planner or a negative budget. Every plan returned passed validate and simulate.
 [[nodiscard]] Solution solve(const Graph& graph, const SolveOptions& options);
 
+// For a plan of any origin, which passed validate: no plan within its peak that runs the ops of backward in the same
+// order is faster than this.
+[[nodiscard]] std::int64_t lower_bound_ns(const Graph& graph, const Plan& plan);
+
 // Best plans over all budgets, smallest peak first: each is faster than all before it. Budgets in the options are
 // ignored. Stopped early where should_stop said so: then `stopped` and what was found until then.
 struct Curve {

@@ -150,12 +150,11 @@ class Writer {
     total.number("kept_bytes", sum(story.live_at_caller));
   }
 
-  // What no plan with this peak can beat: a bound for more memory holds for less of it too.
+  // For the order of this plan: points of the curve may have others, and with them other bounds.
   [[nodiscard]] std::optional<std::int64_t> bound() const {
-    for (const Solution& point : input_.curve) {
-      if (point.simulation.peak_bytes >= planned_.total.peak_bytes && point.lower_bound_ns) return point.lower_bound_ns;
-    }
-    return std::nullopt;
+    const bool known =
+        std::ranges::any_of(input_.curve, [](const Solution& point) { return point.lower_bound_ns.has_value(); });
+    return known ? std::optional(lower_bound_ns(graph_, input_.plan)) : std::nullopt;
   }
 
   [[nodiscard]] std::optional<std::int64_t> floor() const {

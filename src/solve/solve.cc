@@ -187,6 +187,14 @@ Solution solve(const Graph& graph, const SolveOptions& options) {
   return solution;
 }
 
+std::int64_t lower_bound_ns(const Graph& graph, const Plan& plan) {
+  const Problem problem(graph);
+  const Simulation simulation = simulate(problem.step(), plan);
+  Solution solution{.plan = plan, .simulation = simulation, .budget_bytes = simulation.peak_bytes};
+  Certificate(detail::kAutoPlanner, problem, {}).attach(solution);
+  return solution.lower_bound_ns.value_or(0);
+}
+
 Curve curve(const Graph& graph, const SolveOptions& options) {
   const Planner& planner = planner_named(options.planner);
   check_options(options);
