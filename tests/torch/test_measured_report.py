@@ -107,10 +107,11 @@ def test_the_trace_has_every_run_and_the_memory(model: torch.nn.Module, data: di
 
 
 def test_the_snapshot_is_one_of_pytorchs(model: torch.nn.Module, tmp_path: Path) -> None:
-    from torch.cuda._memory_viz import segment_plot, trace_plot
+    from torch.cuda._memory_viz import segment_plot, segsum, trace, trace_plot
 
     snapshot = pickle.loads(model.plan.snapshot(tmp_path / "plan.pickle").read_bytes())
     assert "<script" in trace_plot(snapshot) and "<script" in segment_plot(snapshot)
+    assert "segments: 1\n" in segsum(snapshot) and f"{len(snapshot['device_traces'][0])} entries" in trace(snapshot)
     allocated = highest = 0
     live: dict[int, int] = {}
     for event in snapshot["device_traces"][0]:
@@ -125,4 +126,12 @@ def test_the_snapshot_is_one_of_pytorchs(model: torch.nn.Module, tmp_path: Path)
     assert highest <= step.peak_bytes  # workspace and results are there at one time, not one after the other
     assert highest > step.peak_bytes - max(model.plan.graph.workspace_bytes(op) or 1 for op in
                                            range(model.plan.graph.num_ops)) - 1
-    assert sorted(live.values()) == sorted(b["size"] for b in snapshot["segments"][0]["blocks"])
+    (segment,) = snapshot["segments"]
+    active = {b["address"]: b["size"] for b in segment["blocks"] if b["state"] == "active_allocated"}
+    assert active == live
+    assert segment["allocated_size"] == segment["active_size"] == segment["requested_size"] == sum(live.values())
+    assert segment["total_size"] == sum(b["size"] for b in segment["blocks"])
+    end = segment["address"]
+    for block in segment["blocks"]:  # one after the other, without a gap
+        assert block["address"] == end
+        end += block["size"]
