@@ -327,7 +327,8 @@ const memory = (() => {
   at("legend").innerHTML = curves.map((curve, i) => `<button type="button" aria-pressed="true" data-curve-button="${i}">
     <svg aria-hidden="true"><path d="M1 5H17" stroke="${curve.color}" stroke-width="2.4" ${curve.dash ? `stroke-dasharray="0 5" stroke-linecap="round"` : ""}/></svg>${curve.name}</button>`).join("") +
     `<span class="muted small" style="align-self:center;margin-left:6px">below the axis: <span style="color:var(--forward)">■</span> forward
-    <span style="color:var(--backward)">■</span> backward <span style="color:var(--again)">■</span> computed again</span>`;
+    <span style="color:var(--backward)">■</span> backward <span style="color:var(--again)">■</span> computed again ·
+    <span style="color:var(--resident)">■</span> resident ${value("resident_bytes", data.resident_bytes, bytes(data.resident_bytes))}</span>`;
   at("legend").addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button === null) return;

@@ -86,7 +86,7 @@ def test_it_shows_the_data_and_loads_nothing(chromium: browser.Browser, page: tu
                 "planned.kept_bytes"):
         step, name = key.split(".")
         assert set(shown(chromium, key)) == {data[step][name]}
-    for key in ("budget_bytes", "measured_peak_bytes"):
+    for key in ("budget_bytes", "measured_peak_bytes", "resident_bytes"):
         assert shown(chromium, key) == [data[key]]
     assert data["measured_peak_bytes"] == data["planned"]["peak_bytes"]
     assert "to the byte" in chromium.value("document.getElementById('tiles').textContent")
