@@ -60,8 +60,9 @@ def _measured(record: Record, plan: _core.Plan, caller: int) -> tuple[list[int],
 
 
 def _facts(device: torch.device) -> dict[str, str]:
+    threads = torch.get_num_threads()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else \
-        f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+        f"{platform.processor() or platform.machine()}, {threads} thread{'s' if threads > 1 else ''}"
     return {"device": f"{device.type} ({name})", "torch": torch.__version__, "reprise": _core.__version__}
 
 

@@ -75,6 +75,17 @@ def test_names_and_totals_are_the_users(model: torch.nn.Module, data: dict[str, 
         assert runs == (rows[name].recomputed_ops if name in rows else 0)
 
 
+def test_one_thread_is_no_threads(model: torch.nn.Module, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    for count, text in ((1, ", 1 thread)"), (2, ", 2 threads)")):
+        torch.set_num_threads(count)
+        try:
+            path = model.plan.report(tmp_path / "plan.json", curve_seconds=0)
+        finally:
+            torch.set_num_threads(before)
+        assert json.loads(path.read_text())["facts"]["device"].endswith(text)
+
+
 def test_the_curve_is_there_unless_unwanted(model: torch.nn.Module, data: dict[str, Any], tmp_path: Path) -> None:
     assert data["curve"]["peak_bytes"] == sorted(data["curve"]["peak_bytes"])
     assert data["curve"]["time_ns"][-1] == data["plain"]["time_ns"]
