@@ -25,7 +25,7 @@ function time(n) {
 }
 function percent(part, whole) {
   const share = whole > 0 ? 100 * part / whole : 0;
-  return `${share > 0 && share < 0.95 ? share.toFixed(2) : share.toFixed(1)} %`;
+  return `${share > 0 && share < 0.95 ? share.toFixed(2) : share.toFixed(1)}\u00a0%`;
 }
 const counted = (n, one, many) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 const moduleName = (name) => name === "" ? "(the model itself)" : name;
@@ -110,6 +110,12 @@ function plainTicks(low, high, count) {
   return ticks;
 }
 const tickBytes = (n) => bytes(n).replace(/\.00 /, " ").replace(/(\.\d)0 /, "$1 ");
+
+// A tick of a horizontal axis. Its text keeps inside the picture, which ends at `end`.
+function tickBelow(x, y, down, end, text) {
+  return `<path d="M${x} ${y}v4" stroke="var(--muted)"/>
+    <text x="${Math.min(x, end - 2 - 3.6 * text.length)}" y="${y + down}" text-anchor="middle">${text}</text>`;
+}
 
 // ---- Memory over the step.
 
@@ -209,8 +215,7 @@ const memory = (() => {
     geometry = { left, width, x, y, above, high, invert: (px) => from + (px - left) / width * (to - from) };
     const grid = byteTicks(0, most, 6).map((b) => `<path d="M0 ${y(b)}H${width}" stroke="var(--grid)"/>
       <text x="-8" y="${y(b) + 4}" text-anchor="end">${tickBytes(b)}</text>`).join("");
-    const dates = plainTicks(from, to, full < 520 ? 3 : 7).map((t) => `<path d="M${x(t)} ${high}v4" stroke="var(--muted)"/>
-      <text x="${x(t)}" y="${high + 52}" text-anchor="middle">${inUnits ? t : time(Math.round(t))}</text>`).join("");
+    const dates = plainTicks(from, to, full < 520 ? 3 : 7).map((t) => tickBelow(x(t), high, 52, width + right, inUnits ? String(t) : time(Math.round(t)))).join("");
     const lines = curves.filter((curve) => curve.on).map((curve) => {
       const step = curve.key === "plain" ? steps.plain : steps.planned, measured = curve.key === "measured";
       const d = linePath(step, measured ? step.measured_during_bytes : step.during_bytes,
@@ -276,6 +281,18 @@ const memory = (() => {
     if (t < from || t > to) show(t - (to - from) / 2, to - from);
     showCursor(true);
   }
+  let hit = -1;  // the run that the search is at
+  onSearch.push(() => { hit = -1; });
+  function toHit(forward) {
+    const hits = [...runs.op.keys()].filter((i) => opMatches(runs.op[i]));
+    if (!wanted || hits.length === 0) return;
+    const next = forward ? hits.findIndex((i) => i > hit) : hits.findLastIndex((i) => i < hit);
+    const place = next >= 0 ? next : forward ? 0 : hits.length - 1;
+    hit = hits[place];
+    move(hit);
+    at("found").textContent = `${(place + 1).toLocaleString("en")} of ${counted(hits.length, "run", "runs")}`;
+    host.scrollIntoView({ block: "nearest" });
+  }
   const toPeak = () => { if (data.at_peak.run !== null) move(data.at_peak.run); };
   const nearest = (event) => firstAfter(runs.end, geometry.invert(event.clientX - host.getBoundingClientRect().left));
 
@@ -338,7 +355,7 @@ const memory = (() => {
     draw();
   });
   onSearch.push(draw);
-  return { draw, toPeak, show: () => ({ from, to, cursor }) };
+  return { draw, toPeak, toHit, show: () => ({ from, to, cursor }) };
 })();
 
 function tip(event, html) {
@@ -485,8 +502,7 @@ const frontDraw = (() => {
       const py = y(quickest * (1 + share / 100));
       return `<path d="M0 ${py}H${width}" stroke="var(--grid)"/><text x="-8" y="${py + 4}" text-anchor="end">+${Number(share.toFixed(2))} %</text>`;
     }).join("");
-    const sizes = byteTicks(low, most, full < 520 ? 3 : 7).map((b) => `<path d="M${x(b)} ${high}v4" stroke="var(--muted)"/>
-      <text x="${x(b)}" y="${high + 18}" text-anchor="middle">${tickBytes(b)}</text>`).join("");
+    const sizes = byteTicks(low, most, full < 520 ? 3 : 7).map((b) => tickBelow(x(b), high, 18, width + right, tickBytes(b))).join("");
     const bound = bounded.length < 2 ? "" : `<path d="${staircase(bounded, (p) => p.bound)}V${high}H${x(bounded[0].peak)}z" fill="var(--bound)" opacity="0.09"/>
       <path d="${staircase(bounded, (p) => p.bound)}" fill="none" stroke="var(--bound)" stroke-width="1.5" stroke-dasharray="2 3" data-bound/>`;
     const floor = data.floor_bytes === null ? "" : `<path d="M${x(data.floor_bytes)} 0V${high}" stroke="var(--bound)" stroke-dasharray="2 3"/>
@@ -612,14 +628,21 @@ const modulesDraw = (() => {
 // ---- The page.
 
 let waiting = 0;
-at("search").addEventListener("input", () => {
+function search() {
   clearTimeout(waiting);
-  waiting = setTimeout(() => {
-    wanted = at("search").value.trim().toLowerCase();
-    const hits = wanted ? steps.planned.op.reduce((n, op) => n + (opMatches(op) ? 1 : 0), 0) : 0;
-    at("found").textContent = wanted ? counted(hits, "run", "runs") : "";
-    onSearch.forEach((draw) => draw());
-  }, 60);
+  const text = at("search").value.trim().toLowerCase();
+  if (text === wanted) return;
+  wanted = text;
+  const hits = wanted ? steps.planned.op.reduce((n, op) => n + (opMatches(op) ? 1 : 0), 0) : 0;
+  at("found").textContent = wanted ? counted(hits, "run", "runs") : "";
+  onSearch.forEach((draw) => draw());
+}
+at("search").addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(search, 60); });
+at("search").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  search();
+  memory.toHit(!event.shiftKey);
 });
 document.addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLInputElement;
@@ -629,6 +652,16 @@ document.addEventListener("keydown", (event) => {
 at("theme").addEventListener("click", () => {
   const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
+});
+// A table that is cut off says so by a shadow, and can be scrolled by keyboard.
+document.querySelectorAll(".scroll").forEach((box) => {
+  const check = () => {
+    const cut = box.scrollWidth > box.clientWidth;
+    box.toggleAttribute("data-cut", cut);
+    if (cut) box.tabIndex = 0; else box.removeAttribute("tabindex");
+  };
+  new MutationObserver(check).observe(box, { childList: true });
+  addEventListener("resize", check);
 });
 lead();
 [memory.draw, peakDraw, againDraw, frontDraw, modulesDraw].forEach((draw) => draw());

@@ -190,6 +190,54 @@ def test_search_by_keyboard(chromium: browser.Browser, page: tuple[Path, dict]) 
     assert chromium.value("document.querySelectorAll('#module-rows tr[data-row]').length") > 4
 
 
+def test_enter_goes_from_hit_to_hit(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    path, data = page
+    chromium.open(path)
+    module = data["modules"].index("body.3.1")
+    hits = [i for i, op in enumerate(data["planned_runs"]["op"]) if data["ops"]["module"][op] == module]
+    assert len(hits) > 2
+    chromium.press("/", *"body.3.1")  # and at once, without waiting for the search
+
+    def run_after(key: str, shift: bool = False) -> int:
+        chromium.press(key, shift=shift)
+        return int(chromium.value("document.getElementById('readout').dataset.run"))
+
+    assert [run_after("Enter") for _ in hits] == hits
+    assert chromium.value("document.getElementById('found').textContent") == f"{len(hits)} of {len(hits)} runs"
+    assert run_after("Enter") == hits[0]  # round again
+    assert run_after("Enter", shift=True) == hits[-1]
+    assert chromium.value("document.activeElement.id") == "search"
+
+
+def test_ticks_keep_inside_the_picture(chromium: browser.Browser, tmp_path: Path) -> None:
+    graph = chain(50)  # 1.4 ms: the last tick stands at the very end
+    path = tmp_path / "plain.html"
+    path.write_text(_core.report_page(_core.report_json(graph, reprise.solve(graph, planner="none").plan)))
+    for width in (375, 1000):
+        chromium.open(path, width=width)
+        ends, end = chromium.value("[[...document.querySelectorAll('#chart text')].map(e => "
+                                   "e.getBoundingClientRect().right), "
+                                   "document.getElementById('chart').getBoundingClientRect().right]")
+        assert max(ends) < end
+
+
+def test_a_table_that_is_cut_off_says_so(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    cut = {}
+    for width in (240, 1280):
+        chromium.open(page[0], width=width)
+        cut[width] = chromium.value("[...document.querySelectorAll('.scroll')].map(e => [e.scrollWidth > e.clientWidth, "
+                                    "e.tabIndex === 0, getComputedStyle(e).backgroundImage.includes('gradient')])")
+    assert cut[240] == [[True, True, True]] * 3
+    assert cut[1280] == [[False, False, False]] * 3
+
+
+def test_no_amount_breaks_across_lines(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    chromium.open(page[0], width=375)
+    for text in ("summary", "tiles", "curve-text"):
+        assert " %" not in chromium.value(f"document.getElementById('{text}').textContent")
+    assert chromium.value("[...document.querySelectorAll('[data-key]')].every(e => e.getClientRects().length < 2)")
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_light_and_dark_on_phone_and_desk(chromium: browser.Browser, page: tuple[Path, dict], tmp_path: Path,
