@@ -116,6 +116,37 @@ def test_the_curves_are_the_datas(chromium: browser.Browser, page: tuple[Path, d
         data["planned"]["peak_bytes"] / data["plain"]["peak_bytes"], abs=0.002)
 
 
+@pytest.mark.parametrize(("least", "beyond"), [(0.2, False), (0.0, True)])
+def test_time_against_memory_shows_what_its_text_says(chromium: browser.Browser, tmp_path: Path, least: float,
+                                                      beyond: bool) -> None:
+    graph = chain(14)
+    plain = reprise.solve(graph, planner="none").simulation
+    points = [p for p in _core.curve(graph, planner="auto").points
+              if p.simulation.peak_bytes >= least * plain.peak_bytes]
+    chosen = next(p for p in points if p.simulation.peak_bytes > 0.3 * plain.peak_bytes)
+    data = _core.report_json(graph, chosen.plan, curve=points, budget_bytes=chosen.simulation.peak_bytes)
+    path = tmp_path / "curve.html"
+    path.write_text(_core.report_page(data))
+    more = 100 * (points[0].simulation.time_ns / plain.time_ns - 1)
+    assert json.loads(data)["floor_bytes"] is not None and more > 55 and (more > 150) == beyond
+    for width in (375, 1000):
+        chromium.open(path, width=width)
+        top, texts, above, left, right = chromium.value("""(() => {
+            const box = (e) => e.getBoundingClientRect(), chart = box(document.getElementById("front"));
+            const all = [...document.querySelectorAll("#front text")];
+            const above = [...document.querySelectorAll("[data-above]")];
+            return [document.querySelector("[data-front]").getBBox().y, all.map(e => e.textContent),
+                above.map(e => e.getBBox().y + e.getBBox().height),
+                Math.min(...all.map(e => box(e).left)) - chart.left,
+                chart.right - Math.max(...all.map(e => box(e).right))]; })()""")
+        assert (top < 0) == beyond  # the curve leaves the picture only where that is said
+        assert any(f"up to +{more:.1f}" in text for text in texts) == beyond
+        assert len(above) == 2 and max(above) <= 0  # above the picture, where no curve is
+        assert left >= 0 and right >= 0
+        sizes = [text for text in texts if text.endswith("iB") and "below" not in text]
+        assert sizes and all(float(text.split()[0]) % 1 == 0 for text in sizes)  # 5, 10 MiB: round
+
+
 def test_modules_add_up(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
     path, data = page
     chromium.open(path)
@@ -225,8 +256,9 @@ def test_a_table_that_is_cut_off_says_so(chromium: browser.Browser, page: tuple[
     cut = {}
     for width in (240, 1280):
         chromium.open(page[0], width=width)
-        cut[width] = chromium.value("[...document.querySelectorAll('.scroll')].map(e => [e.scrollWidth > e.clientWidth, "
-                                    "e.tabIndex === 0, getComputedStyle(e).backgroundImage.includes('gradient')])")
+        cut[width] = chromium.value("[...document.querySelectorAll('.scroll')].map(e => ["
+                                    "e.scrollWidth > e.clientWidth, e.tabIndex === 0, "
+                                    "getComputedStyle(e).backgroundImage.includes('gradient')])")
     assert cut[240] == [[True, True, True]] * 3
     assert cut[1280] == [[False, False, False]] * 3
 
