@@ -1,5 +1,6 @@
 // reprise report: a plan as a page for people, and as a trace for the tools that show traces.
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "reprise/error.h"
@@ -10,6 +11,14 @@
 namespace reprise::tools {
 namespace {
 
+// A graph in the place of a plan is an easy slip; a file that is not there is another.
+void check_is_no_graph(const std::string& path) {
+  const auto json = nlohmann::json::parse(read_text(path), nullptr, false);
+  if (!json.is_object() || json.value("format", nlohmann::json()) != "reprise.graph") return;
+  throw InputError(path + ": a graph, not a plan: make a plan of it with reprise plan " + path + " --budget ... -o " +
+                   "net.plan.json, and then reprise report net.plan.json --graph " + path);
+}
+
 // net.plan.json -> net.graph.json, as model.plan.save writes them.
 std::string graph_beside(const std::string& plan) {
   std::string stem = plan;
@@ -18,6 +27,7 @@ std::string graph_beside(const std::string& plan) {
   }
   std::string found = stem + ".graph.json";
   if (plan != "-" && std::filesystem::exists(found)) return found;
+  if (plan != "-") check_is_no_graph(plan);
   throw InputError(source_name(plan) + ": which graph is it for? There is no " + found + "; name it with --graph");
 }
 

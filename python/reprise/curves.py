@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -140,12 +141,21 @@ def curve_of(graph: _core.Graph, planner: str = "auto", seconds: float = SECONDS
         [f"stopped after {seconds:g} s: the best so far"] if found.stopped else [])
 
 
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers between the two, at most nine."""
+    rough = max(high - low, 1e-9) / 8
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(k * power for k in (1, 2, 5, 10) if k * power >= rough * 0.999)
+    return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
 def _svg(curve: TimeMemoryCurve) -> str:
     """For a notebook, in its own colours."""
-    width, height, left, below = 640, 260, 60, 34
+    width, height, left, below = 640, 280, 76, 44
     low = (curve.floor_bytes or curve.points[0].peak_bytes) * 0.97 if curve.points else 0
-    high = max(p.peak_bytes for p in [*curve.points, curve.plain]) * 1.03
-    most = min(max([0.05, *(curve.overhead(p.time_ns) for p in curve.points)]), 1.0) * 1.05
+    high = max(1, *(p.peak_bytes for p in [*curve.points, curve.plain])) * 1.03
+    most = min(max([0.05, *(curve.overhead(p.time_ns) for p in curve.points)]), 1.5) * 1.05
+    unit, unit_name = next(u for u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if high >= u[0])
 
     def x(peak: float) -> float:
         return left + (peak - low) / max(high - low, 1) * (width - left - 10)
@@ -159,18 +169,21 @@ def _svg(curve: TimeMemoryCurve) -> str:
         return f"{path}H{width - 10}" if path else ""
 
     text = 'font-family="system-ui,sans-serif" font-size="12" fill="currentColor" opacity="0.75"'
-    step = next((s for s in (0.01, 0.02, 0.05, 0.1, 0.2) if most / s < 6), 0.25)
     ticks = "".join(
-        f'<path d="M{left} {y(i * step):.1f}H{width - 10}" stroke="currentColor" opacity="0.12"/>'
-        f'<text x="{left - 6}" y="{y(i * step) + 4:.1f}" text-anchor="end" {text}>+{100 * i * step:.0f} %</text>'
-        for i in range(int(most / step) + 1))
+        f'<path d="M{left} {y(n / 100):.1f}H{width - 10}" stroke="currentColor" opacity="0.12"/>'
+        f'<text x="{left - 6}" y="{y(n / 100) + 4:.1f}" text-anchor="end" {text}>+{n:g} %</text>'
+        for n in _ticks(0, 100 * most))
     sizes = "".join(
-        f'<text x="{x(low + (high - low) * i / 4):.1f}" y="{height - below + 18}" text-anchor="middle" {text}>'
-        f"{_core.format_bytes(round(low + (high - low) * i / 4))}</text>" for i in (1, 2, 3))
+        f'<text x="{x(n * unit):.1f}" y="{height - below + 18}" text-anchor="middle" {text}>{n:g}</text>'
+        for n in _ticks(low / unit, (high - 0.02 * (high - low)) / unit))
+    titles = (f'<text x="{(left + width - 10) / 2:.0f}" y="{height - 6}" text-anchor="middle" {text}>peak memory, '
+              f'{unit_name}</text><text transform="translate(14 {(height - below) / 2:.0f}) rotate(-90)" '
+              f'text-anchor="middle" {text}>more time</text>')
     bounded = [(p.peak_bytes, curve.overhead(p.lower_bound_ns)) for p in curve.points if p.lower_bound_ns is not None]
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -6 {width} {height + 6}" '
-            f'style="max-width:{width}px;overflow:hidden" role="img" aria-label="Time against memory">{ticks}{sizes}'
-            f'<path d="{stairs(bounded)}" fill="none" stroke="#2b8a66" stroke-dasharray="2 3" stroke-width="1.5"/>'
+            f'style="max-width:{width}px;overflow:hidden" role="img" aria-label="Time against memory">'
+            f'{ticks}{sizes}{titles}<path d="{stairs(bounded)}" fill="none" stroke="#2b8a66" stroke-dasharray="2 3" '
+            f'stroke-width="1.5"/>'
             f'<path d="{stairs([(p.peak_bytes, curve.overhead(p.time_ns)) for p in curve.points])}" fill="none" '
             f'stroke="#3b78d8" stroke-width="2"/>'
             f'<circle cx="{x(curve.plain.peak_bytes):.1f}" cy="{y(0):.1f}" r="4" fill="#8a93a0"/>'

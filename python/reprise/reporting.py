@@ -60,8 +60,9 @@ def _measured(record: Record, plan: _core.Plan, caller: int) -> tuple[list[int],
 
 
 def _facts(device: torch.device) -> dict[str, str]:
+    threads = torch.get_num_threads()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else \
-        f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+        f"{platform.processor() or platform.machine()}, {threads} thread{'s' if threads > 1 else ''}"
     return {"device": f"{device.type} ({name})", "torch": torch.__version__, "reprise": _core.__version__}
 
 
@@ -96,9 +97,10 @@ def snapshot_of(graph: _core.Graph, plan: _core.Plan) -> dict[str, Any]:
             if kind == _core.Plan.COMPUTE_IN_PLACE and old is not None:
                 memory.end(old)
             memory.begin(value, graph.bytes(value), number)
+    left = sum(size for _, size, _ in memory.live.values())
     segment = {"address": BASE, "total_size": memory.highest_address - BASE, "stream": 0, "segment_type": "large",
-               "allocated_size": 0, "active_size": 0, "device": 0, "requested_size": 0, "segment_pool_id": (0, 0),
-               "is_expandable": False, "frames": [], "blocks": memory.blocks()}
+               "allocated_size": left, "active_size": left, "requested_size": left, "device": 0,
+               "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": memory.blocks()}
     return {"segments": [segment], "device_traces": [memory.events], "allocator_settings": {},
             "external_annotations": []}
 
@@ -130,8 +132,15 @@ class _Lives:
             self.end(-1)
 
     def blocks(self) -> list[dict[str, Any]]:
-        return [{"address": address, "size": size, "requested_size": size, "state": "active_allocated",
-                 "frames": frames} for address, size, frames in sorted(self.live.values(), key=lambda b: b[0])]
+        """The whole segment: what is live at the end, and between that what is not in use any more."""
+        blocks, begin = [], BASE
+        for address, size, frames in [*sorted(self.live.values(), key=lambda b: b[0]), (self.highest_address, 0, [])]:
+            for at, length, state in ((begin, address - begin, "inactive"), (address, size, "active_allocated")):
+                if length:
+                    blocks.append({"address": at, "size": length, "requested_size": length if at == address else 0,
+                                   "state": state, "frames": frames if at == address else []})
+            begin = address + size
+        return blocks
 
     def _alloc(self, size: int, op: int | None) -> int:
         address = self.highest_address

@@ -25,8 +25,9 @@ function time(n) {
 }
 function percent(part, whole) {
   const share = whole > 0 ? 100 * part / whole : 0;
-  return `${share > 0 && share < 0.95 ? share.toFixed(2) : share.toFixed(1)} %`;
+  return `${share > 0 && share < 0.95 ? share.toFixed(2) : share.toFixed(1)}\u00a0%`;
 }
+const unbroken = (text) => text.replaceAll(" ", "\u00a0");
 const counted = (n, one, many) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 const moduleName = (name) => name === "" ? "(the model itself)" : name;
 // A number of the data, shown; `data-value` is the number itself.
@@ -58,7 +59,7 @@ function lead() {
   document.title = `${at("title").textContent} · Reprise`;
   const less = plain.peak_bytes - planned.peak_bytes;
   at("summary").innerHTML = less > 0
-    ? `The peak falls from ${bytes(plain.peak_bytes)} to <b>${bytes(planned.peak_bytes)}</b>, ${percent(less, plain.peak_bytes)}
+    ? `The peak falls from ${unbroken(bytes(plain.peak_bytes))} to <b>${unbroken(bytes(planned.peak_bytes))}</b>, ${percent(less, plain.peak_bytes)}
        less, for <b>${percent(planned.recompute_ns, plain.time_ns)}</b> more time: ${counted(
          data.recomputed.runs.reduce((a, b) => a + b, 0), "run", "runs")} of operators more than before.`
     : "The step fits as it is: nothing is computed again.";
@@ -94,13 +95,12 @@ function lead() {
 
 // ---- Scales.
 
+// Round in one unit, with their texts.
 function byteTicks(low, high, count) {
-  const rough = (high - low) / count;
-  let step = 1;
-  while (step < rough) step *= 2;
-  const ticks = [];
-  for (let y = Math.ceil(low / step) * step; y <= high; y += step) ticks.push(y);
-  return ticks;
+  const names = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 1, name = 0;
+  while (name + 1 < names.length && high >= unit * 1024) { unit *= 1024; name++; }
+  return plainTicks(low / unit, high / unit, count).map((n) => ({ bytes: n * unit, text: `${Number(n.toFixed(3))} ${names[name]}` }));
 }
 function plainTicks(low, high, count) {
   const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough || 1));
@@ -109,7 +109,12 @@ function plainTicks(low, high, count) {
   for (let x = Math.ceil(low / step) * step; x <= high; x += step) ticks.push(x);
   return ticks;
 }
-const tickBytes = (n) => bytes(n).replace(/\.00 /, " ").replace(/(\.\d)0 /, "$1 ");
+
+// A tick of a horizontal axis. Its text keeps inside the picture, which ends at `end`.
+function tickBelow(x, y, down, end, text) {
+  return `<path d="M${x} ${y}v4" stroke="var(--muted)"/>
+    <text x="${Math.min(x, end - 2 - 3.6 * text.length)}" y="${y + down}" text-anchor="middle">${text}</text>`;
+}
 
 // ---- Memory over the step.
 
@@ -207,10 +212,9 @@ const memory = (() => {
     const width = full - left - right, high = height - above - below, most = top();
     const x = (t) => (t - from) / (to - from) * width, y = (b) => high - b / most * high;
     geometry = { left, width, x, y, above, high, invert: (px) => from + (px - left) / width * (to - from) };
-    const grid = byteTicks(0, most, 6).map((b) => `<path d="M0 ${y(b)}H${width}" stroke="var(--grid)"/>
-      <text x="-8" y="${y(b) + 4}" text-anchor="end">${tickBytes(b)}</text>`).join("");
-    const dates = plainTicks(from, to, full < 520 ? 3 : 7).map((t) => `<path d="M${x(t)} ${high}v4" stroke="var(--muted)"/>
-      <text x="${x(t)}" y="${high + 52}" text-anchor="middle">${inUnits ? t : time(Math.round(t))}</text>`).join("");
+    const grid = byteTicks(0, most, 6).map((tick) => `<path d="M0 ${y(tick.bytes)}H${width}" stroke="var(--grid)"/>
+      <text x="-8" y="${y(tick.bytes) + 4}" text-anchor="end">${tick.text}</text>`).join("");
+    const dates = plainTicks(from, to, full < 520 ? 3 : 7).map((t) => tickBelow(x(t), high, 52, width + right, inUnits ? String(t) : time(Math.round(t)))).join("");
     const lines = curves.filter((curve) => curve.on).map((curve) => {
       const step = curve.key === "plain" ? steps.plain : steps.planned, measured = curve.key === "measured";
       const d = linePath(step, measured ? step.measured_during_bytes : step.during_bytes,
@@ -276,6 +280,18 @@ const memory = (() => {
     if (t < from || t > to) show(t - (to - from) / 2, to - from);
     showCursor(true);
   }
+  let hit = -1;  // the run that the search is at
+  onSearch.push(() => { hit = -1; });
+  function toHit(forward) {
+    const hits = [...runs.op.keys()].filter((i) => opMatches(runs.op[i]));
+    if (!wanted || hits.length === 0) return;
+    const next = forward ? hits.findIndex((i) => i > hit) : hits.findLastIndex((i) => i < hit);
+    const place = next >= 0 ? next : forward ? 0 : hits.length - 1;
+    hit = hits[place];
+    move(hit);
+    at("found").textContent = `${(place + 1).toLocaleString("en")} of ${counted(hits.length, "run", "runs")}`;
+    host.scrollIntoView({ block: "nearest" });
+  }
   const toPeak = () => { if (data.at_peak.run !== null) move(data.at_peak.run); };
   const nearest = (event) => firstAfter(runs.end, geometry.invert(event.clientX - host.getBoundingClientRect().left));
 
@@ -327,7 +343,8 @@ const memory = (() => {
   at("legend").innerHTML = curves.map((curve, i) => `<button type="button" aria-pressed="true" data-curve-button="${i}">
     <svg aria-hidden="true"><path d="M1 5H17" stroke="${curve.color}" stroke-width="2.4" ${curve.dash ? `stroke-dasharray="0 5" stroke-linecap="round"` : ""}/></svg>${curve.name}</button>`).join("") +
     `<span class="muted small" style="align-self:center;margin-left:6px">below the axis: <span style="color:var(--forward)">■</span> forward
-    <span style="color:var(--backward)">■</span> backward <span style="color:var(--again)">■</span> computed again</span>`;
+    <span style="color:var(--backward)">■</span> backward <span style="color:var(--again)">■</span> computed again ·
+    <span style="color:var(--resident)">■</span> resident ${value("resident_bytes", data.resident_bytes, bytes(data.resident_bytes))}</span>`;
   at("legend").addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button === null) return;
@@ -337,7 +354,7 @@ const memory = (() => {
     draw();
   });
   onSearch.push(draw);
-  return { draw, toPeak, show: () => ({ from, to, cursor }) };
+  return { draw, toPeak, toHit, show: () => ({ from, to, cursor }) };
 })();
 
 function tip(event, html) {
@@ -464,15 +481,17 @@ const frontDraw = (() => {
   if (points.length === 0) { at("curve").hidden = true; return () => {}; }
   cursor = points.reduce((best, p, i) => Math.abs(p.peak - planned.peak_bytes) < Math.abs(points[best].peak - planned.peak_bytes) ? i : best, 0);
   at("curve-text").innerHTML = `The best plans found at all budgets, from one run of the planner. The smallest that works is
-    <b>${bytes(points[0].peak)}</b>, at ${percent(points[0].time - plain.time_ns, plain.time_ns)} more time.` +
+    <b>${unbroken(bytes(points[0].peak))}</b>, at ${percent(points[0].time - plain.time_ns, plain.time_ns)} more time.` +
     (bounded.length ? ` In the shaded region below the dotted line no plan can be${data.reordered ? ", with backward in the captured order" : ""}: that is proven.` : "");
   function draw() {
-    const full = host.clientWidth || 800, height = 300, left = full < 520 ? 52 : 66, right = 18, above = 16, below = 40;
+    const full = host.clientWidth || 800, height = 320, left = full < 520 ? 60 : 66, right = 18, above = 46, below = 40;
     const width = full - left - right, high = height - above - below;
     const low = (data.floor_bytes ?? points[0].peak) * 0.96, most = Math.max(plain.peak_bytes, planned.peak_bytes, points.at(-1).peak) * 1.03;
-    // Plans at the least memory may take many times as long: they leave the picture at its top.
+    // Plans at the least memory may take many times as long. Where all of them would press this one to the axis, they
+    // leave the picture at its top, which says so.
     const quickest = plain.time_ns, longest = Math.max(planned.time_ns, ...points.map((p) => p.time));
-    const slowest = Math.min(longest, Math.max(quickest * 1.5, quickest + 2.2 * (planned.time_ns - quickest)));
+    const more = planned.time_ns - quickest, all = quickest + Math.max(quickest * 0.5, 6 * more);
+    const slowest = longest <= all ? longest : quickest + Math.max(quickest * 0.5, 2.2 * more);
     const x = (b) => (b - low) / (most - low) * width, y = (t) => high - (t - quickest * 0.985) / ((slowest - quickest) * 1.06 + quickest * 0.02) * high;
     scale = { x, left };
     const staircase = (list, pick) => {
@@ -484,21 +503,24 @@ const frontDraw = (() => {
       const py = y(quickest * (1 + share / 100));
       return `<path d="M0 ${py}H${width}" stroke="var(--grid)"/><text x="-8" y="${py + 4}" text-anchor="end">+${Number(share.toFixed(2))} %</text>`;
     }).join("");
-    const sizes = byteTicks(low, most, full < 520 ? 3 : 7).map((b) => `<path d="M${x(b)} ${high}v4" stroke="var(--muted)"/>
-      <text x="${x(b)}" y="${high + 18}" text-anchor="middle">${tickBytes(b)}</text>`).join("");
+    const sizes = byteTicks(low, most, full < 520 ? 3 : 7).map((tick) => tickBelow(x(tick.bytes), high, 18, width + right, tick.text)).join("");
     const bound = bounded.length < 2 ? "" : `<path d="${staircase(bounded, (p) => p.bound)}V${high}H${x(bounded[0].peak)}z" fill="var(--bound)" opacity="0.09"/>
       <path d="${staircase(bounded, (p) => p.bound)}" fill="none" stroke="var(--bound)" stroke-width="1.5" stroke-dasharray="2 3" data-bound/>`;
-    const floor = data.floor_bytes === null ? "" : `<path d="M${x(data.floor_bytes)} 0V${high}" stroke="var(--bound)" stroke-dasharray="2 3"/>
-      <text x="${x(data.floor_bytes) + 6}" y="10" style="fill:var(--bound)">no plan below ${bytes(data.floor_bytes)}</text>`;
-    const budget = data.budget_bytes === null || data.budget_bytes > most ? "" : `<path d="M${x(data.budget_bytes)} 0V${high}" stroke="var(--budget)" stroke-dasharray="7 4"/>
-      <text x="${x(data.budget_bytes) + 6}" y="26" style="fill:var(--budget)">budget</text>`;
+    // Their texts stand above the curves, each on a line of its own.
+    const upright = (px, line, color, dashes, text) => `<path d="M${px} ${line}V${high}" stroke="${color}" stroke-dasharray="${dashes}"/>
+      <text x="${Math.min(px + 6, width + right - 2 - 7 * text.length)}" y="${line + 8}" style="fill:${color}" data-above>${text}</text>`;
+    const floor = data.floor_bytes === null ? "" : upright(x(data.floor_bytes), -38, "var(--bound)", "2 3", `no plan below ${bytes(data.floor_bytes)}`);
+    const budget = data.budget_bytes === null || data.budget_bytes > most ? "" : upright(x(data.budget_bytes), -24, "var(--budget)", "7 4", "budget");
+    const nearPlain = x(plain.peak_bytes) - x(planned.peak_bytes) < 110;  // both have their text there
+    const first = front.findLast((p) => p.time > slowest);
+    const beyond = first === undefined ? "" : `<text x="${Math.max(0, x(first.peak) - 8)}" y="-4" data-beyond>↑ up to +${percent(longest - quickest, quickest)}</text>`;
     host.innerHTML = `<svg height="${height}" viewBox="0 0 ${full} ${height}" aria-hidden="true"><g transform="translate(${left} ${above})">
-      ${percents}${bound}${floor}${budget}<clipPath id="front-clip"><rect y="-8" width="${width}" height="${high + 8}"/></clipPath>
+      ${percents}${bound}${floor}${budget}${beyond}<clipPath id="front-clip"><rect width="${width}" height="${high}"/></clipPath>
       <path d="${staircase(front, (p) => p.time)}" fill="none" stroke="var(--planned)" stroke-width="1.8" clip-path="url(#front-clip)" data-front/>
       <circle cx="${x(plain.peak_bytes)}" cy="${y(plain.time_ns)}" r="5" fill="var(--plain)"/>
       <text x="${x(plain.peak_bytes) - 9}" y="${y(plain.time_ns) - 8}" text-anchor="end">plain</text>
       <circle cx="${x(planned.peak_bytes)}" cy="${y(planned.time_ns)}" r="6" fill="var(--planned)" stroke="var(--card)" stroke-width="2" data-chosen/>
-      <text x="${x(planned.peak_bytes) + 10}" y="${y(planned.time_ns) - 9}" class="strong">this plan</text>
+      <text x="${Math.min(x(planned.peak_bytes) + 10, width + right - 62)}" y="${y(planned.time_ns) - (nearPlain ? 24 : 9)}" class="strong">this plan</text>
       <path d="M0 ${high}H${width}" stroke="var(--muted)"/>${sizes}<g id="front-cursor"></g></g></svg>`;
     scale.y = y;
     show(false);
@@ -611,14 +633,21 @@ const modulesDraw = (() => {
 // ---- The page.
 
 let waiting = 0;
-at("search").addEventListener("input", () => {
+function search() {
   clearTimeout(waiting);
-  waiting = setTimeout(() => {
-    wanted = at("search").value.trim().toLowerCase();
-    const hits = wanted ? steps.planned.op.reduce((n, op) => n + (opMatches(op) ? 1 : 0), 0) : 0;
-    at("found").textContent = wanted ? counted(hits, "run", "runs") : "";
-    onSearch.forEach((draw) => draw());
-  }, 60);
+  const text = at("search").value.trim().toLowerCase();
+  if (text === wanted) return;
+  wanted = text;
+  const hits = wanted ? steps.planned.op.reduce((n, op) => n + (opMatches(op) ? 1 : 0), 0) : 0;
+  at("found").textContent = wanted ? counted(hits, "run", "runs") : "";
+  onSearch.forEach((draw) => draw());
+}
+at("search").addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(search, 60); });
+at("search").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  search();
+  memory.toHit(!event.shiftKey);
 });
 document.addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLInputElement;
@@ -628,6 +657,16 @@ document.addEventListener("keydown", (event) => {
 at("theme").addEventListener("click", () => {
   const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
+});
+// A table that is cut off says so by a shadow, and can be scrolled by keyboard.
+document.querySelectorAll(".scroll").forEach((box) => {
+  const check = () => {
+    const cut = box.scrollWidth > box.clientWidth;
+    box.toggleAttribute("data-cut", cut);
+    if (cut) box.tabIndex = 0; else box.removeAttribute("tabindex");
+  };
+  new MutationObserver(check).observe(box, { childList: true });
+  addEventListener("resize", check);
 });
 lead();
 [memory.draw, peakDraw, againDraw, frontDraw, modulesDraw].forEach((draw) => draw());

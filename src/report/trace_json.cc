@@ -42,7 +42,7 @@ void append_counter(std::string& out, std::string_view name, std::int64_t at_ns,
   out += "}},\n";
 }
 
-void append_run(std::string& out, const Graph& graph, const StepRun& run, std::int64_t at_ns) {
+void append_run(std::string& out, const Graph& graph, const StepRun& run, std::int64_t at_ns, std::int64_t peak_bytes) {
   const Track phase = graph.phase(run.op) == Phase::kBackward ? kBackwardTrack : kForwardTrack;
   const std::string_view scope = graph.scope_name(run.op);
   out += R"({"ph":"X","pid":1,"tid":)";
@@ -60,7 +60,7 @@ void append_run(std::string& out, const Graph& graph, const StepRun& run, std::i
   out += ",\"module\":";
   append_json_string(out, scope);
   out += ",\"peak_bytes\":";
-  append_number(out, run.during_bytes);
+  append_number(out, peak_bytes);
   out += "}},\n";
 }
 
@@ -79,13 +79,17 @@ std::string trace_json(const ReportInput& input) {
   append_track(out, kAgainTrack, "recomputed");
   std::int64_t now_ns = 0;
   append_counter(out, "memory", 0, story.start_bytes + input.outside_bytes);
-  for (const StepRun& run : story.runs) {
-    append_run(out, graph, run, now_ns);
-    append_counter(out, "memory", now_ns, run.during_bytes + input.outside_bytes);
+  for (std::size_t i = 0; i < story.runs.size(); ++i) {
+    const StepRun& run = story.runs[i];
+    const std::int64_t begin_ns = now_ns, peak_bytes = run.during_bytes + input.outside_bytes;
     now_ns += graph.time_ns(run.op);
+    append_run(out, graph, run, begin_ns, peak_bytes);
+    append_counter(out, "memory", begin_ns, peak_bytes);
     append_counter(out, "memory", now_ns, run.after_bytes + input.outside_bytes);
     if (!input.measured) continue;
-    append_counter(out, "memory, measured", now_ns, input.measured->after_bytes[run.step]);
+    const std::size_t next = i + 1 < story.runs.size() ? story.runs[i + 1].step : input.plan.steps.size();
+    append_counter(out, "memory, measured", begin_ns, input.measured->during_bytes[run.step]);
+    append_counter(out, "memory, measured", now_ns, input.measured->after_bytes[next - 1]);
   }
   if (input.budget_bytes > 0) {
     append_counter(out, "budget", 0, input.budget_bytes);

@@ -86,7 +86,7 @@ def test_it_shows_the_data_and_loads_nothing(chromium: browser.Browser, page: tu
                 "planned.kept_bytes"):
         step, name = key.split(".")
         assert set(shown(chromium, key)) == {data[step][name]}
-    for key in ("budget_bytes", "measured_peak_bytes"):
+    for key in ("budget_bytes", "measured_peak_bytes", "resident_bytes"):
         assert shown(chromium, key) == [data[key]]
     assert data["measured_peak_bytes"] == data["planned"]["peak_bytes"]
     assert "to the byte" in chromium.value("document.getElementById('tiles').textContent")
@@ -114,6 +114,37 @@ def test_the_curves_are_the_datas(chromium: browser.Browser, page: tuple[Path, d
     zero = chromium.value("Number(document.querySelector('[data-resident]').getAttribute('d').match(/V([\\d.]+)/)[1])")
     assert (zero - planned) / (zero - plain) == pytest.approx(
         data["planned"]["peak_bytes"] / data["plain"]["peak_bytes"], abs=0.002)
+
+
+@pytest.mark.parametrize(("least", "beyond"), [(0.2, False), (0.0, True)])
+def test_time_against_memory_shows_what_its_text_says(chromium: browser.Browser, tmp_path: Path, least: float,
+                                                      beyond: bool) -> None:
+    graph = chain(14)
+    plain = reprise.solve(graph, planner="none").simulation
+    points = [p for p in _core.curve(graph, planner="auto").points
+              if p.simulation.peak_bytes >= least * plain.peak_bytes]
+    chosen = next(p for p in points if p.simulation.peak_bytes > 0.3 * plain.peak_bytes)
+    data = _core.report_json(graph, chosen.plan, curve=points, budget_bytes=chosen.simulation.peak_bytes)
+    path = tmp_path / "curve.html"
+    path.write_text(_core.report_page(data))
+    more = 100 * (points[0].simulation.time_ns / plain.time_ns - 1)
+    assert json.loads(data)["floor_bytes"] is not None and more > 55 and (more > 150) == beyond
+    for width in (375, 1000):
+        chromium.open(path, width=width)
+        top, texts, above, left, right = chromium.value("""(() => {
+            const box = (e) => e.getBoundingClientRect(), chart = box(document.getElementById("front"));
+            const all = [...document.querySelectorAll("#front text")];
+            const above = [...document.querySelectorAll("[data-above]")];
+            return [document.querySelector("[data-front]").getBBox().y, all.map(e => e.textContent),
+                above.map(e => e.getBBox().y + e.getBBox().height),
+                Math.min(...all.map(e => box(e).left)) - chart.left,
+                chart.right - Math.max(...all.map(e => box(e).right))]; })()""")
+        assert (top < 0) == beyond  # the curve leaves the picture only where that is said
+        assert any(f"up to +{more:.1f}" in text for text in texts) == beyond
+        assert len(above) == 2 and max(above) <= 0  # above the picture, where no curve is
+        assert left >= 0 and right >= 0
+        sizes = [text for text in texts if text.endswith("iB") and "below" not in text]
+        assert sizes and all(float(text.split()[0]) % 1 == 0 for text in sizes)  # 5, 10 MiB: round
 
 
 def test_modules_add_up(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
@@ -188,6 +219,55 @@ def test_search_by_keyboard(chromium: browser.Browser, page: tuple[Path, dict]) 
     chromium.press("Escape")
     chromium.value("new Promise(done => setTimeout(done, 150))")
     assert chromium.value("document.querySelectorAll('#module-rows tr[data-row]').length") > 4
+
+
+def test_enter_goes_from_hit_to_hit(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    path, data = page
+    chromium.open(path)
+    module = data["modules"].index("body.3.1")
+    hits = [i for i, op in enumerate(data["planned_runs"]["op"]) if data["ops"]["module"][op] == module]
+    assert len(hits) > 2
+    chromium.press("/", *"body.3.1")  # and at once, without waiting for the search
+
+    def run_after(key: str, shift: bool = False) -> int:
+        chromium.press(key, shift=shift)
+        return int(chromium.value("document.getElementById('readout').dataset.run"))
+
+    assert [run_after("Enter") for _ in hits] == hits
+    assert chromium.value("document.getElementById('found').textContent") == f"{len(hits)} of {len(hits)} runs"
+    assert run_after("Enter") == hits[0]  # round again
+    assert run_after("Enter", shift=True) == hits[-1]
+    assert chromium.value("document.activeElement.id") == "search"
+
+
+def test_ticks_keep_inside_the_picture(chromium: browser.Browser, tmp_path: Path) -> None:
+    graph = chain(50)  # 1.4 ms: the last tick stands at the very end
+    path = tmp_path / "plain.html"
+    path.write_text(_core.report_page(_core.report_json(graph, reprise.solve(graph, planner="none").plan)))
+    for width in (375, 1000):
+        chromium.open(path, width=width)
+        ends, end = chromium.value("[[...document.querySelectorAll('#chart text')].map(e => "
+                                   "e.getBoundingClientRect().right), "
+                                   "document.getElementById('chart').getBoundingClientRect().right]")
+        assert max(ends) < end
+
+
+def test_a_table_that_is_cut_off_says_so(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    cut = {}
+    for width in (240, 1280):
+        chromium.open(page[0], width=width)
+        cut[width] = chromium.value("[...document.querySelectorAll('.scroll')].map(e => ["
+                                    "e.scrollWidth > e.clientWidth, e.tabIndex === 0, "
+                                    "getComputedStyle(e).backgroundImage.includes('gradient')])")
+    assert cut[240] == [[True, True, True]] * 3
+    assert cut[1280] == [[False, False, False]] * 3
+
+
+def test_no_amount_breaks_across_lines(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
+    chromium.open(page[0], width=375)
+    for text in ("summary", "tiles", "curve-text"):
+        assert " %" not in chromium.value(f"document.getElementById('{text}').textContent")
+    assert chromium.value("[...document.querySelectorAll('[data-key]')].every(e => e.getClientRects().length < 2)")
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -75,6 +75,17 @@ def test_names_and_totals_are_the_users(model: torch.nn.Module, data: dict[str, 
         assert runs == (rows[name].recomputed_ops if name in rows else 0)
 
 
+def test_one_thread_is_no_threads(model: torch.nn.Module, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    for count, text in ((1, ", 1 thread)"), (2, ", 2 threads)")):
+        torch.set_num_threads(count)
+        try:
+            path = model.plan.report(tmp_path / "plan.json", curve_seconds=0)
+        finally:
+            torch.set_num_threads(before)
+        assert json.loads(path.read_text())["facts"]["device"].endswith(text)
+
+
 def test_the_curve_is_there_unless_unwanted(model: torch.nn.Module, data: dict[str, Any], tmp_path: Path) -> None:
     assert data["curve"]["peak_bytes"] == sorted(data["curve"]["peak_bytes"])
     assert data["curve"]["time_ns"][-1] == data["plain"]["time_ns"]
@@ -101,14 +112,17 @@ def test_the_trace_has_every_run_and_the_memory(model: torch.nn.Module, data: di
     assert "layers.0" in runs[0]["name"]
     memory = [e["args"]["bytes"] for e in events if e["ph"] == "C" and e["name"] == "memory"]
     assert max(memory) == model.plan.peak_bytes
-    assert max(e["args"]["bytes"] for e in events if e["name"] == "memory, measured") <= model.plan.peak_bytes
+    assert data["outside_bytes"] > 0 and [e["args"]["peak_bytes"] for e in runs] == data["planned_runs"]["during_bytes"]
+    measured = [e["args"]["bytes"] for e in events if e["name"] == "memory, measured"]
+    assert memory[1:] == measured  # the first is the start of the step, where nothing is measured
 
 
 def test_the_snapshot_is_one_of_pytorchs(model: torch.nn.Module, tmp_path: Path) -> None:
-    from torch.cuda._memory_viz import segment_plot, trace_plot
+    from torch.cuda._memory_viz import segment_plot, segsum, trace, trace_plot
 
     snapshot = pickle.loads(model.plan.snapshot(tmp_path / "plan.pickle").read_bytes())
     assert "<script" in trace_plot(snapshot) and "<script" in segment_plot(snapshot)
+    assert "segments: 1\n" in segsum(snapshot) and f"{len(snapshot['device_traces'][0])} entries" in trace(snapshot)
     allocated = highest = 0
     live: dict[int, int] = {}
     for event in snapshot["device_traces"][0]:
@@ -123,4 +137,12 @@ def test_the_snapshot_is_one_of_pytorchs(model: torch.nn.Module, tmp_path: Path)
     assert highest <= step.peak_bytes  # workspace and results are there at one time, not one after the other
     assert highest > step.peak_bytes - max(model.plan.graph.workspace_bytes(op) or 1 for op in
                                            range(model.plan.graph.num_ops)) - 1
-    assert sorted(live.values()) == sorted(b["size"] for b in snapshot["segments"][0]["blocks"])
+    (segment,) = snapshot["segments"]
+    active = {b["address"]: b["size"] for b in segment["blocks"] if b["state"] == "active_allocated"}
+    assert active == live
+    assert segment["allocated_size"] == segment["active_size"] == segment["requested_size"] == sum(live.values())
+    assert segment["total_size"] == sum(b["size"] for b in segment["blocks"])
+    end = segment["address"]
+    for block in segment["blocks"]:  # one after the other, without a gap
+        assert block["address"] == end
+        end += block["size"]

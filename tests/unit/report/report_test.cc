@@ -161,5 +161,14 @@ TEST(TraceJsonTest, EveryRunHasItsTimeAndItsMemory) {
   EXPECT_THAT(trace, HasSubstr(R"({"ph":"C","pid":1,"name":"budget","ts":0.054,"args":{"bytes":500}})"));
 }
 
+TEST(TraceJsonTest, RunsAndCountersIncludeWhatLiesBesideTheStep) {
+  const Graph graph = two_modules();
+  const Plan plan = without_a();
+  const std::string trace = trace_json({.graph = graph, .plan = plan, .outside_bytes = 1000});
+  EXPECT_THAT(trace, HasSubstr("\"peak_bytes\":1418}"));
+  EXPECT_THAT(trace, HasSubstr("\"bytes\":1418}"));
+  EXPECT_THAT(trace, Not(HasSubstr("\"peak_bytes\":418}")));
+}
+
 }  // namespace
 }  // namespace reprise
