@@ -23,7 +23,7 @@ class CurvePoint:
     peak_bytes: int
     time_ns: int
     recompute_ns: int
-    lower_bound_ns: int | None  # no plan with this peak is faster, with backward in the captured order
+    lower_bound_ns: int | None  # no plan with this peak and this order of backward is faster
 
 
 @dataclass

@@ -84,7 +84,7 @@ function lead() {
   if (data.lower_bound_ns !== null) {
     const gap = Math.max(0, planned.time_ns - data.lower_bound_ns);
     tile("From the proven bound", percent(gap, plain.time_ns),
-      `no plan below ${value("lower_bound_ns", data.lower_bound_ns, time(data.lower_bound_ns))} at this peak`);
+      `no plan below ${value("lower_bound_ns", data.lower_bound_ns, time(data.lower_bound_ns))} at this peak, in this order of backward`);
   }
   at("tiles").innerHTML = tiles.join("");
   const facts = Object.entries(data.facts).map(([name, text]) => `${name}: ${text}`);
@@ -482,7 +482,7 @@ const frontDraw = (() => {
   cursor = points.reduce((best, p, i) => Math.abs(p.peak - planned.peak_bytes) < Math.abs(points[best].peak - planned.peak_bytes) ? i : best, 0);
   at("curve-text").innerHTML = `The best plans found at all budgets, from one run of the planner. The smallest that works is
     <b>${unbroken(bytes(points[0].peak))}</b>, at ${percent(points[0].time - plain.time_ns, plain.time_ns)} more time.` +
-    (bounded.length ? ` In the shaded region below the dotted line no plan can be${data.reordered ? ", with backward in the captured order" : ""}: that is proven.` : "");
+    (bounded.length ? ` In the shaded region below the dotted line no plan can be that runs backward in the order of the one above it: that is proven.` : "");
   function draw() {
     const full = host.clientWidth || 800, height = 320, left = full < 520 ? 60 : 66, right = 18, above = 46, below = 40;
     const width = full - left - right, high = height - above - below;
