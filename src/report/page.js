@@ -230,7 +230,7 @@ const memory = (() => {
       ? `<path d="M${x(turnAt)} 0V${high + 20}" stroke="var(--muted)" stroke-dasharray="2 4"/>
          <text x="${x(turnAt) - 8}" y="10" text-anchor="end">forward</text><text x="${x(turnAt) + 8}" y="10">backward</text>` : "";
     const budget = data.budget_bytes === null ? "" : `<path d="M0 ${y(data.budget_bytes)}H${width}" stroke="var(--budget)" stroke-width="1.4" stroke-dasharray="7 4" data-budget="${data.budget_bytes}"/>
-      <text x="${width - 4}" y="${y(data.budget_bytes) - 5}" text-anchor="end" style="fill:var(--budget)">budget ${bytes(data.budget_bytes)}</text>`;
+      <text x="${width - 4}" y="${y(data.budget_bytes) - 5}" text-anchor="end" class="halo" style="fill:var(--budget)">budget ${bytes(data.budget_bytes)}</text>`;
     const resident = `<path d="M0 ${y(data.resident_bytes)}H${width}V${high}H0z" fill="var(--resident)" opacity="0.75" data-resident="${data.resident_bytes}"/>
       ${high - y(data.resident_bytes) > 15 ? `<text x="6" y="${high - 5}" class="strong">resident ${bytes(data.resident_bytes)}</text>` : ""}`;
     host.innerHTML = `<svg height="${height}" viewBox="0 0 ${full} ${height}" aria-hidden="true">
@@ -513,7 +513,7 @@ const frontDraw = (() => {
     const budget = data.budget_bytes === null || data.budget_bytes > most ? "" : upright(x(data.budget_bytes), -24, "var(--budget)", "7 4", "budget");
     const nearPlain = x(plain.peak_bytes) - x(planned.peak_bytes) < 110;  // both have their text there
     const first = front.findLast((p) => p.time > slowest);
-    const beyond = first === undefined ? "" : `<text x="${Math.max(0, x(first.peak) - 8)}" y="-4" data-beyond>↑ up to +${percent(longest - quickest, quickest)}</text>`;
+    const beyond = first === undefined ? "" : `<text x="${x(first.peak) + (x(first.peak) > 120 ? 4 : -4)}" y="-4" text-anchor="${x(first.peak) > 120 ? "end" : "start"}" class="halo" data-beyond>↑ up to +${percent(longest - quickest, quickest)}</text>`;
     host.innerHTML = `<svg height="${height}" viewBox="0 0 ${full} ${height}" aria-hidden="true"><g transform="translate(${left} ${above})">
       ${percents}${bound}${floor}${budget}${beyond}<clipPath id="front-clip"><rect width="${width}" height="${high}"/></clipPath>
       <path d="${staircase(front, (p) => p.time)}" fill="none" stroke="var(--planned)" stroke-width="1.8" clip-path="url(#front-clip)" data-front/>

@@ -141,6 +141,9 @@ def test_time_against_memory_shows_what_its_text_says(chromium: browser.Browser,
                 chart.right - Math.max(...all.map(e => box(e).right))]; })()""")
         assert (top < 0) == beyond  # the curve leaves the picture only where that is said
         assert any(f"up to +{more:.1f}" in text for text in texts) == beyond
+        halos = chromium.value("[...document.querySelectorAll('[data-beyond], #chart [data-budget] + text')]"
+                               ".map(e => getComputedStyle(e).paintOrder.startsWith('stroke'))")
+        assert halos == [True] * (1 + beyond)  # lines may pass behind these
         assert len(above) == 2 and max(above) <= 0  # above the picture, where no curve is
         assert left >= 0 and right >= 0
         sizes = [text for text in texts if text.endswith("iB") and "below" not in text]
