@@ -14,6 +14,7 @@ from .progress import Progress
 log = logging.getLogger("reprise")
 
 AUTO = "auto"
+FORMAT = 2  # of the file
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _beats(new: Found, old: Found) -> bool:
 
 
 def _key(graph: _core.Graph, planner: str) -> str:
-    text = f"{_core.__version__}\n{planner}\n{graph.format()}"
+    text = f"{_core.__version__}, format {FORMAT}\n{planner}\n{graph.format()}"
     return f"plans/{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
