@@ -204,7 +204,7 @@ def test_the_time_at_a_batch_is_not_that_of_another(known_conv: Conv) -> None:
     asked.family.add(16)
     asked._refresh()
     before = asked._plain(200).time_ns
-    assert before > 4 * asked._plain(8).time_ns
+    assert before > 1.7 * asked._plain(100).time_ns  # of the same measurements: their noise is in both
     asked.family.add(200)  # the step is known now; what it costs is not
     assert asked._plain(200).time_ns == pytest.approx(before, rel=0.1)
 
