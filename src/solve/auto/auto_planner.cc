@@ -193,23 +193,28 @@ class AutoSearch {
     }
   }
 
+  // What another planner has for all budgets.
+  void propose(const Planner& planner, std::size_t candidates) {
+    SolveOptions options = options_;
+    options.progress = {};  // the search as a whole tells of its course
+    options.max_lower_sets = std::min<std::size_t>(options.max_lower_sets, 1'000);
+    options.candidates = candidates;
+    Solution ignored{.status = Status::kFeasible};
+    planner.propose(problem_, options, front_, ignored);
+    solution_.stats.lower_sets = std::max(solution_.stats.lower_sets, ignored.stats.lower_sets);
+    solution_.stats.labels += ignored.stats.labels;
+  }
+
   // Slow methods only where they are quick, or with fewer candidates.
   void try_planners() {
     constexpr std::size_t kSmall = 200;
     constexpr std::size_t kMedium = 700;
     const std::size_t nodes = problem_.view().num_nodes();
-    SolveOptions options = options_;
-    options.progress = {};  // the search as a whole tells of its course
-    options.max_lower_sets = std::min<std::size_t>(options.max_lower_sets, 1'000);
     for (const Planner* planner : kOthers) {
       const bool exact = planner == &kLowerSetsPlanner || planner == &kChainPlanner;
       if (out_of_work() || nodes > kMedium || (exact && nodes > kSmall)) break;
       const bool slow = planner == &kLowerSetsApproxPlanner && nodes > kSmall;
-      options.candidates = slow ? std::max<std::size_t>(1, options_.candidates / 6) : options_.candidates;
-      Solution ignored{.status = Status::kFeasible};
-      planner->propose(problem_, options, front_, ignored);
-      solution_.stats.lower_sets = std::max(solution_.stats.lower_sets, ignored.stats.lower_sets);
-      solution_.stats.labels += ignored.stats.labels;
+      propose(*planner, slow ? std::max<std::size_t>(1, options_.candidates / 6) : options_.candidates);
     }
     for (const auto& [peak, point] : front_.points()) {
       if (out_of_work()) return;
@@ -222,17 +227,13 @@ class AutoSearch {
   [[nodiscard]] bool in_full() const { return options_.work >= SolveOptions{}.work; }
   void propose_all() {
     constexpr std::size_t kLongChain = 2'000;  // `chain` looks at all pairs of checkpoints: minutes
-    SolveOptions options = options_;
-    options.progress = {};
-    options.max_lower_sets = std::min<std::size_t>(options.max_lower_sets, 1'000);
     for (const Planner* planner : kOthers) {
       if (planner == &kChainPlanner && problem_.view().num_nodes() > kLongChain) continue;
       if (stopped_ || asked_to_stop(options_)) {
         stopped_ = true;
         return;
       }
-      Solution ignored{.status = Status::kFeasible};
-      planner->propose(problem_, options, front_, ignored);
+      propose(*planner, options_.candidates);
     }
   }
 
