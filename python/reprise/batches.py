@@ -84,7 +84,7 @@ class StepFamily:
     apart: Sized | None = None  # at batch 1, where models may take other operators than at all others
 
     def has(self, batch: int) -> bool:
-        return batch in self.captured or self.apart is not None and batch == self.apart.batch
+        return any(sized.batch == batch for sized in self._alike(batch))
 
     def add(self, batch: int) -> None:
         if self.has(batch):
@@ -136,11 +136,15 @@ class StepFamily:
         graph = _core.Graph.parse(json.dumps(graph), source=f"the step at batch {batch}")
         return graph, line(a.outside_bytes, b.outside_bytes), counts
 
+    def _alike(self, batch: int) -> list[Sized]:
+        """Captures with the operators that the step has at this batch size."""
+        if self.apart is not None and batch == self.apart.batch:
+            return [self.apart]
+        return list(self.captured.values())
+
     def _nearest(self, batch: int) -> tuple[Sized, Sized]:
         """Two that a line goes through; the same one twice where there is no other."""
-        if self.apart is not None and batch == self.apart.batch:
-            return self.apart, self.apart
-        by_distance = sorted(self.captured.values(), key=lambda sized: abs(sized.batch - batch))
+        by_distance = sorted(self._alike(batch), key=lambda sized: abs(sized.batch - batch))
         return by_distance[0], by_distance[min(1, len(by_distance) - 1)]
 
     def _estimate(self, op: int, batch: int) -> int:
@@ -149,10 +153,8 @@ class StepFamily:
         return max(0, Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0)).at(batch))
 
     def _cost(self, op: int, batch: int, counts: Counts) -> tuple[int, int]:
-        if self.apart is not None and batch == self.apart.batch:
-            first = last = self.apart
-        else:
-            first, last = (self.captured[size] for size in (min(self.captured), max(self.captured)))
+        alike = sorted(self._alike(batch), key=lambda sized: sized.batch)
+        first, last = alike[0], alike[-1]
         call, again = first.signatures[op], last.signatures[op]
         if call == again:  # it does not see the batch, or there is one capture alone
             known = self.known.get(call)
