@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import _core
+from . import _core, planning
 from .errors import RepriseError
 from .plan import ModelPlan
 
@@ -46,7 +46,7 @@ class Explanation:
 
     def __str__(self) -> str:
         size = _core.format_bytes
-        percent = 100 * self.recompute_ns / max(self.time_ns - self.recompute_ns, 1)
+        percent = planning.recomputation_percent(self.recompute_ns, self.time_ns)
         facts = [
             ("budget", "none" if self.budget_bytes is None else size(self.budget_bytes)),
             ("peak, predicted", f"{size(self.peak_bytes)} ({self.peak_bytes} bytes), {self.at_peak}"),

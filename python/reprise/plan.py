@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from . import _core, reporting
+from . import _core, planning, reporting
 from .errors import RepriseError
 from .region import Planned, Region
 from .settings import Settings, byte_count
@@ -128,7 +128,7 @@ class ModelPlan:
         if not self.ready:
             return "ModelPlan(not made yet)"
         return (f"ModelPlan(peak {_core.format_bytes(self.peak_bytes)}, recomputation "
-                f"{100 * self.recompute_ns / max(self.time_ns - self.recompute_ns, 1):.1f} %, planner {self.planner})")
+                f"{planning.recomputation_percent(self.recompute_ns, self.time_ns):.1f} %, planner {self.planner})")
 
     # A copy of the model is a plain model.
     def __deepcopy__(self, _: Any) -> ModelPlan:

@@ -30,6 +30,11 @@ class Found:
     stopped_after: float | None = None  # seconds; None: the search came to its end
 
 
+def recomputation_percent(recompute_ns: int, time_ns: int) -> float:
+    """Of the step without recomputation: the one meaning that texts give it."""
+    return 100 * recompute_ns / max(time_ns - recompute_ns, 1)
+
+
 def check_planner(planner: str) -> None:
     if planner not in _core.planner_names():
         raise ValueError(f"unknown planner '{planner}'; there are {', '.join(_core.planner_names())}")

@@ -300,7 +300,7 @@ class Region:
         planned = Planned(found, executor, room, outside, self._backward_peak(found.plan))
         log.info("%s: %s plan, peak %s, recomputation %.1f %% of the step", self.name, found.planner,
                  _core.format_bytes(planned.peak_bytes + outside),
-                 100 * found.simulation.recompute_ns / max(found.simulation.time_ns - found.simulation.recompute_ns, 1))
+                 planning.recomputation_percent(found.simulation.recompute_ns, found.simulation.time_ns))
         return planned
 
     def _refuse(self, found: planning.Found, outside: int) -> None:
