@@ -37,6 +37,8 @@ ALLOCATOR = "expandable_segments:True"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="so many processes at a time, of which one alone is measured")
     parser.add_argument("--lock", type=Path, help="a file of your choice, the same for commands that run at the same time")
+    parser.add_argument("--again", action="store_true", help="also what is there already")
+    parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
 
 
 class Limit:

@@ -1,6 +1,6 @@
 """Checkpoints on chains, after Hong et al.: what the formula predicts for each layer, and what the allocator says.
 
-    python bench/gpu/hong.py [--cases vgg19,alexnet,...] [--jobs 5] [--seconds 240] [--again] [-o FILE]
+    python bench/gpu/hong.py [--cases vgg19,alexnet,...] [--jobs 5] [--seconds 240] [--again] [-o FOLDER]
 
 VGG-19 at batch 128 with the authors' sets {2,6}, {3,6} and {3,11}, Chen's, and those of the chain planners; the same for
 AlexNet and ResNets, whose layers are blocks. These run as segments of torch.utils.checkpoint. `auto=SET` is Reprise's
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from captured import PLANNING_SECONDS, OwnPlan
 from chains import NAMED_SETS, NETWORKS, PLANNERS, Chain, planned_set, predicted, sqrt_set
 from children import Children, add_arguments, clock, compile_beside, device_alone, give
 from common import CPU, GPU, ROOT
-from kusumoto import OwnPlan
 from measure import WARM_STEPS, Row, Rows, Way, in_turns, own_bytes, times
 from torch import Tensor
 
@@ -34,7 +34,6 @@ from reprise.native import _torch
 
 KEYS = ("case", "kind")
 CAPTURED = ("chen", "chain-static", "chain", "rotor")
-PLANNING_SECONDS = 2.0
 LONGEST_CURVE = 600  # steps of a plan that are written down
 COMMAND = "python bench/gpu/hong.py"
 CHECKPOINT, EXECUTOR = "torch.utils.checkpoint", "Reprise's executor"
@@ -255,10 +254,8 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=240, help="for each network")
     add_arguments(parser)
-    parser.add_argument("--again", action="store_true", help="also what is in the file")
-    parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
     parser.add_argument("--one", choices=NETWORKS, help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "hong-cuda.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "hong-cuda")
     options = parser.parse_args()
     if options.one:
         one(options.one, options)

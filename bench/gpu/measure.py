@@ -28,12 +28,12 @@ STEPS_IN_A_ROW = 3
 
 
 class Rows:
-    """A file of rows, one for each key. Saved after each, which may come from any thread."""
+    """A folder with a file for each case, in it a row for each key. Saved after each row, which may come from any thread."""
 
-    def __init__(self, path: Path, keys: Sequence[str], again: bool = False) -> None:
-        self.path, self.keys = path, keys
+    def __init__(self, folder: Path, keys: Sequence[str], again: bool = False) -> None:
+        self.folder, self.keys = folder, keys
         self._adding = threading.Lock()
-        self.rows: list[Row] = json.loads(path.read_text())["results"] if path.exists() else []
+        self.rows: list[Row] = [row for path in sorted(folder.glob("*.json")) for row in json.loads(path.read_text())["results"]]
         here = facts("")
         self._old = {self.key(row) for row in self.rows if again or any(
             row["facts"].get(key) != here.get(key) for key in SAME if key != "command")}
@@ -52,9 +52,16 @@ class Rows:
         with self._adding:
             self._old.discard(key)
             self.rows = sorted([*(r for r in self.rows if self.key(r) != key), row], key=self.key)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps({"results": self.rows}, indent=1) + "\n")
+            self._save(row["case"])
             print(summary(row, self.keys), flush=True)
+
+    def _save(self, case: str) -> None:
+        """In one piece: who interrupts it loses the new row alone."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{case}.json"
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps({"results": [row for row in self.rows if row["case"] == case]}, indent=1) + "\n")
+        new.replace(path)
 
 
 def summary(row: Row, keys: Sequence[str]) -> str:

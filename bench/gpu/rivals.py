@@ -1,6 +1,6 @@
 """The same model and step by other means, and by Reprise at the peak of each: time against memory.
 
-    python bench/gpu/rivals.py [--cases resnet50_96,...] [--kinds checkpoint,...] [--jobs 6] [--again] [-o FILE]
+    python bench/gpu/rivals.py [--cases resnet50_96,...] [--kinds checkpoint,...] [--jobs 6] [--again] [-o FOLDER]
 
 eager             the model as it is
 checkpoint        torch.utils.checkpoint of every block (transformers: gradient_checkpointing_enable)
@@ -12,7 +12,7 @@ reprise_graphs    the same with CUDA graphs
 
 bf16 autocast, cudnn.benchmark. One process for each point of the others and one for all points of Reprise, each with eager
 beside it, samples in turns: `ratio` is to eager in the same process. The peak is the allocator's, from no gradients to the
-return of backward, of a step after the first few. What is in the output file is not measured again.
+return of backward, of a step after the first few. What is in the output folder is not measured again.
 """
 
 from __future__ import annotations
@@ -316,13 +316,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120, help="for each point of the others")
     parser.add_argument("--own-seconds", type=float, default=420, help="for all points of Reprise")
     add_arguments(parser)
-    parser.add_argument("--again", action="store_true", help="also what is in the file")
-    parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
     parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     parser.add_argument("--point", default="", help=argparse.SUPPRESS)
     parser.add_argument("--targets", help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "rivals-cuda.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "rivals-cuda")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     if not options.one:

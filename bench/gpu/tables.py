@@ -2,7 +2,7 @@
 
     python3 bench/gpu/tables.py [rivals kusumoto largest hong] [--results bench/results] [-o docs]
 
-Without names: all. Needs neither torch nor a GPU. A page is written from its file of rows alone; where that is missing,
+Without names: all. Needs neither torch nor a GPU. A page is written from its folder of rows alone; where there are none,
 nothing is written for it and the command fails.
 """
 
@@ -28,14 +28,12 @@ GIB = 2**30
 
 
 class Missing(Exception):
-    """A file of rows is not there."""
+    """There are no rows."""
 
 
 def rows_of(folder: Path, name: str, command: str) -> list[Row]:
-    path = folder / f"{name}-cuda.json"
-    if not path.exists():
-        raise Missing(f"{path} is not there: run {command} on a GPU first")
-    rows = json.loads(path.read_text())["results"]
+    path = folder / f"{name}-cuda"
+    rows = [row for file in sorted(path.glob("*.json")) for row in json.loads(file.read_text())["results"]]
     if not rows:
         raise Missing(f"{path} has no rows: run {command} on a GPU first")
     return rows
@@ -222,8 +220,8 @@ def sweep(by_case: dict[str, dict[str, Row]]) -> list[str]:
 
 
 def largest(folder: Path, output: Path) -> None:
-    command = "python bench/gpu/kusumoto.py --largest --confirm"
-    rows = rows_of(folder, "kusumoto-largest", command)
+    command = "python bench/gpu/largest_batches.py"
+    rows = rows_of(folder, "largest-batches", command)
     lines = ["# Largest batches", "", *origin(rows, command), "",
              "As `reprise.preflight` predicts them, plain and planned; small: the peak of a real step at that size, in percent "
              "of the budget.", ""]

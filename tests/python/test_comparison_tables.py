@@ -27,8 +27,14 @@ def tables(folder: Path, *pages: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def put(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    path = folder / f"{name}-cuda" / "net.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"results": rows}))
+
+
 def rivals_page(folder: Path, rows: list[dict[str, Any]]) -> str:
-    (folder / "rivals-cuda.json").write_text(json.dumps({"results": rows}))
+    put(folder, "rivals", rows)
     done = tables(folder, "rivals")
     assert done.returncode == 0, done.stderr
     return (folder / "docs/tables/rivals.md").read_text()
@@ -68,7 +74,7 @@ def test_without_rows_there_is_no_page(tmp_path: Path) -> None:
     done = tables(tmp_path)
     assert done.returncode == 1
     for name in ("rivals", "kusumoto", "hong"):
-        assert f"{name}: {tmp_path}/{name}-cuda.json is not there: run python bench/gpu/{name}.py" in done.stderr
+        assert f"{name}: {tmp_path}/{name}-cuda has no rows: run python bench/gpu/{name}.py" in done.stderr
     assert not (tmp_path / "docs").exists()
 
 
@@ -85,7 +91,7 @@ def test_says_what_forbids_the_reduction_of_the_paper(tmp_path: Path) -> None:
             row("chen", "", 6, 1.4, reduction_percent=25.0), row("auto=chen", "", 6, 1.2, reduction_percent=25.0),
             row("auto-least", "", 5.6, 1.3, reduction_percent=30.0, at_peak=at_peak),
             {"case": "net", "kind": "auto-paper", "refused": "no plan was found", "facts": FACTS}]
-    (tmp_path / "kusumoto-cuda.json").write_text(json.dumps({"results": rows}))
+    put(tmp_path, "kusumoto", rows)
     assert tables(tmp_path, "kusumoto").returncode == 0
     page = (tmp_path / "docs/tables/kusumoto-gpu.md").read_text()
     assert "-25 %, 1.40 <sub>auto 1.20</sub>" in page
@@ -98,7 +104,7 @@ def test_draws_prediction_and_allocation_of_each_layer(tmp_path: Path) -> None:
     curve = {"forward": [[2**30, 2**30, 2**31]] * 3, "backward": [[2**30, 2**30, 2**31]] * 3}
     rows = [row("plain", "", 8, 1.0), row("auto={3,11}", "", 5, 1.1),
             row("{3,11}", "", 6, 1.3, predicted_bytes=5 * 2**30, allocated_between_layers_bytes=5 * 2**30, curve=curve)]
-    (tmp_path / "hong-cuda.json").write_text(json.dumps({"results": rows}))
+    put(tmp_path, "hong", rows)
     assert tables(tmp_path, "hong").returncode == 0
     assert "| {3,11} | 5.00 | 5.00 | 6.00 | 1.30 | 5.00 | 1.10 |" in (tmp_path / "docs/tables/hong-gpu.md").read_text()
     assert ElementTree.parse(tmp_path / "docs/pictures/hong-net-3-11.svg").getroot().tag.endswith("svg")
@@ -107,6 +113,6 @@ def test_draws_prediction_and_allocation_of_each_layer(tmp_path: Path) -> None:
 def test_tells_the_largest_batches(tmp_path: Path) -> None:
     fits = {"plain": {"batch": 10, "predicted_bytes": 1}, "planned": {"batch": 30, "predicted_bytes": 1, "measured_bytes": 2**33}}
     rows = [{"case": "net", "budget_bytes": 2**34, "facts": FACTS} | fits]
-    (tmp_path / "kusumoto-largest-cuda.json").write_text(json.dumps({"results": rows}))
+    put(tmp_path, "largest-batches", rows)
     assert tables(tmp_path, "largest").returncode == 0
     assert "| net | 10, 30 <sub>50.0 %</sub> |" in (tmp_path / "docs/tables/largest-batches.md").read_text()

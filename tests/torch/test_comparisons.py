@@ -1,5 +1,6 @@
 """The comparisons of bench/gpu in their tiny form on the CPU: the commands work, and compare what they say."""
 
+import argparse
 import concurrent.futures
 import fcntl
 import json
@@ -18,10 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench" / "gpu"))
 
+import batch_sizes  # noqa: E402
+import captured  # noqa: E402
 import chains  # noqa: E402
 import hong  # noqa: E402
 import kusumoto  # noqa: E402
 import rivals  # noqa: E402
+from captured import CapturedStep  # noqa: E402
 from children import Children, clock, compile_beside, device_alone  # noqa: E402
 from common import CPU, Training, alone, facts  # noqa: E402
 from measure import Rows, Way  # noqa: E402
@@ -65,11 +69,11 @@ def test_checkpoints_repeat_what_selective_ones_keep(case: str, operator: str) -
 
 
 def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> None:
-    output = tmp_path / "rows.json"
+    output = tmp_path / "rows"
     subprocess.run([sys.executable, str(ROOT / "bench/gpu/rivals.py"), "--cpu", "--cases", "gpt2_medium_8x1024", "--kinds",
                     "checkpoint,selective,reprise", "--jobs", "2", "--samples", "1", "-o", str(output)],
                    check=True, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    found = {(row["kind"], row["point"]): row for row in json.loads(output.read_text())["results"]}
+    found = {(row["kind"], row["point"]): row for row in Rows(output, rivals.KEYS).rows}
     assert found.keys() == {("checkpoint", ""), ("selective", ""), ("reprise", "checkpoint"), ("reprise", "selective")}
     rows = Rows(output, rivals.KEYS)  # it is all there, so the next run has nothing to do
     for kind in ("checkpoint", "selective"):
@@ -170,22 +174,30 @@ def test_a_process_that_dies_lets_go_of_the_lock(tmp_path: Path) -> None:
 
 def test_rows_with_errors_are_tried_again(tmp_path: Path) -> None:
     here = facts("")
-    rows = Rows(tmp_path / "rows.json", ("case",))
+    rows = Rows(tmp_path, ("case",))
     rows.add({"case": "a", "facts": here})
     rows.add({"case": "b", "error": "broken", "facts": here})
     rows.add({"case": "c", "facts": here | {"torch": "1.0"}})
-    again = Rows(tmp_path / "rows.json", ("case",))
+    again = Rows(tmp_path, ("case",))
     assert [again.find(case=case) is not None for case in "abc"] == [True, False, False]
-    assert Rows(tmp_path / "rows.json", ("case",), again=True).find(case="a") is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.json", "c.json"]
+    assert Rows(tmp_path, ("case",), again=True).find(case="a") is None
 
 
-def test_auto_is_measured_within_the_peaks_of_the_papers_planners(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"SWEEP": 2, "WARM_STEPS": 2, "PLANNING_SECONDS": 0.5}.items():
-        monkeypatch.setattr(kusumoto, name, value)
-    network = kusumoto.Network("vgg19_64", CPU, tiny=True)
-    network.theirs()
-    network.ours()
-    rows = {row["kind"]: row for row in network.measure(samples=1)}
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kusumoto, "SWEEP", 2)
+    monkeypatch.setattr(captured, "WARM_STEPS", 2)
+    for module in (captured, kusumoto):
+        monkeypatch.setattr(module, "PLANNING_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("quick")
+def test_auto_is_measured_within_the_peaks_of_the_papers_planners() -> None:
+    step = CapturedStep(Training("vgg19_64", "fp32", CPU, tiny=True))
+    kusumoto.add_theirs(step, "vgg19_64")
+    kusumoto.add_ours(step, "vgg19_64")
+    rows = {row["kind"]: row for row in step.measure(samples=1)}
     assert {"eager", *kusumoto.THEIRS, "auto-least", "auto-paper", "auto-1/2"} <= rows.keys()
     for kind in kusumoto.THEIRS:
         same = rows[f"auto={kind}"]
@@ -195,6 +207,30 @@ def test_auto_is_measured_within_the_peaks_of_the_papers_planners(monkeypatch: p
     at_peak = rows["auto-least"]["at_peak"]
     assert at_peak["op"].startswith("convolution_backward")
     assert at_peak["reads_bytes"] + at_peak["writes_bytes"] + at_peak["workspace_bytes"] > 0
+
+
+def test_where_exact_planners_give_up_they_plan_the_papers_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused:
+        rows: dict[str, Any] = {}
+
+        def add_theirs(self, kind: str) -> None:
+            self.rows[kind] = {"refused": "stopped: too many"}
+
+    monkeypatch.setattr(kusumoto, "THEIRS", {"exact-mc": captured.THEIRS["exact-mc"]})
+    kusumoto.add_theirs(Refused(), "vgg19_64")
+    # The paper's Table 1 has 4.5 GB for it.
+    assert Refused.rows["exact-mc"]["papers_graph"]["peak_gb"] == pytest.approx(4.5, abs=0.1)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_figure_has_the_same_step_at_several_sizes_inside_a_card(tmp_path: Path, capfd: pytest.CaptureFixture[str],
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_sizes, "CARD_BYTES", 11_000_000)
+    options = argparse.Namespace(batch=4, cpu=True, lock=None, samples=1)
+    batch_sizes.one_size("resnet152_48", options)
+    rows = {row["kind"]: row for row in map(json.loads, capfd.readouterr().out.splitlines())}
+    assert rows.keys() == {"eager", "chen", "approx-tc", "approx-mc", "auto"}
+    assert rows["auto"]["peak_bytes"] <= 11_000_000 < rows["eager"]["peak_bytes"]
 
 
 def test_formula_of_a_chain_gives_the_authors_numbers() -> None:

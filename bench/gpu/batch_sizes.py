@@ -1,0 +1,93 @@
+"""Figure 3 of Kusumoto et al. (NeurIPS 2019) on a GPU: time of a step against its batch size, inside the memory of their card.
+
+    python bench/gpu/batch_sizes.py [--cases resnet152_48,...] [--batches 80,120] [--jobs 4] [--again] [-o FOLDER]
+
+eager      the network as it is, also where it would not fit their card: the authors could only draw a line on
+chen       needs no budget
+approx-tc  at 10 GB by the formula, as the authors asked for
+approx-mc  at the smallest budget of the formula
+auto       within 11.4 GB, parameters and all
+
+One process for each batch size. fp32, plans in turns with eager: `ratio` is to eager in the same run, `paper_ratio` is read
+off the authors' poster, which has three of the networks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from captured import CapturedStep
+from children import Children, add_arguments, device_alone, give
+from common import CPU, GPU, ROOT, STEPS, Training
+from measure import Rows
+
+CARD_BYTES = 11_400_000_000  # that a Tesla K40 has left for its user
+FORMULA_BYTES = 10_000_000_000
+# Seconds of a step: eager (measured, or the authors' straight line), approx-tc, approx-mc, chen; 0: not in the figure.
+KINDS = ("eager", "approx-tc", "approx-mc", "chen")
+POSTER = {
+    "pspnet_2": {3: (8.2, 8.86, 9.94, 10.61), 5: (13.4, 15.10, 16.24, 17.35), 8: (21.3, 0, 26.02, 0)},
+    "resnet152_48": {80: (4.6, 5.03, 6.0, 6.07), 120: (6.8, 7.67, 8.8, 8.88), 210: (11.8, 14.59, 15.2, 15.35)},
+    "densenet161_32": {60: (3.4, 3.81, 4.58, 4.74), 100: (5.6, 6.84, 7.55, 7.83), 160: (8.8, 0, 11.98, 12.44)},
+}
+KEYS = ("case", "batch", "kind")
+COMMAND = "python bench/gpu/batch_sizes.py"
+
+
+def one_size(name: str, options: argparse.Namespace) -> None:
+    batch = options.batch
+    step = CapturedStep(Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu, batch=batch), options.lock)
+    step.add_theirs("chen")
+    step.add_theirs("approx-tc", budget_bytes=FORMULA_BYTES)
+    step.add_theirs("approx-mc")
+    step.add_auto("auto", CARD_BYTES)
+    with device_alone(options.lock):
+        rows = step.measure(options.samples)
+    known = dict(zip(KINDS, POSTER.get(name, {}).get(batch, ()), strict=False))
+    for row in rows:
+        seconds = known.get(row["kind"])
+        paper = {"paper_ratio": round(seconds / known["eager"], 3)} if seconds else {}
+        give({"case": name, "batch": batch, "card_bytes": CARD_BYTES} | row | paper,
+             f"{COMMAND} --cases {name} --batches {batch}")
+
+
+def run(options: argparse.Namespace) -> int:
+    rows = Rows(options.output, KEYS, options.again)
+    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
+
+    def one(at: tuple[str, int]) -> int:
+        case, batch = at
+        error = children.run(["--one", case, "--batch", str(batch), *extra], options.seconds, rows.add)
+        if error:
+            rows.add({"case": case, "batch": batch, "kind": "eager", "error": error, "facts": {}})
+        return 1 if error else 0
+
+    wanted = [(case, batch) for case in options.cases.split(",")
+              for batch in options.batches or POSTER.get(case) or [STEPS[case].case.batch * factor for factor in (2, 3)]
+              if rows.find(case=case, batch=batch, kind="eager") is None]
+    with Children(__file__, options.jobs, options.lock) as children:
+        return 1 if children.each(one, wanted) else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", default=",".join(POSTER))
+    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")],
+                        help="the figure's, or twice and three times that of the paper's table")
+    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=300, help="for each batch size")
+    add_arguments(parser)
+    parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "batch-sizes-cuda")
+    options = parser.parse_args()
+    if options.one:
+        one_size(options.one, options)
+        return 0
+    return run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""A captured step whose plans, by any planner, are measured in turns with eager."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from children import Row, clock, compile_beside, device_alone
+from common import Training
+from measure import WARM_STEPS, AsCompiled, Way, in_turns, times
+
+import reprise
+from reprise import planning
+
+# The planners of Kusumoto et al., and Chen's, with which they compare.
+THEIRS = {
+    "chen": {"planner": "chen"},
+    "approx-tc": {"planner": "lower-sets-approx", "objective": "time"},
+    "approx-mc": {"planner": "lower-sets-approx", "objective": "min-cache"},
+    "exact-tc": {"planner": "lower-sets", "objective": "time"},
+    "exact-mc": {"planner": "lower-sets", "objective": "min-cache"},
+}
+PLANNING_SECONDS = 2.0  # for each budget
+EXACT_SECONDS = 20.0
+MAX_LABELS = 1_000_000  # of a time-centric search: above, times are rounded, and the row has the error
+SHOWN = 6  # values that are live at a peak
+
+
+class OwnPlan(AsCompiled):
+    """A plan for the captured step, put in place at each turn."""
+
+    def __init__(self, training: Training, plan: Any, planner: str) -> None:
+        super().__init__(training)
+        region = training.model.plan.region
+        region.use(plan, planner, "this plan")
+        self.planned = region.current
+
+    def begin(self) -> None:
+        self.training.model.plan.region.plans = [self.planned]
+
+
+class CapturedStep:
+    """A network without a plan, captured, measured and warm; rows and ways of the plans that are added."""
+
+    def __init__(self, training: Training, lock: Path | None = None) -> None:
+        self.begin = clock()
+        self.training = training
+        self.ways: dict[str, Way] = {"eager": Way(training)}
+        reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+        compile_beside(training, lock)
+        with device_alone(lock):
+            self.ways["eager"].run(WARM_STEPS)
+            self.eager_peak = self.ways["eager"].peak()
+            for _ in range(WARM_STEPS):
+                training.step()
+            training.model.zero_grad(set_to_none=True)
+        region = training.model.plan.region
+        self.graph, self.outside = region.graph, region.current.outside_bytes
+        self.plain_peak = training.model.plan.peak_bytes
+        self.rows: dict[str, Row] = {"eager": {}}
+
+    def add_theirs(self, kind: str, **options: Any) -> None:
+        """A planner of the paper's, by the paper's formula: at the smallest budget that the formula has, or at one given."""
+        begin = time.monotonic()
+        found = reprise.solve(self.graph, judge="formula", max_labels=MAX_LABELS,
+                              should_stop=lambda: time.monotonic() > begin + EXACT_SECONDS, **THEIRS[kind], **options)
+        self.rows[kind] = {"planning_seconds": round(time.monotonic() - begin, 2), "status": found.status,
+                           "lower_sets": found.stats.get("lower_sets")}
+        if found.found:
+            self.rows[kind] |= {"formula_bytes": found.formula.peak_bytes, "overhead_error_ns": found.overhead_error}
+            self._add(kind, found.plan, found.planner)
+        else:
+            self.rows[kind]["refused"] = f"{found.status}: {found.message}"
+
+    def add_auto(self, kind: str, budget: int) -> None:
+        found = planning.find(self.graph, max(0, budget - self.outside), planning.AUTO, PLANNING_SECONDS)
+        self.rows[kind] = {"budget_bytes": budget, "planning_seconds": round(found.seconds, 2)}
+        if found.plan is None:
+            least = found.smallest_budget_bytes + self.outside
+            self.rows[kind] |= {"least_bytes": least, "refused": f"no plan was found within {budget} bytes, the smallest "
+                                f"budget known is {least}"}
+        else:
+            self._add(kind, found.plan, found.planner)
+
+    def _add(self, kind: str, plan: Any, planner: str) -> None:
+        way = OwnPlan(self.training, plan, planner)
+        self.ways[kind] = way
+        simulation = way.planned.found.simulation
+        self.rows[kind] |= {"predicted_bytes": way.planned.peak_bytes + self.outside,
+                            "recompute_percent": round(100 * simulation.recompute_ns / max(1, simulation.time_ns), 2)}
+
+    def measure(self, samples: int) -> list[Row]:
+        """Rows of all kinds, eager's last: with it a case counts as complete."""
+        eager_bytes = self.eager_peak["peak_bytes"]
+        for kind, way in self.ways.items():
+            if kind != "eager":
+                way.run(WARM_STEPS)
+            self.rows[kind] |= self.eager_peak if kind == "eager" else way.peak()
+            self.rows[kind]["reduction_percent"] = round(100 * (1 - self.rows[kind]["peak_bytes"] / eager_bytes), 1)
+        set_up = round(clock() - self.begin, 1)
+        found = in_turns(self.ways, samples)
+        for kind, taken in found.items():
+            self.rows[kind] |= times(taken, found["eager"])
+        common = {"eager_peak_bytes": eager_bytes, "set_up_seconds": set_up}
+        return [{"kind": kind} | self.rows[kind] | common for kind in sorted(self.rows, key="eager".__eq__)]
+
+
+def live_at_peak(graph: Any, plan: Any) -> dict[str, Any]:
+    """Which op runs at the highest instant, and the largest values that are there."""
+    known = reprise.timeline(graph, plan)
+    _, op = plan.steps[known.peak_step]
+    values = sorted(known.live_at_peak, key=graph.bytes, reverse=True)
+
+    def name(value: int) -> str:
+        producer = graph.producer(value)
+        return graph.residence(value) if producer is None else f"{graph.op_name(producer)} of {graph.scope_name(producer)}"
+
+    return {"op": graph.op_name(op), "module": graph.scope_name(op), "workspace_bytes": graph.workspace_bytes(op),
+            "reads_bytes": sum(graph.bytes(v) for v in graph.inputs(op)),
+            "writes_bytes": sum(graph.bytes(v) for v in graph.outputs(op)),
+            "resident_bytes": sum(graph.bytes(v) for v in values if graph.residence(v) == "resident"),
+            "largest": [[graph.bytes(v), name(v)] for v in values[:SHOWN]]}
