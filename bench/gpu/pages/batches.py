@@ -15,9 +15,9 @@ def page(places: Places) -> None:
     rows = rows_of(places.results, "batch-sizes", COMMAND)
     card = max(row.get("card_bytes", 0) for row in rows)
     lines = ["# Time against batch size on a GPU", "", *origin(rows, COMMAND), "",
-             f"The card of Kusumoto et al. has {gib(card)} GiB for its user, and so has `auto` here. Planners: time as a multiple of "
-             "eager's in the same run; small: the same in the paper, where the authors' poster has it, and the measured peak in "
-             f"GiB. †: above {gib(card)} GiB, their card could not have run it."]
+             f"The card of Kusumoto et al. has {gib(card)} GiB for its user, and so has `auto` here. Planners: time as a "
+             "multiple of eager's in the same run; small: the same in the paper, where the authors' poster has it, and the "
+             f"measured peak in GiB. †: above {gib(card)} GiB, their card could not have run it."]
     for case in cases_of(rows):
         of_case = [row for row in rows if row["case"] == case]
         lines += ["", f"## {network_of(case)}", "", *one_network(of_case)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from chart import Series, chart
 
-from .shared import GIB, Places, Row, by_kind, failures, gib, last_line, origin, picture, ratio, rows_of, spread_note, table, write
+from .shared import (
+    GIB, Places, Row, by_kind, failures, gib, last_line, origin, picture, ratio, rows_of, spread_note, table, write)
 
 COMMAND = "python bench/gpu/hong.py"
 NETWORKS = {"vgg19": "VGG-19, batch 128", "alexnet": "AlexNet, batch 1024", "resnet50": "ResNet-50, batch 96",

@@ -71,8 +71,8 @@ def paper_cell(kinds: Kinds, kind: str) -> str:
 
 def papers_graph_line(row: Row) -> str:
     planned, why = row["papers_graph"], row["refused"].partition(";")[0]
-    return (f"- {network_of(row['case'])}, {THEIRS[row['kind']]}: captured step {why}; paper's graph, {planned['lower_sets']} lower "
-            f"sets: {planned['peak_gb']:.2f} GB of {planned['plain_gb']:.2f} GB, forward computed again: "
+    return (f"- {network_of(row['case'])}, {THEIRS[row['kind']]}: captured step {why}; paper's graph, {planned['lower_sets']} "
+            f"lower sets: {planned['peak_gb']:.2f} GB of {planned['plain_gb']:.2f} GB, forward computed again: "
             f"{planned['forward_again_percent']:.0f} %.")
 
 
@@ -87,9 +87,9 @@ def papers_reductions(by_case: dict[str, Kinds]) -> list[str]:
             body.append([title_of(case), reduction_of(kinds), poster_cell(case), plan_cell(kinds.get("auto-paper")),
                          plan_cell(least) + (f" <sub>{gib(least['peak_bytes'])} GiB</sub>" if "peak_bytes" in least else "")])
     lines = table(["", "the paper's, approx. MC", "the paper's time", "`auto` at that reduction", "least peak of `auto`"], body)
-    lines += ["", "The paper's time, as a multiple of its plain step, is read off Figure 3 on the authors' poster at the smallest "
-              "batch it shows, which is larger than the table's: there the framework was Chainer and the card a Tesla K40. The "
-              "poster has three of the networks; of the others no time could be consulted."]
+    lines += ["", "The paper's time, as a multiple of its plain step, is read off Figure 3 on the authors' poster at the "
+              "smallest batch it shows, which is larger than the table's; framework and card were Chainer and a Tesla K40. "
+              "The poster has three of the networks; of the others no time could be consulted."]
     for case, kinds in by_case.items():
         if "refused" in kinds.get("auto-paper", {}) and "at_peak" in kinds.get("auto-least", {}):
             lines += ["", f"{network_of(case)}: {forbids(kinds['auto-least'])}"]
@@ -132,7 +132,8 @@ def time_against_peak(case: str, kinds: Kinds) -> str:
                       labels=[f"{row['kind']}: {gib(row['peak_bytes'])} GiB, {row['ms']:.1f} ms" for row in of])
 
     run = {kind: row for kind, row in kinds.items() if "ratio" in row}
-    auto = sorted((row for kind, row in run.items() if kind.startswith("auto")), key=lambda row: (row["peak_bytes"], -row["ratio"]))
+    auto = sorted((row for kind, row in run.items() if kind.startswith("auto")),
+                  key=lambda row: (row["peak_bytes"], -row["ratio"]))
     drawn = [series("Reprise, auto", auto, line=True, strong=True)] if auto else []
     drawn += [series(name, [run[kind]]) for kind, name in {"eager": "eager", **THEIRS}.items() if kind in run]
     return chart(f"{title_of(case)}: time against peak", "peak, GiB", "time, of eager's", drawn)

@@ -19,7 +19,7 @@ def page(places: Places) -> None:
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise CannotWrite(f"{places.readme} needs each of these lines once, in this order: {BEGIN} and {END}")
     before, _, rest = text.partition(BEGIN)
-    places.readme.write_text("\n".join([before + BEGIN, *lines, END]) + rest.partition(END)[2])
+    places.readme.write_text("\n".join([before + BEGIN, "", *lines, "", END]) + rest.partition(END)[2])
     print(places.readme)
 
 
@@ -40,8 +40,8 @@ def networks(places: Places) -> tuple[list[str], list[Row]]:
             body.append([title_of(case), gib(kinds["eager"]["peak_bytes"]), kusumoto.reduction_of(kinds), time_cell(at[0]),
                          kusumoto.plan_cell(at[1])])
     text = "The networks of Kusumoto et al. at the paper's sizes, by how much the peak is reduced and the time of a step as a " \
-           "multiple of eager PyTorch's. The paper's: the reduction in its Table 1, which Reprise is asked for on eager's peak. " \
-           "All of it: [docs/tables/kusumoto-gpu.md](docs/tables/kusumoto-gpu.md)."
+           "multiple of eager PyTorch's. The paper's: the reduction in its Table 1, which Reprise is asked for on eager's " \
+           "peak. All of it: [docs/tables/kusumoto-gpu.md](docs/tables/kusumoto-gpu.md)."
     head = ["", "eager, GiB", "the paper's", "Reprise at that, time", "Reprise's least peak, time"]
     return [*(wrapped(line) for line in [*machines(rows), text]), "", *table(head, body)], shown
 
@@ -63,7 +63,8 @@ def beside_others(places: Places) -> tuple[list[str], list[Row]]:
     rows = [row for row in rows_of(places.results, "rivals", rivals.COMMAND) if row["case"] == PICTURED]
     if not rivals.rivals_among(rows):
         raise CannotWrite(f"{places.results}/rivals-cuda has no times of {PICTURED}: run {rivals.COMMAND} --cases {PICTURED}")
-    text = f"{network_of(PICTURED)} under bf16 autocast, beside what PyTorch offers, at the peaks of the others: " \
+    where = " and ".join(sorted({row["facts"].get("gpu", "no GPU") for row in rows if row["facts"]}))
+    text = f"{network_of(PICTURED)} under bf16 autocast ({where}), beside what PyTorch offers, at the peaks of the others: " \
            f"{who_is_ahead(rows)}. Other networks: [docs/tables/rivals.md](docs/tables/rivals.md)."
     return [f"![{title_of(PICTURED)}: time against peak](docs/pictures/rivals-{PICTURED}.svg)", "", wrapped(text)], rows
 
@@ -71,20 +72,20 @@ def beside_others(places: Places) -> tuple[list[str], list[Row]]:
 def who_is_ahead(rows: list[Row]) -> str:
     """Of each kind the fastest point, or where it is ahead of Reprise the fastest of those."""
     theirs = {rivals.point_name(row) for row, _ in rivals.ahead(rows)}
-    timed = sorted((row for row in rows if row["kind"] in rivals.OWN and "ratio" in row), key=lambda row: -row["ratio"])
-    own = {row["point"]: row for row in timed}  # the fastest stays
+    missing = rivals.not_measured(rows)
     parts = []
     for kind, name in rivals.NAMES.items():
-        points = sorted((r for r in rivals.rivals_among(rows) if r["kind"] == kind and kind != "eager"), key=lambda r: r["ratio"])
-        known = [row for row in points if rivals.point_name(row) in {*own, *theirs}]
-        lead = [row for row in known if rivals.point_name(row) in theirs]
+        points = sorted((row for row in rivals.rivals_among(rows) if row["kind"] == kind and kind != "eager"
+                         and rivals.point_name(row) not in missing), key=lambda row: row["ratio"])
+        lead = [row for row in points if rivals.point_name(row) in theirs]
         if lead:
-            count = f" at {len(lead)} of {len(known)} settings" if len(known) > 1 else ""
+            count = f" at {len(lead)} of {len(points)} settings" if len(points) > 1 else ""
             verb = "is" if kind == "compile" else "are"
-            parts.append(f"{name} {verb} ahead of Reprise{count} ({against(lead[0], own.get(rivals.point_name(lead[0])))})")
-        elif known:
-            parts.append(not_behind(name, known[0], own[rivals.point_name(known[0])]))
-    return "; ".join(parts) or "Reprise was not measured"
+            ours = rivals.best_within(rows, lead[0]["peak_bytes"])
+            parts.append(f"{name} {verb} ahead of Reprise{count} ({against(lead[0], ours)})")
+        elif points:
+            parts.append(not_behind(name, points[0], rivals.best_within(rows, points[0]["peak_bytes"])))
+    return "; ".join([*parts, *([f"Reprise was not measured at the peak of {', '.join(missing)}"] if missing else [])])
 
 
 def not_behind(name: str, row: Row, ours: Row) -> str:

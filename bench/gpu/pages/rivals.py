@@ -56,8 +56,8 @@ def summary(by_case: dict[str, list[Row]]) -> list[str]:
     head = ["", "eager", *(NAMES[kind] for kind in columns), "torch.compile, its fastest", "torch.compile, its least peak"]
     said = [f"- {title_of(case)}: {short_verdict(rows)}" for case, rows in by_case.items()]
     shown = [row for rows in by_case.values() for row in rows]
-    return ["Times as multiples of eager's: theirs / Reprise's within the same peak, the smaller one **bold**; small: that peak in "
-            "GiB.", "", *table(head, body), *spread_note(shown), "", "Better than Reprise in both time and memory:", "", *said]
+    return ["Times as multiples of eager's: theirs / Reprise's within the same peak, the smaller one **bold**; small: that peak "
+            "in GiB.", "", *table(head, body), *spread_note(shown), "", "Better than Reprise in both time and memory:", "", *said]
 
 
 def beside(rows: list[Row], row: Row | None) -> str:
@@ -106,13 +106,17 @@ def own_cell(row: Row | None) -> str:
     return f"{ratio(row)} <sub>{gib(row['peak_bytes'])}</sub>"
 
 
+def best_within(rows: list[Row], peak_bytes: int) -> Row | None:
+    own = (row for row in rows if row["kind"] in OWN and "ratio" in row and row["peak_bytes"] <= peak_bytes)
+    return min(own, key=lambda row: row["ratio"], default=None)
+
+
 def ahead(rows: list[Row]) -> list[tuple[Row, Row | None]]:
     """Points of others that no point of Reprise equals in both peak and time, beyond the spread of both, each with
     Reprise's fastest in that peak."""
-    own = [row for row in rows if row["kind"] in OWN and "ratio" in row]
     found = []
     for row in rivals_among(rows):
-        best = min((o for o in own if o["peak_bytes"] <= row["peak_bytes"]), key=lambda o: o["ratio"], default=None)
+        best = best_within(rows, row["peak_bytes"])
         if best is None or best["spread_ms"][0] / best["eager_ms"] > row["spread_ms"][1] / row["eager_ms"]:
             found.append((row, best))
     return found
@@ -144,5 +148,6 @@ def time_against_peak(case: str, rows: list[Row]) -> str:
         if found:
             series.append(Series(NAMES[kind], [(row["peak_bytes"] / GIB, row["ratio"]) for row in found],
                                  line=kind in OWN, strong=kind in OWN,
-                                 labels=[f"{point_name(row)}: {gib(row['peak_bytes'])} GiB, {row['ms']:.1f} ms" for row in found]))
+                                 labels=[f"{point_name(row)}: {gib(row['peak_bytes'])} GiB, {row['ms']:.1f} ms"
+                                         for row in found]))
     return chart(f"{title_of(case)}: time against peak", "peak, GiB", "time, of eager's", series)

@@ -115,7 +115,8 @@ def spread_note(rows: Iterable[Row]) -> list[str]:
 
 def refusal(row: Row) -> str:
     if "least_bytes" in row:
-        return f"nothing was found within {gib(row['budget_bytes'])} GiB, the smallest budget known is {gib(row['least_bytes'])} GiB"
+        return f"nothing was found within {gib(row['budget_bytes'])} GiB, the smallest budget known is " \
+               f"{gib(row['least_bytes'])} GiB"
     return last_line(row["refused"])
 
 
