@@ -1,4 +1,4 @@
-"""Small charts as SVG, for pages that may be light or dark."""
+"""Small charts as SVG, for pages that may be light or dark, and on a phone: few pixels wide, large letters, the legend below."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-WIDTH, HEIGHT = 720, 380
-LEFT, RIGHT, TOP, BELOW = 58, 210, 14, 44
-STRONG = ("#3b78d8", "#7a4fd0")  # of the series that a picture is about
-COLOURS = ("#8a93a0", "#d98c21", "#c0392b", "#b0528f", "#2b8a66", "#5a7d2a")
-TEXT = 'font-family="system-ui,sans-serif" font-size="12" fill="#7d8590"'
+WIDTH, PLOT = 520, 290
+LEFT, RIGHT, TOP, BELOW = 54, 18, 34, 50
+INSET = 12  # so that no point lies on a number of an axis
+LETTER, LINE = 7.8, 24  # width of a letter, at most on average, and height of a line of the legend
+STRONG = ("#3b78d8", "#8a5fe0")  # of the series that a picture is about
+COLOURS = ("#7f8894", "#c27a14", "#cf4436", "#b8559a", "#2f9070", "#6b8a2a")
+GREY = "#757d88"  # as far from white as from a dark page
+TEXT = f'font-family="system-ui,sans-serif" font-size="15" fill="{GREY}"'
+SHAPES = ("M-5 -5H5V5H-5Z", "M0 -6.5L6 5H-6Z", "M0 -7L7 0L0 7L-7 0Z", "M0 6.5L6 -5H-6Z", "M-6 -3H-3V-6H3V-3H6V3H3V6H-3V3H-6Z",
+          "M-7 -3.5H7V3.5H-7Z")
+ROUND = "M-5 0A5 5 0 1 0 5 0A5 5 0 1 0 -5 0Z"
 
 
 @dataclass
@@ -21,6 +27,7 @@ class Series:
     line: bool = False
     marks: bool = True
     strong: bool = False
+    dotted: bool = False
     labels: list[str] = field(default_factory=list)  # of the points, shown when the mouse rests on one
 
 
@@ -31,43 +38,75 @@ def chart(title: str, x_label: str, y_label: str, series: list[Series]) -> str:
     x_ticks = ticks(0.0 if min(p[0] for p in points) < 0.3 * max(p[0] for p in points) else min(p[0] for p in points),
                     max(p[0] for p in points))
     y_ticks = ticks(min(p[1] for p in points), max(p[1] for p in points))
+    foot = TOP + PLOT
 
     def x(value: float) -> float:
-        return LEFT + (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (WIDTH - LEFT - RIGHT)
+        return LEFT + INSET + (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (WIDTH - LEFT - RIGHT - 2 * INSET)
 
     def y(value: float) -> float:
-        return TOP + (y_ticks[-1] - value) / (y_ticks[-1] - y_ticks[0]) * (HEIGHT - TOP - BELOW)
+        return TOP + (y_ticks[-1] - value) / (y_ticks[-1] - y_ticks[0]) * PLOT
 
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-             f'aria-label="{html.escape(title)}">']
+    places = _legend([one.name for one in series], foot + BELOW + LINE / 2)
+    height = round(places[-1][1] + LINE / 2 + 4)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+             f'role="img" aria-label="{html.escape(title)}">',
+             f'<text x="6" y="18" {TEXT}>{html.escape(y_label)}</text>']
     for value in y_ticks:
-        parts.append(f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="#7d8590" opacity="0.2"/>'
-                     f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end" {TEXT}>{value:g}</text>')
+        parts.append(f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="{GREY}" opacity="0.25"/>'
+                     f'<text x="{LEFT - 7}" y="{y(value) + 5:.1f}" text-anchor="end" {TEXT}>{value:g}</text>')
     for value in x_ticks:
-        parts.append(f'<text x="{x(value):.1f}" y="{HEIGHT - BELOW + 18}" text-anchor="middle" {TEXT}>{value:g}</text>')
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle" {TEXT}>{html.escape(x_label)}</text>'
-                 f'<text transform="translate(14 {(TOP + HEIGHT - BELOW) / 2}) rotate(-90)" text-anchor="middle" {TEXT}>'
-                 f"{html.escape(y_label)}</text>")
-    used = {True: 0, False: 0}
-    for i, one in enumerate(series):
-        colours = STRONG if one.strong else COLOURS
-        parts.append(_drawn(one, colours[used[one.strong] % len(colours)], x, y, TOP + 10 + 20 * i))
-        used[one.strong] += 1
+        parts.append(f'<text x="{x(value):.1f}" y="{foot + 20}" text-anchor="middle" {TEXT}>{value:g}</text>')
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{foot + 42}" text-anchor="end" {TEXT}>{html.escape(x_label)}</text>')
+    looks = _looks(series)
+    parts += [_key(one, *look, *place) for one, look, place in zip(series, looks, places, strict=True)]
+    # What the picture is about lies on top.
+    parts += [_drawn(one, *look, x, y) for one, look in sorted(zip(series, looks, strict=True), key=lambda pair: pair[0].strong)]
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _drawn(one: Series, colour: str, x: Callable[[float], float], y: Callable[[float], float],
-           height: int) -> str:
+def _looks(series: list[Series]) -> list[tuple[str, str]]:
+    """Colour and shape of each."""
+    used = {True: 0, False: 0}
+    found = []
+    for one in series:
+        colours, at = STRONG if one.strong else COLOURS, used[one.strong]
+        found.append((colours[at % len(colours)], ROUND if one.strong else SHAPES[at % len(SHAPES)]))
+        used[one.strong] += 1
+    return found
+
+
+def _legend(names: list[str], first: float) -> list[tuple[float, float]]:
+    """Places, in as many lines as are needed."""
+    places, x, y = [], 8.0, first
+    for name in names:
+        width = 50 + LETTER * len(name)
+        if x > 8 and x + width > WIDTH:
+            x, y = 8.0, y + LINE
+        places.append((x, y))
+        x += width
+    return places
+
+
+def _stroke(one: Series, colour: str) -> str:
+    return f'fill="none" stroke="{colour}" stroke-width="{3 if one.strong else 1.8}"' + (
+        ' stroke-dasharray="2 5" stroke-linecap="round"' if one.dotted else "")
+
+
+def _key(one: Series, colour: str, shape: str, x: float, y: float) -> str:
+    text = f'<path d="M{x:.1f} {y:.1f}h22" {_stroke(one, colour)}/>' if one.line else ""
+    if one.marks:
+        text += f'<path class="key" transform="translate({x + 11:.1f} {y:.1f})" d="{shape}" fill="{colour}"/>'
+    return text + f'<text x="{x + 28:.1f}" y="{y + 5:.1f}" {TEXT}>{html.escape(one.name)}</text>'
+
+
+def _drawn(one: Series, colour: str, shape: str, x: Callable[[float], float], y: Callable[[float], float]) -> str:
     placed = [(x(a), y(b)) for a, b in one.points]
-    text = f'<circle cx="{WIDTH - RIGHT + 16}" cy="{height}" r="4" fill="{colour}"/>' \
-           f'<text x="{WIDTH - RIGHT + 26}" y="{height + 4}" {TEXT}>{html.escape(one.name)}</text>'
+    text = ""
     if one.line:
-        text += f'<path d="M{"L".join(f"{a:.1f} {b:.1f}" for a, b in placed)}" fill="none" stroke="{colour}" ' \
-                f'stroke-width="{3 if one.strong else 1.5}"/>'
+        text += f'<path d="M{"L".join(f"{a:.1f} {b:.1f}" for a, b in placed)}" {_stroke(one, colour)}/>'
     for i, (a, b) in enumerate(placed if one.marks else []):
         label = f"<title>{html.escape(one.labels[i])}</title>" if i < len(one.labels) else ""
-        text += f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{colour}">{label}</circle>'
+        text += f'<path class="point" transform="translate({a:.1f} {b:.1f})" d="{shape}" fill="{colour}">{label}</path>'
     return text
 
 

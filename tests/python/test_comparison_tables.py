@@ -1,6 +1,8 @@
-"""bench/gpu/tables.py, on rows that were made up."""
+"""bench/gpu/tables.py, on rows that were made up; README.md, on those that are committed."""
 
+import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +25,12 @@ RIVALS = [row("eager", "", 8, 1.0), row("compile", "0.4", 4, 1.25), row("reprise
 
 
 def tables(folder: Path, *pages: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "bench/gpu/tables.py"), *pages, "--results", str(folder), "-o", str(folder / "docs")]
+    return written(folder, folder, *pages)
+
+
+def written(results: Path, output: Path, *pages: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "bench/gpu/tables.py"), *pages, "--results", str(results), "-o", str(output / "docs"),
+               "--readme", str(output / "README.md")]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -33,20 +40,53 @@ def put(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     path.write_text(json.dumps({"results": rows}))
 
 
-def rivals_page(folder: Path, rows: list[dict[str, Any]]) -> str:
-    put(folder, "rivals", rows)
-    done = tables(folder, "rivals")
+def page_of(folder: Path, name: str, rows: list[dict[str, Any]], page: str, file: str) -> str:
+    put(folder, name, rows)
+    done = tables(folder, page)
     assert done.returncode == 0, done.stderr
-    return (folder / "docs/tables/rivals.md").read_text()
+    return (folder / "docs/tables" / file).read_text()
+
+
+def points_in(picture: Path) -> int:
+    return sum(node.get("class") == "point" for node in ElementTree.parse(picture).getroot().iter())
+
+
+def rivals_page(folder: Path, rows: list[dict[str, Any]]) -> str:
+    return page_of(folder, "rivals", rows, "rivals", "rivals.md")
 
 
 def test_says_that_no_rival_is_ahead(tmp_path: Path) -> None:
     page = rivals_page(tmp_path, RIVALS)
     assert "No point of the others is better than Reprise" in page
-    assert "| torch.compile 0.4 | 4.00 | 4.00 | 125.0 | 123.8 to 126.2 | 1.25 | 1.10 <sub>3.90</sub> | not measured |" in page
-    picture = ElementTree.parse(tmp_path / "docs/pictures/rivals-net.svg")
-    circles = picture.getroot().iter("{http://www.w3.org/2000/svg}circle")
-    assert len(list(circles)) == len(RIVALS) + 3  # one of each kind is in the legend
+    assert "| torch.compile 0.4 | 4.00 | 4.00 | 125.0 | 123.8 to 126.2 | 1.25 | 1.10 <sub>3.90</sub> |" in page
+    assert "CUDA graphs" not in page
+    assert points_in(tmp_path / "docs/pictures/rivals-net.svg") == len(RIVALS)
+
+
+def test_has_a_column_of_cuda_graphs_where_they_were_measured(tmp_path: Path) -> None:
+    page = rivals_page(tmp_path, [*RIVALS, row("reprise_graphs", "compile 0.4", 3.95, 1.05)])
+    assert "| of eager | Reprise | Reprise, CUDA graphs |" in page
+    assert "| 1.25 | 1.10 <sub>3.90</sub> | 1.05 <sub>3.95</sub> |" in page
+
+
+def test_begins_with_all_networks(tmp_path: Path) -> None:
+    gpt = [one | {"case": "gpt2_medium_8x1024"} for one in [*RIVALS, row("checkpoint", "", 3, 1.2),
+           {"case": "", "kind": "reprise", "point": "checkpoint", "refused": "no plan", "facts": FACTS}]]
+    page = rivals_page(tmp_path, [*RIVALS, *gpt])
+    summary, _, networks = page.partition("\n## ")
+    assert "| GPT-2 medium, 8 x 1024 | 100 ms <sub>8.00</sub> | **1.20** / no plan <sub>3.00</sub> | not measured |" in summary
+    assert "| 1.25 / **1.10** <sub>4.00</sub> | 1.25 / **1.10** <sub>4.00</sub> |" in summary
+    assert "- GPT-2 medium, 8 x 1024: checkpoints of blocks.\n- net: none.\n" in summary
+    assert networks.startswith("GPT-2 medium, 8 x 1024\n")
+
+
+def test_marks_times_whose_samples_are_far_apart(tmp_path: Path) -> None:
+    assert "*`" not in rivals_page(tmp_path, RIVALS)
+    far = [row("compile", "0.4", 4, 1.25, spread_ms=[124, 137]),
+           row("reprise", "compile 0.4", 3.9, 1.1, eager_spread_ms=[95, 106])]
+    page = rivals_page(tmp_path, [RIVALS[0], RIVALS[2], *far])
+    assert "| 1.25* | 1.10* <sub>3.90</sub> |" in page
+    assert "11.0 % at most. `*`: above 10 %" in page
 
 
 @pytest.mark.parametrize(("rows", "said"), [
@@ -73,8 +113,10 @@ def test_tells_of_failures_and_of_another_machine(tmp_path: Path) -> None:
 def test_without_rows_there_is_no_page(tmp_path: Path) -> None:
     done = tables(tmp_path)
     assert done.returncode == 1
-    for name in ("rivals", "kusumoto", "hong"):
-        assert f"{name}: {tmp_path}/{name}-cuda has no rows: run python bench/gpu/{name}.py" in done.stderr
+    for page, script in {"rivals": "rivals", "kusumoto": "kusumoto", "batches": "batch_sizes", "largest": "largest_batches",
+                         "hong": "hong", "readme": "kusumoto"}.items():
+        folder = script.replace("_", "-")
+        assert f"{page}: {tmp_path}/{folder}-cuda has no rows: run python bench/gpu/{script}.py" in done.stderr
     assert not (tmp_path / "docs").exists()
 
 
@@ -84,6 +126,10 @@ def test_refuses_a_page_that_it_does_not_know(tmp_path: Path) -> None:
     assert "there is no page 'rivalz': choose of rivals" in done.stderr
 
 
+def kusumoto_page(folder: Path, rows: list[dict[str, Any]]) -> str:
+    return page_of(folder, "kusumoto", rows, "kusumoto", "kusumoto-gpu.md")
+
+
 def test_says_what_forbids_the_reduction_of_the_paper(tmp_path: Path) -> None:
     at_peak = {"op": "convolution_backward", "module": "features.2", "workspace_bytes": 2**30, "reads_bytes": 2**31,
                "writes_bytes": 2**30, "resident_bytes": 2**30, "largest": [[2**31, "relu of features.1"]]}
@@ -91,22 +137,163 @@ def test_says_what_forbids_the_reduction_of_the_paper(tmp_path: Path) -> None:
             row("chen", "", 6, 1.4, reduction_percent=25.0), row("auto=chen", "", 6, 1.2, reduction_percent=25.0),
             row("auto-least", "", 5.6, 1.3, reduction_percent=30.0, at_peak=at_peak),
             {"case": "net", "kind": "auto-paper", "refused": "no plan was found", "facts": FACTS}]
-    put(tmp_path, "kusumoto", rows)
-    assert tables(tmp_path, "kusumoto").returncode == 0
-    page = (tmp_path / "docs/tables/kusumoto-gpu.md").read_text()
+    page = kusumoto_page(tmp_path, rows)
     assert "-25 %, 1.40 <sub>auto 1.20</sub>" in page
-    assert "| net | -36 % | no plan | -30 %, 1.30 |" in page
+    assert "| net | -36 % | not known | no plan | -30 %, 1.30 <sub>5.60 GiB</sub> |" in page
+    assert points_in(tmp_path / "docs/pictures/kusumoto-net.svg") == 4
     assert "5.60 GiB, is during `convolution_backward` of `features.2`" in page
     assert "2.00 GiB relu of features.1" in page
+
+
+def paper_rows(case: str, **at_paper: Any) -> list[dict[str, Any]]:
+    return [one | {"case": case, "paper_reduction_percent": 71} for one in (
+        row("eager", "", 8, 1.0, reduction_percent=0.0), row("auto-least", "", 1.2, 1.31, reduction_percent=85.0),
+        row("auto-paper", "", 2.3, 1.12, reduction_percent=71.2) | at_paper)]
+
+
+def test_has_the_paper_beside_and_its_order(tmp_path: Path) -> None:
+    page = kusumoto_page(tmp_path, [*paper_rows("googlenet_256"), *paper_rows("densenet161_32"), *paper_rows("pspnet_2")])
+    assert "| PSPNet, batch 2 of 713x713 | -71 % | 1.21 <sub>batch 3</sub> | -71 %, 1.12 | " \
+           "-85 %, 1.31 <sub>1.20 GiB</sub> |" in page
+    assert "| GoogLeNet, batch 256 | -71 % | not known |" in page
+    assert "of the others no time could be consulted" in page
+    assert page.index("| PSPNet") < page.index("| DenseNet161") < page.index("| GoogLeNet")
+
+
+def test_marks_what_was_planned_on_the_papers_graph(tmp_path: Path) -> None:
+    planned = {"lower_sets": 1234, "peak_gb": 2.7, "plain_gb": 9.4, "reduction_percent": 71.3, "forward_again_percent": 28.4}
+    exact = {"case": "pspnet_2", "kind": "exact-mc", "facts": FACTS,
+             "refused": "stopped: more than 200000 lower sets; use another"}
+    page = kusumoto_page(tmp_path, [*paper_rows("pspnet_2"), exact | {"papers_graph": planned}])
+    assert "| not measured | -71 % † |" in page
+    assert "†: not run." in page
+    assert "PSPNet, exact MC: captured step stopped: more than 200000 lower sets; paper's graph, 1234 lower sets: 2.70 GB of " \
+           "9.40 GB, forward computed again: 28 %." in page
+    assert "No plan:" not in page
+    page = kusumoto_page(tmp_path, [*paper_rows("pspnet_2"), exact])
+    assert "†" not in page
+    assert "No plan:\n\n- PSPNet, exact-mc: stopped: more than 200000 lower sets" in page
+
+
+def test_shows_time_against_batch_size(tmp_path: Path) -> None:
+    at = {"case": "resnet152_48", "card_bytes": 10 * 2**30}
+    rows = [row("eager", "", 12, 1.0) | at | {"batch": 80}, row("chen", "", 5, 1.3, paper_ratio=1.32) | at | {"batch": 80},
+            row("auto", "", 9.5, 1.05) | at | {"batch": 80},
+            at | {"batch": 80, "kind": "approx-tc", "refused": "infeasible: too small", "facts": FACTS},
+            {"case": "resnet152_48", "batch": 120, "kind": "eager", "error": "Traceback\nout of time", "facts": {}}]
+    page = page_of(tmp_path, "batch-sizes", rows, "batches", "batch-sizes.md")
+    assert "## ResNet152\n" in page
+    assert "| 80 | 100.0 | 12.00 † | 1.30 <sub>paper 1.32, 5.00</sub> | no plan | not measured | 1.05 <sub>9.50</sub> |" in page
+    assert "†: above 10.00 GiB" in page
+    assert "- 80, approx. TC: infeasible: too small." in page
+    assert "- batch 120, eager failed: out of time" in page
+    assert points_in(tmp_path / "docs/pictures/batch-sizes-resnet152_48.svg") == 3
+
+
+MARKS = "before\n<!-- evidence: written by bench/gpu/tables.py -->\nold\n<!-- evidence end -->\nafter\n"
+GPT = [one | {"case": "gpt2_medium_8x1024"} for one in (
+    *RIVALS[:3], row("reprise", "compile 0.4", 3.9, 1.3), row("checkpoint", "", 5, 1.2), row("reprise", "checkpoint", 5, 1.1),
+    row("selective", "", 6, 1.1), row("reprise", "selective", 6, 1.095))]
+
+
+def test_writes_its_part_of_the_readme(tmp_path: Path) -> None:
+    put(tmp_path, "kusumoto", [*paper_rows("pspnet_2"), *paper_rows("vgg19_64")[:2],
+                               {"case": "vgg19_64", "kind": "auto-paper", "refused": "none", "facts": FACTS}])
+    put(tmp_path, "rivals", GPT)
+    (tmp_path / "README.md").write_text(MARKS)
+    done = tables(tmp_path, "readme")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "README.md").read_text()
+    assert text.startswith("before\n<!-- evidence") and text.endswith("\n<!-- evidence end -->\nafter\n") and "old" not in text
+    assert "| PSPNet, batch 2 of 713x713 | 8.00 | -71 % | 1.12 | -85 %, 1.31 |" in text
+    assert "| VGG19, batch 64 | 8.00 | -71 % | no plan | -85 %, 1.31 |" in text
+    flat = " ".join(text.split())
+    assert "torch.compile is ahead of Reprise (1.25 of eager's time in 4.00 GiB, Reprise 1.30)" in flat
+    assert "Reprise is ahead of checkpoints of blocks (1.20 of eager's time in 5.00 GiB, Reprise 1.10)" in flat
+    assert "Reprise and selective checkpoints are level (1.10" in flat
+    assert tables(tmp_path, "readme").returncode == 0
+    assert (tmp_path / "README.md").read_text() == text
+
+
+def test_readme_tells_what_was_not_measured_and_where_there_is_no_plan(tmp_path: Path) -> None:
+    put(tmp_path, "kusumoto", paper_rows("pspnet_2"))
+    at = {"case": "gpt2_medium_8x1024"}
+    put(tmp_path, "rivals", [*GPT, row("compile", "0.0", 3.5, 1.4) | at, row("compile", "1.0", 3, 1.2) | at,
+                             at | {"kind": "reprise", "point": "compile 1.0", "refused": "no plan", "facts": FACTS}])
+    (tmp_path / "README.md").write_text(MARKS)
+    assert tables(tmp_path, "readme").returncode == 0
+    flat = " ".join((tmp_path / "README.md").read_text().split())
+    assert "torch.compile is ahead of Reprise at 2 of 2 settings (1.20 of eager's time in 3.00 GiB, Reprise has no plan " \
+           "there)" in flat
+    assert "; Reprise was not measured at the peak of compile 0.0. Other networks" in flat
+
+
+@pytest.mark.parametrize("readme", ["no marks\n", MARKS + MARKS, "<!-- evidence end -->\n" + MARKS.replace("end", "of"), None])
+def test_needs_its_marks_in_the_readme(tmp_path: Path, readme: str | None) -> None:
+    put(tmp_path, "kusumoto", paper_rows("pspnet_2"))
+    put(tmp_path, "rivals", GPT)
+    if readme is not None:
+        (tmp_path / "README.md").write_text(readme)
+    done = tables(tmp_path, "readme")
+    assert done.returncode == 1
+    assert f"{tmp_path}/README.md needs each of these lines once" in done.stderr
+    assert readme is None or (tmp_path / "README.md").read_text() == readme
+
+
+def test_readme_is_what_the_rows_give(tmp_path: Path) -> None:
+    if not list((ROOT / "bench/results/kusumoto-cuda").glob("*.json")):
+        pytest.skip("bench/results/kusumoto-cuda has no rows yet")
+    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text())
+    done = written(ROOT / "bench/results", tmp_path, "readme")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text(), "run python3 bench/gpu/tables.py readme"
+
+
+def constant(path: str, name: str) -> Any:
+    """Read, not imported: the module may need torch."""
+    for node in ast.parse((ROOT / path).read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"{path} has no {name}")
+
+
+def test_titles_and_the_poster_are_those_of_the_measurements() -> None:
+    steps = re.findall(r'(?:pictured|reading)\("(\w+)", "([^"]+)"', (ROOT / "bench/networks/steps.py").read_text())
+    titles = constant("bench/gpu/pages/shared.py", "TITLES")
+    assert titles and titles.items() <= dict(steps).items()
+    kinds = constant("bench/gpu/batch_sizes.py", "KINDS")
+    for case, known in constant("bench/gpu/batch_sizes.py", "POSTER").items():
+        batch, plain, planned = constant("bench/gpu/pages/kusumoto.py", "POSTER")[case]
+        assert batch == min(known)
+        assert (plain, planned) == (known[batch][kinds.index("eager")], known[batch][kinds.index("approx-mc")])
+
+
+def test_legend_is_below_the_points_and_nothing_is_cut(tmp_path: Path) -> None:
+    kinds = ("eager", "checkpoint", "selective", "checkpoint_graph", "compile", "reprise", "reprise_graphs")
+    rivals_page(tmp_path, [row(kind, "0.4" if kind == "compile" else "", 1 + i, 1 + i) for i, kind in enumerate(kinds)])
+    drawn = ElementTree.parse(tmp_path / "docs/pictures/rivals-net.svg").getroot()
+    width, height = float(drawn.get("width", "")), float(drawn.get("height", ""))
+
+    def places(kind: str) -> list[list[float]]:
+        return [[float(n) for n in re.findall(r"[\d.]+", node.get("transform", ""))] for node in drawn.iter()
+                if node.get("class") == kind]
+
+    assert len(places("key")) == len(places("point")) == len(kinds)
+    assert max(y for _, y in places("point")) + 20 < min(y for _, y in places("key")) < height
+    for node in drawn.iter("{http://www.w3.org/2000/svg}text"):
+        length = 7.8 * len(node.text or "")
+        left = float(node.get("x", "")) - {"end": length, "middle": length / 2}.get(node.get("text-anchor", ""), 0)
+        assert 0 <= left and left + length <= width and float(node.get("y", "")) <= height - 4, node.text
 
 
 def test_draws_prediction_and_allocation_of_each_layer(tmp_path: Path) -> None:
     curve = {"forward": [[2**30, 2**30, 2**31]] * 3, "backward": [[2**30, 2**30, 2**31]] * 3}
     rows = [row("plain", "", 8, 1.0), row("auto={3,11}", "", 5, 1.1),
+            {"case": "net", "kind": "rotor", "error": "Traceback\nout of memory", "facts": {}},
             row("{3,11}", "", 6, 1.3, predicted_bytes=5 * 2**30, allocated_between_layers_bytes=5 * 2**30, curve=curve)]
-    put(tmp_path, "hong", rows)
-    assert tables(tmp_path, "hong").returncode == 0
-    assert "| {3,11} | 5.00 | 5.00 | 6.00 | 1.30 | 5.00 | 1.10 |" in (tmp_path / "docs/tables/hong-gpu.md").read_text()
+    page = page_of(tmp_path, "hong", rows, "hong", "hong-gpu.md")
+    assert "| {3,11} | 5.00 | 5.00 | 6.00 | 1.30 | 5.00 | 1.10 |" in page
+    assert "- rotor failed: out of memory" in page
     assert ElementTree.parse(tmp_path / "docs/pictures/hong-net-3-11.svg").getroot().tag.endswith("svg")
 
 

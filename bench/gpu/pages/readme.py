@@ -1,0 +1,98 @@
+"""The lines of README.md that are made of rows: the paper's networks, and one picture of time against memory."""
+
+from __future__ import annotations
+
+import textwrap
+
+from . import kusumoto, rivals
+from .shared import CannotWrite, Places, Row, by_kind, gib, network_of, origin, ratio, rows_of, spread_note, table, title_of
+
+BEGIN, END = "<!-- evidence: written by bench/gpu/tables.py -->", "<!-- evidence end -->"
+PICTURED = "gpt2_medium_8x1024"
+
+
+def page(places: Places) -> None:
+    table_lines, table_rows = networks(places)
+    picture_lines, picture_rows = beside_others(places)
+    lines = [*table_lines, "", *picture_lines, *map(wrapped, spread_note(table_rows + picture_rows))]
+    text = places.readme.read_text() if places.readme.exists() else ""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise CannotWrite(f"{places.readme} needs each of these lines once, in this order: {BEGIN} and {END}")
+    before, _, rest = text.partition(BEGIN)
+    places.readme.write_text("\n".join([before + BEGIN, "", *lines, "", END]) + rest.partition(END)[2])
+    print(places.readme)
+
+
+def wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+# -- The seven networks of Kusumoto et al.
+
+
+def networks(places: Places) -> tuple[list[str], list[Row]]:
+    rows = rows_of(places.results, "kusumoto", kusumoto.COMMAND)
+    body, shown = [], []
+    for case, kinds in by_kind(rows).items():
+        if "peak_bytes" in kinds.get("eager", {}):
+            at = [kinds.get("auto-paper"), kinds.get("auto-least")]
+            shown += [row for row in at if row]
+            body.append([title_of(case), gib(kinds["eager"]["peak_bytes"]), kusumoto.reduction_of(kinds), time_cell(at[0]),
+                         kusumoto.plan_cell(at[1])])
+    text = "The networks of Kusumoto et al. at the paper's sizes, by how much the peak is reduced and the time of a step as a " \
+           "multiple of eager PyTorch's. The paper's: the reduction in its Table 1, which Reprise is asked for on eager's " \
+           "peak. All of it: [docs/tables/kusumoto-gpu.md](docs/tables/kusumoto-gpu.md)."
+    head = ["", "eager, GiB", "the paper's", "Reprise at that, time", "Reprise's least peak, time"]
+    return [*(wrapped(line) for line in [*machines(rows), text]), "", *table(head, body)], shown
+
+
+def time_cell(row: Row | None) -> str:
+    return ratio(row) if row and "ratio" in row else kusumoto.plan_cell(row)
+
+
+def machines(rows: list[Row]) -> list[str]:
+    known = [line for line in origin(rows, kusumoto.COMMAND) if line.startswith(("- ", "**"))]
+    return [line.removeprefix("- ") + ("" if line.endswith("**") else ".") for line in known]
+
+
+# -- What PyTorch offers.
+
+
+def beside_others(places: Places) -> tuple[list[str], list[Row]]:
+    """The picture, and who is ahead of whom in it."""
+    rows = [row for row in rows_of(places.results, "rivals", rivals.COMMAND) if row["case"] == PICTURED]
+    if not rivals.rivals_among(rows):
+        raise CannotWrite(f"{places.results}/rivals-cuda has no times of {PICTURED}: run {rivals.COMMAND} --cases {PICTURED}")
+    where = " and ".join(sorted({row["facts"].get("gpu", "no GPU") for row in rows if row["facts"]}))
+    text = f"{network_of(PICTURED)} under bf16 autocast ({where}), beside what PyTorch offers, at the peaks of the others: " \
+           f"{who_is_ahead(rows)}. Other networks: [docs/tables/rivals.md](docs/tables/rivals.md)."
+    return [f"![{title_of(PICTURED)}: time against peak](docs/pictures/rivals-{PICTURED}.svg)", "", wrapped(text)], rows
+
+
+def who_is_ahead(rows: list[Row]) -> str:
+    """Of each kind the fastest point, or where it is ahead of Reprise the fastest of those."""
+    theirs = {rivals.point_name(row) for row, _ in rivals.ahead(rows)}
+    missing = rivals.not_measured(rows)
+    parts = []
+    for kind, name in rivals.NAMES.items():
+        points = sorted((row for row in rivals.rivals_among(rows) if row["kind"] == kind and kind != "eager"
+                         and rivals.point_name(row) not in missing), key=lambda row: row["ratio"])
+        lead = [row for row in points if rivals.point_name(row) in theirs]
+        if lead:
+            count = f" at {len(lead)} of {len(points)} settings" if len(points) > 1 else ""
+            verb = "is" if kind == "compile" else "are"
+            ours = rivals.best_within(rows, lead[0]["peak_bytes"])
+            parts.append(f"{name} {verb} ahead of Reprise{count} ({against(lead[0], ours)})")
+        elif points:
+            parts.append(not_behind(name, points[0], rivals.best_within(rows, points[0]["peak_bytes"])))
+    return "; ".join([*parts, *([f"Reprise was not measured at the peak of {', '.join(missing)}"] if missing else [])])
+
+
+def not_behind(name: str, row: Row, ours: Row) -> str:
+    clear = ours["spread_ms"][1] / ours["eager_ms"] < row["spread_ms"][0] / row["eager_ms"]
+    return (f"Reprise is ahead of {name}" if clear else f"Reprise and {name} are level") + f" ({against(row, ours)})"
+
+
+def against(row: Row, ours: Row | None) -> str:
+    said = f"Reprise {ratio(ours)}" if ours else "Reprise has no plan there"
+    return f"{ratio(row)} of eager's time in {gib(row['peak_bytes'])} GiB, {said}"

@@ -1,0 +1,153 @@
+"""Other means beside Reprise: time against peak, and who is ahead."""
+
+from __future__ import annotations
+
+from chart import Series, chart
+
+from .shared import (
+    GIB, Places, Row, cases_of, failures, gib, last_line, origin, picture, ratio, rows_of, spread_note, table, title_of, write)
+
+COMMAND = "python bench/gpu/rivals.py"
+OWN = ("reprise", "reprise_graphs")
+NAMES = {"eager": "eager", "checkpoint": "checkpoints of blocks", "selective": "selective checkpoints",
+         "checkpoint_graph": "checkpoints in a CUDA graph", "compile": "torch.compile", "reprise": "Reprise",
+         "reprise_graphs": "Reprise, CUDA graphs"}
+
+
+def page(places: Places) -> None:
+    rows = rows_of(places.results, "rivals", COMMAND)
+    by_case = {case: [row for row in rows if row["case"] == case] for case in cases_of(rows)}
+    lines = ["# The same step by other means", "", *origin(rows, COMMAND), "", *summary(by_case), "",
+             "Below: peaks in GiB, times as multiples of eager in the same process. In the columns of Reprise: its time with the "
+             "row's peak as its budget, and the peak it had."]
+    for case, of_case in by_case.items():
+        lines += ["", f"## {title_of(case)}", "", *rival_table(of_case), "", *verdict(of_case)]
+        if any("ratio" in row for row in of_case):
+            lines += picture(places, f"rivals-{case}", "time against peak", time_against_peak(case, of_case))
+    write(places.output / "tables" / "rivals.md", lines)
+
+
+def name_of(row: Row) -> str:
+    return f"{NAMES[row['kind']]} {row['point']}".strip()
+
+
+def point_name(row: Row) -> str:
+    return f"{row['kind']} {row['point']}".strip()
+
+
+def rivals_among(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row["kind"] not in OWN and "ratio" in row]
+
+
+# -- All networks.
+
+
+def summary(by_case: dict[str, list[Row]]) -> list[str]:
+    """A line for each network. Of torch.compile the fastest point and the one with the least peak."""
+    columns = ("checkpoint", "selective", "checkpoint_graph")
+    body = []
+    for case, rows in by_case.items():
+        eager = next((row for row in rivals_among(rows) if row["kind"] == "eager"), None)
+        cells = [title_of(case), f"{eager['ms']:.0f} ms <sub>{gib(eager['peak_bytes'])}</sub>" if eager else "not measured"]
+        cells += [beside(rows, next((r for r in rivals_among(rows) if r["kind"] == kind), None)) for kind in columns]
+        compiled = [row for row in rivals_among(rows) if row["kind"] == "compile"]
+        cells += [beside(rows, min(compiled, key=lambda row: row[key], default=None)) for key in ("ratio", "peak_bytes")]
+        body.append(cells)
+    head = ["", "eager", *(NAMES[kind] for kind in columns), "torch.compile, its fastest", "torch.compile, its least peak"]
+    said = [f"- {title_of(case)}: {short_verdict(rows)}" for case, rows in by_case.items()]
+    shown = [row for rows in by_case.values() for row in rows]
+    return ["Times as multiples of eager's: theirs / Reprise's within the same peak, the smaller one **bold**; small: that peak "
+            "in GiB.", "", *table(head, body), *spread_note(shown), "", "Better than Reprise in both time and memory:", "", *said]
+
+
+def beside(rows: list[Row], row: Row | None) -> str:
+    if row is None:
+        return "not measured"
+    at = [r for r in rows if r["kind"] in OWN and r["point"] == point_name(row)]
+    own = min((r for r in at if "ratio" in r), key=lambda r: r["ratio"], default=None)
+    theirs, ours = ratio(row), ratio(own) if own else "no plan" if any("refused" in r for r in at) else "not measured"
+    if own and own["ratio"] <= row["ratio"]:
+        ours = f"**{ours}**"
+    elif own or ours == "no plan":
+        theirs = f"**{theirs}**"
+    return f"{theirs} / {ours} <sub>{gib(row['peak_bytes'])}</sub>"
+
+
+def short_verdict(rows: list[Row]) -> str:
+    missing = not_measured(rows)
+    if missing:
+        return f"not known, Reprise was not measured at the peak of {', '.join(missing)}."
+    return ", ".join(name_of(row) for row, _ in ahead(rows)) + "." if ahead(rows) else "none."
+
+
+# -- One network.
+
+
+def rival_table(rows: list[Row]) -> list[str]:
+    own = {(row["kind"], row["point"]): row for row in rows if row["kind"] in OWN}
+    kinds = [kind for kind in OWN if kind == "reprise" or any(of == kind for of, _ in own)]
+    order = list(NAMES)
+    others = sorted((r for r in rows if r["kind"] not in OWN), key=lambda r: (order.index(r["kind"]), -float(r["point"] or 0)))
+    body = [[name_of(row), gib(row["peak_bytes"]), gib(row["reserved_bytes"]), f"{row['ms']:.1f}",
+             f"{row['spread_ms'][0]:.1f} to {row['spread_ms'][1]:.1f}", ratio(row),
+             *(own_cell(own.get((kind, point_name(row)))) for kind in kinds)] for row in others if "ratio" in row]
+    notes = [f"- {name_of(row)}: {row['note']}." for row in others if "note" in row]
+    notes += [f"- {NAMES[row['kind']]} at the peak of {row['point']}: {last_line(row['refused'])}"
+              for row in rows if row["kind"] in OWN and "refused" in row]
+    found = table(["", "peak", "reserved", "ms", "from, to", "of eager", *(NAMES[kind] for kind in kinds)], body)
+    return [*found, *spread_note(rows), *([""] if notes else []), *notes, *failures(rows, name_of)]
+
+
+def own_cell(row: Row | None) -> str:
+    if row is None:
+        return "not measured"
+    if "ratio" not in row:
+        return "no plan" if "refused" in row else "failed"
+    return f"{ratio(row)} <sub>{gib(row['peak_bytes'])}</sub>"
+
+
+def best_within(rows: list[Row], peak_bytes: int) -> Row | None:
+    own = (row for row in rows if row["kind"] in OWN and "ratio" in row and row["peak_bytes"] <= peak_bytes)
+    return min(own, key=lambda row: row["ratio"], default=None)
+
+
+def ahead(rows: list[Row]) -> list[tuple[Row, Row | None]]:
+    """Points of others that no point of Reprise equals in both peak and time, beyond the spread of both, each with
+    Reprise's fastest in that peak."""
+    found = []
+    for row in rivals_among(rows):
+        best = best_within(rows, row["peak_bytes"])
+        if best is None or best["spread_ms"][0] / best["eager_ms"] > row["spread_ms"][1] / row["eager_ms"]:
+            found.append((row, best))
+    return found
+
+
+def not_measured(rows: list[Row]) -> list[str]:
+    """Points of others at whose peak Reprise was not measured."""
+    tried = {(row["kind"], row["point"]) for row in rows if row["kind"] in OWN and ("ratio" in row or "refused" in row)}
+    kinds = {kind for kind, _ in tried} or {*OWN}
+    return [point_name(row) for row in rivals_among(rows) if any((kind, point_name(row)) not in tried for kind in kinds)]
+
+
+def verdict(rows: list[Row]) -> list[str]:
+    missing = not_measured(rows)
+    if missing:
+        return [f"Reprise was not measured at the peak of {', '.join(missing)}: nothing is said about who is ahead."]
+    found = ahead(rows)
+    if not found:
+        return ["**No point of the others is better than Reprise in both time and memory, beyond the spread of both.**"]
+    parts = [f"{point_name(row)} ({gib(row['peak_bytes'])} GiB at {row['ratio']:.3f} of eager's time; Reprise "
+             + ("has no plan there" if best is None else f"{best['ratio']:.3f}") + ")" for row, best in found]
+    return [f"**Better than Reprise in both time and memory: {', '.join(parts)}.**"]
+
+
+def time_against_peak(case: str, rows: list[Row]) -> str:
+    series = []
+    for kind in [*OWN, *(kind for kind in NAMES if kind not in OWN)]:
+        found = sorted((row for row in rows if row["kind"] == kind and "ratio" in row), key=lambda row: row["peak_bytes"])
+        if found:
+            series.append(Series(NAMES[kind], [(row["peak_bytes"] / GIB, row["ratio"]) for row in found],
+                                 line=kind in OWN, strong=kind in OWN,
+                                 labels=[f"{point_name(row)}: {gib(row['peak_bytes'])} GiB, {row['ms']:.1f} ms"
+                                         for row in found]))
+    return chart(f"{title_of(case)}: time against peak", "peak, GiB", "time, of eager's", series)
