@@ -1,21 +1,25 @@
 # The front door; each command sets up what it needs first (scripts/setup.sh).
 DEVICE ?= cpu
 JOBS ?= 1
-.PHONY: help build test lint format demo picture bench matrix clean
+.PHONY: help build package test lint format demo picture bench matrix clean
 
 help:
 	@echo "make build   release build: build/release"
+	@echo "make package the Python package of that build alone: build/release/python"
 	@echo "make test    everything that must hold: lint, tests, sanitizers, fuzz smoke"
 	@echo "make lint    format, clang-tidy, layering and sizes"
 	@echo "make format  put all C++ files into the project's format"
-	@echo "make demo    build, then train ResNet-50 on the CPU, plain and inside half of its memory: out/resnet50.html"
+	@echo "make demo    build the package, then train ResNet-50 on the CPU, plain and inside half of its memory: out/resnet50.html"
 	@echo "make picture the README's pictures, of the page that make demo wrote: docs/pictures"
 	@echo "make bench   build, then write bench/results/NAME.json (NAME=..., default: the architecture)"
-	@echo "make matrix  build, then check every network x budget x planner against eager PyTorch (DEVICE=cuda: on a GPU)"
+	@echo "make matrix  build the package, then check every network x budget x planner against eager PyTorch (DEVICE=cuda: on a GPU)"
 	@echo "make clean   remove build/ and caches"
 
 build:
 	@scripts/build.sh release
+
+package:
+	@scripts/build.sh release reprise_python
 
 test:
 	@scripts/test.sh
@@ -27,13 +31,14 @@ format:
 	@scripts/setup.sh
 	@scripts/format.sh -i
 
-demo: build
+demo: package
 	@scripts/python.sh scripts/demo.py
 
-picture: build
+picture:
+	@scripts/setup.sh
 	@scripts/python.sh scripts/picture.py
 
-matrix: build
+matrix: package
 	@scripts/python.sh scripts/matrix.py --device $(DEVICE) --jobs $(JOBS)
 
 bench: build

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# build.sh <preset> [--configure]: sets up, configures and (unless only that is asked for)
-# builds build/<preset>, leaving out what needs the pieces that setup.sh found missing.
+# build.sh <preset> [--configure | <target>...]: sets up, configures and (unless only that is asked
+# for) builds build/<preset> or some of it, leaving out what needs the pieces that setup.sh found missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
+shift
 scripts/setup.sh
 
 # without <cmake package> <piece>: the package is left out when the piece is missing.
@@ -20,10 +21,12 @@ without benchmark benchmark
 # The Python modules belong to the release build; the sanitizers do without them.
 if [ "$preset" = release ]; then
   python=$(cat build/python)
+  [ -n "$python" ] || [ "${1:-}" != reprise_python ] ||
+    { echo "build.sh: the Python package needs torch; see what setup.sh said" >&2; exit 1; }
   modules=$([ -n "$python" ] && echo ON || echo OFF)
   settings+=("-DREPRISE_PYTHON=$modules" "-DREPRISE_TORCH=$modules" ${python:+"-DPython_EXECUTABLE=$python"})
 fi
 
 log=build/configure-$preset.log
 cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1 || { cat "$log"; exit 1; }
-[ "${2:-}" = --configure ] || cmake --build --preset "$preset" -j "$(nproc)"
+[ "${1:-}" = --configure ] || cmake --build --preset "$preset" -j "$(nproc)" ${1:+--target "$@"}

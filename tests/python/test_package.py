@@ -35,6 +35,17 @@ def test_build_declares_the_backend_of_an_installation() -> None:
     assert {point.name: point.value for point in found if point.name == "reprise"} == declared
 
 
+def test_demo_compiles_the_package_and_no_tests() -> None:
+    recipe = subprocess.run(["make", "-n", "demo"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    build = re.search(r"^scripts/build\.sh release\b(.*)$", recipe, re.M)
+    assert build is not None
+    folder = Path(reprise.__file__).absolute().parents[2]
+    listed = subprocess.run(["ninja", "-C", folder, "-t", "inputs", *(build[1].split() or ["all"])],
+                            check=True, capture_output=True, text=True).stdout.splitlines()
+    compiled = {Path(name).parts[0] for name in listed if name.endswith(".o")}
+    assert compiled == {"src", "torch", "python"}
+
+
 def test_stub_names_what_the_module_has() -> None:
     tree = ast.parse((ROOT / "python/reprise/_core.pyi").read_text())
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
