@@ -12,6 +12,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from .capture import Capture
 from .captured import Captured
+from .eager_kernels import kept_whole
 from .errors import GraphBreak, Unsupported
 from .layouts import Layouts
 from .lowering import lower
@@ -39,7 +40,8 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
         fw_compiler=step.compile_forward, bw_compiler=step.compile_backward, partition_fn=step.partition,
         inference_compiler=_plain, keep_inference_input_mutations=True)
     try:
-        return compiler(gm, example_inputs)
+        with kept_whole():
+            return compiler(gm, example_inputs)
     except GuardOnDataDependentSymNode as error:
         raise GraphBreak(
             "the model cannot be captured as one graph: its shapes or branches depend on a number read out of a "

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from . import compiling
 from .backend import _boxed, _device_of, _plain, _split
 from .capture import Capture, Captured, Layouts
+from .eager_kernels import kept_whole
 from .errors import RepriseError
 from .lowering import lower
 from .roofline import Rates
@@ -107,9 +108,11 @@ class _Step:
         self.captured: Captured | None = None
 
     def backend(self, gm: fx.GraphModule, inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
-        return aot_autograd(
+        compiler = aot_autograd(
             fw_compiler=self.stop, bw_compiler=self.stop, partition_fn=self.partition,
-            inference_compiler=_plain, keep_inference_input_mutations=True)(gm, inputs)
+            inference_compiler=_plain, keep_inference_input_mutations=True)
+        with kept_whole():
+            return compiler(gm, inputs)
 
     def partition(self, joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int,
                   **_: Any) -> tuple[fx.GraphModule, fx.GraphModule]:

@@ -220,3 +220,31 @@ def test_other_compilers_hear_what_they_heard_before() -> None:
         outside.set()
         thread.join()
     assert heard == [1, 1]
+
+
+class _Resizing(nn.Module):
+    """As segmentation and diffusion models do."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.narrow, self.wide = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+        self.mode = mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.wide(nn.functional.interpolate(self.narrow(x).relu(), size=(17, 19), mode=self.mode)).square().mean()
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_resizing_runs_as_in_eager(mode: str) -> None:
+    model, x = _Resizing(mode), torch.rand(2, 3, 12, 11)
+    operator = torch.ops.aten.upsample_bilinear2d.vec
+    kernels = dict(operator.py_kernels)
+    model(x).backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    reprise.compile(model)(x).backward()
+    graph = model.plan.region.graph
+    names = [graph.op_name(op) for op in range(graph.num_ops)]
+    assert sum("upsample" in name for name in names) == 2  # forward and backward, whole
+    assert all(torch.equal(p.grad, e) for p, e in zip(model.parameters(), expected, strict=True))
+    assert operator.py_kernels == kernels  # for other compilers

@@ -1,0 +1,50 @@
+"""Operators that torch takes apart when it traces, kept whole as eager runs them.
+
+Torch registers kernels in Python for some operators, which are used under AOTAutograd alone: resizing becomes gathers
+and scatters, say, which round otherwise than the operator and take longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import torch
+from torch._C import DispatchKey
+from torch._ops import OpOverload
+
+_OTHERS = {"hardshrink", "softshrink", "multi_margin_loss"}
+_KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+_lock = threading.RLock()
+
+
+def _operators() -> list[OpOverload]:
+    found = []
+    for name in torch._C._dispatch_get_all_op_names():
+        packet, _, overload = name.removeprefix("aten::").partition(".")
+        if name.startswith("aten::") and ("upsample_" in packet or packet in _OTHERS):
+            operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            if any(key in operator.py_kernels for key in _KEYS):
+                found.append(operator)
+    return found
+
+
+@contextlib.contextmanager
+def kept_whole() -> Iterator[None]:
+    """While it lasts, all threads trace these operators as eager runs them."""
+    with _lock:
+        before = [(operator, dict(operator.py_kernels)) for operator in _operators()]
+        try:
+            for operator, kernels in before:
+                _replace(operator, {key: kernel for key, kernel in kernels.items() if key not in _KEYS})
+            yield
+        finally:
+            for operator, kernels in before:
+                _replace(operator, kernels)
+
+
+def _replace(operator: OpOverload, kernels: dict[DispatchKey, object]) -> None:
+    operator.py_kernels.clear()
+    operator.py_kernels.update(kernels)
+    operator._dispatch_cache.clear()  # what it has looked up before
