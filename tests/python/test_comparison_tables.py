@@ -208,9 +208,9 @@ def test_writes_its_part_of_the_readme(tmp_path: Path) -> None:
     assert "| PSPNet, batch 2 of 713x713 | 8.00 | -71 % | 1.12 | -85 %, 1.31 |" in text
     assert "| VGG19, batch 64 | 8.00 | -71 % | no plan | -85 %, 1.31 |" in text
     flat = " ".join(text.split())
-    assert "torch.compile is ahead of Reprise (1.25 of eager's time in 4.00 GiB, Reprise 1.30)" in flat
-    assert "Reprise is ahead of checkpoints of blocks (1.20 of eager's time in 5.00 GiB, Reprise 1.10)" in flat
-    assert "Reprise and selective checkpoints are level (1.10" in flat
+    assert "torch.compile: 1.25 in 4.00 GiB, Reprise 1.30. **Ahead of Reprise**" in flat
+    assert "checkpoints of blocks: 1.20 in 5.00 GiB, Reprise 1.10 " in flat
+    assert "selective checkpoints: 1.10 in 6.00 GiB, Reprise 1.09, level" in flat
     assert tables(tmp_path, "readme").returncode == 0
     assert (tmp_path / "README.md").read_text() == text
 
@@ -223,9 +223,8 @@ def test_readme_tells_what_was_not_measured_and_where_there_is_no_plan(tmp_path:
     (tmp_path / "README.md").write_text(MARKS)
     assert tables(tmp_path, "readme").returncode == 0
     flat = " ".join((tmp_path / "README.md").read_text().split())
-    assert "torch.compile is ahead of Reprise at 2 of 2 settings (1.20 of eager's time in 3.00 GiB, Reprise has no plan " \
-           "there)" in flat
-    assert "; Reprise was not measured at the peak of compile 0.0. Other networks" in flat
+    assert "torch.compile: 1.20 in 3.00 GiB, Reprise has no plan there. **Ahead of Reprise at 2 of 2 settings**" in flat
+    assert "- Reprise was not measured at the peak of compile 0.0" in flat
 
 
 @pytest.mark.parametrize("readme", ["no marks\n", MARKS + MARKS, "<!-- evidence end -->\n" + MARKS.replace("end", "of"), None])

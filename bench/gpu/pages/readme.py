@@ -64,35 +64,35 @@ def beside_others(places: Places) -> tuple[list[str], list[Row]]:
     if not rivals.rivals_among(rows):
         raise CannotWrite(f"{places.results}/rivals-cuda has no times of {PICTURED}: run {rivals.COMMAND} --cases {PICTURED}")
     where = " and ".join(sorted({row["facts"].get("gpu", "no GPU") for row in rows if row["facts"]}))
-    text = f"{network_of(PICTURED)} under bf16 autocast ({where}), beside what PyTorch offers, at the peaks of the others: " \
-           f"{who_is_ahead(rows)}. Other networks: [docs/tables/rivals.md](docs/tables/rivals.md)."
-    return [f"![{title_of(PICTURED)}: time against peak](docs/pictures/rivals-{PICTURED}.svg)", "", wrapped(text)], rows
+    text = f"{network_of(PICTURED)} under bf16 autocast ({where}) beside what PyTorch offers: times as multiples of eager's, and " \
+           "Reprise's within the same peak. Other networks: [docs/tables/rivals.md](docs/tables/rivals.md)."
+    return [f"![{title_of(PICTURED)}: time against peak](docs/pictures/rivals-{PICTURED}.svg)", "", wrapped(text), "",
+            *(f"- {line}" for line in who_is_ahead(rows))], rows
 
 
-def who_is_ahead(rows: list[Row]) -> str:
+def who_is_ahead(rows: list[Row]) -> list[str]:
     """Of each kind the fastest point, or where it is ahead of Reprise the fastest of those."""
     theirs = {rivals.point_name(row) for row, _ in rivals.ahead(rows)}
     missing = rivals.not_measured(rows)
-    parts = []
+    lines = []
     for kind, name in rivals.NAMES.items():
         points = sorted((row for row in rivals.rivals_among(rows) if row["kind"] == kind and kind != "eager"
                          and rivals.point_name(row) not in missing), key=lambda row: row["ratio"])
         lead = [row for row in points if rivals.point_name(row) in theirs]
         if lead:
-            count = f" at {len(lead)} of {len(points)} settings" if len(points) > 1 else ""
-            verb = "is" if kind == "compile" else "are"
             ours = rivals.best_within(rows, lead[0]["peak_bytes"])
-            parts.append(f"{name} {verb} ahead of Reprise{count} ({against(lead[0], ours)})")
+            count = f" at {len(lead)} of {len(points)} settings" if len(points) > 1 else ""
+            lines.append(f"{name}: {against(lead[0], ours)}. **Ahead of Reprise{count}**")
         elif points:
-            parts.append(not_behind(name, points[0], rivals.best_within(rows, points[0]["peak_bytes"])))
-    return "; ".join([*parts, *([f"Reprise was not measured at the peak of {', '.join(missing)}"] if missing else [])])
+            ours = rivals.best_within(rows, points[0]["peak_bytes"])
+            lines.append(f"{name}: {against(points[0], ours)}" + ("" if is_clear(points[0], ours) else ", level"))
+    return [*lines, *([f"Reprise was not measured at the peak of {', '.join(missing)}"] if missing else [])]
 
 
-def not_behind(name: str, row: Row, ours: Row) -> str:
-    clear = ours["spread_ms"][1] / ours["eager_ms"] < row["spread_ms"][0] / row["eager_ms"]
-    return (f"Reprise is ahead of {name}" if clear else f"Reprise and {name} are level") + f" ({against(row, ours)})"
+def is_clear(row: Row, ours: Row) -> bool:
+    """Reprise is faster beyond the spread of both."""
+    return ours["spread_ms"][1] / ours["eager_ms"] < row["spread_ms"][0] / row["eager_ms"]
 
 
 def against(row: Row, ours: Row | None) -> str:
-    said = f"Reprise {ratio(ours)}" if ours else "Reprise has no plan there"
-    return f"{ratio(row)} of eager's time in {gib(row['peak_bytes'])} GiB, {said}"
+    return f"{ratio(row)} in {gib(row['peak_bytes'])} GiB, Reprise {ratio(ours) if ours else 'has no plan there'}"
