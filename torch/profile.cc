@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "reprise/error.h"
 #include "torch/call_guards.h"
 #include "torch/device_thread.h"
 #include "torch/generator.h"
@@ -18,6 +19,14 @@
 
 namespace reprise {
 namespace {
+
+constexpr std::int64_t kLargestElement = 16;  // also where there is nothing to hold: some operators look at whole elements
+
+// Of a matrix taken apart, which count its rows from one.
+[[nodiscard]] bool has_pivots(const Call& call) {
+  const std::string& name = call.op.operator_name().name;
+  return name.find("lu_") != std::string::npos || name.find("ldl_") != std::string::npos;
+}
 
 class Operands {
  public:
@@ -30,7 +39,7 @@ class Operands {
     for (auto& [value, need] : needs_) {
       const at::Device device = need.elsewhere ? at::Device(at::kCPU) : program.device;
       at::Tensor bytes =
-          at::empty({std::max<std::int64_t>(need.bytes, 1)}, at::TensorOptions(at::kByte).device(device));
+          at::empty({std::max(need.bytes, kLargestElement)}, at::TensorOptions(at::kByte).device(device));
       fill(bytes, need.dtype);
       bases_.emplace(value, bytes);
     }
@@ -58,14 +67,12 @@ class Operands {
     need.dtype = use.geometry.dtype;
     need.elsewhere = storage_bytes == 0 && extent_bytes(use.geometry) > 0;
   }
-  static void fill(at::Tensor& bytes, at::ScalarType dtype) {
-    if (!at::isFloatingType(dtype)) {
-      bytes.zero_();
-      return;
-    }
+  void fill(at::Tensor& bytes, at::ScalarType dtype) const {
+    bytes.zero_();  // any index can be 0
+    const bool counts_from_one = dtype == at::kInt && has_pivots(call_);
+    if (!at::isFloatingType(dtype) && !counts_from_one) return;
     const auto count = static_cast<std::int64_t>(bytes.numel()) / static_cast<std::int64_t>(c10::elementSize(dtype));
-    if (count == 0) return;
-    view_of(bytes, {.dtype = dtype, .sizes = {count}, .strides = {1}}).fill_(0.5);
+    view_of(bytes, {.dtype = dtype, .sizes = {count}, .strides = {1}}).fill_(counts_from_one ? 1.0 : 0.5);
   }
   [[nodiscard]] at::Tensor tensor(const TensorUse& use) const { return view_of(bases_.at(use.value), use.geometry); }
   [[nodiscard]] c10::IValue value_of(const Argument& argument) const {
@@ -177,6 +184,17 @@ void measure_memory(at::Device device, const Call& call, const Operands& operand
   result.outputs = layouts(tensors);
 }
 
+void try_out(const Call& call, const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw InputError("cannot measure " + call.op.operator_name().name + ": it does not run on made-up numbers (" +
+                     error.what_without_backtrace() + "). Move it out of the model");
+  }
+}
+
 }  // namespace
 
 Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
@@ -191,7 +209,7 @@ Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
       std::vector<c10::IValue> stack = operands.stack();
       run_boxed(call, stack);
     };
-    run();  // libraries warm up: they choose algorithms and allocate what they keep
+    try_out(call, run);  // libraries warm up: they choose algorithms and allocate what they keep
     for (int i = 0; i < 2; ++i) measure_memory(device, call, operands, result);
     result.time_ns = device.is_cpu() ? time_on_cpu(run, enough_ns) : time_on_device(device, run, enough_ns);
   });

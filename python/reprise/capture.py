@@ -24,6 +24,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .captured import Captured
@@ -119,13 +120,17 @@ class Capture:
                     self._check_supported(node)
                     args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
                     result = wanted_results(node.target, args, fake_results(node.target, args, kwargs))
+                    self._check_size(node, result)
                     layouts = self.layouts.get(layout_key(node.target, args, kwargs))
                     self.env[node] = result if layouts is None else with_layouts(result, layouts)
 
     def _check_supported(self, node: fx.Node) -> None:
         if node.target is operator.getitem:
             return
-        where = f" in {scope_of(node)}" if scope_of(node) else ""
+        where = _where(node)
+        if node.target is torch.ops.higher_order.with_effects and node.args[1] is aten._linalg_check_errors.default:
+            raise Unsupported(f"{node.args[3]}{where} looks whether it went well, which no plan foresees; use "
+                              f"{node.args[3]}_ex, which does not look")
         if not isinstance(node.target, OpOverload):
             raise Unsupported(f"cannot plan over {node.target}{where}: it is no operator of PyTorch's. Register it as a "
                               "custom operator, or move it out of the model")
@@ -133,6 +138,12 @@ class Capture:
             raise Unsupported(
                 f"the model reads a number out of a tensor (.item(), int(), bool()){where}; keep it "
                 "a tensor, or compute it outside the model")
+
+    def _check_size(self, node: fx.Node, result: Any) -> None:
+        if any(free_unbacked_symbols(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)):
+            raise Unsupported(f"the size of what {node.target} makes{_where(node)} depends on numbers in a tensor (x[mask], "
+                              "nonzero, masked_select), so that its memory is not known before. Use torch.where or "
+                              "masked_fill, which keep the size, or move it out of the model")
 
     def _find_forward(self, nodes: Sequence[fx.Node]) -> None:
         """What the outputs of forward and its effects need."""
@@ -477,6 +488,10 @@ def _changes_statistics(node: fx.Node) -> bool:
 
 def _is_call(node: fx.Node) -> bool:
     return node.op == "call_function" and isinstance(node.target, OpOverload)
+
+
+def _where(node: fx.Node) -> str:
+    return f" in {scope_of(node)}" if scope_of(node) else ""
 
 
 def scope_of(node: fx.Node) -> str:

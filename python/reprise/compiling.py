@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from . import tracing
@@ -182,7 +183,7 @@ def _own_errors() -> Iterator[None]:
         raise RepriseError(
             f"the model was called with more than {tracing.MAX_SHAPES} different shapes of inputs; each needs a plan of its "
             "own. Pad the inputs to a few sizes.") from error
-    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
+    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, GuardOnDataDependentSymNode) as error:
         raise GraphBreak(
             "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "
             f"below or move it out of the model:\n{error}") from error

@@ -155,7 +155,10 @@ def _is_first(signature: str, device: torch.device) -> bool:
 
 def _measured(program: Any, op: int) -> list[Any]:
     """For a JSON file."""
-    time_ns, workspace_bytes, layouts = program.measure(op, ENOUGH_NS)
+    try:
+        time_ns, workspace_bytes, layouts = program.measure(op, ENOUGH_NS)
+    except ValueError as error:
+        raise Unsupported(str(error)) from None
     return [time_ns, workspace_bytes, [
         layout and [str(layout[0]).removeprefix("torch."), *layout[1:]] for layout in layouts]]
 

@@ -130,10 +130,22 @@ def _answer_one_sequence(_: Any, __: Any, position_ids: Any) -> Any:
     return ConstantVariable.create(bool(_here.answers) and _counts_by_one(position_ids.proxy.node))
 
 
+def _whole(otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator that torch.compile takes apart in case a number of it is a tensor."""
+
+    def handler(self: Any, tx: Any, *args: Any, value: Any = None, **kwargs: Any) -> Any:
+        if _here.answers and isinstance(value, ConstantVariable):
+            return None
+        return otherwise(self, tx, *args, **(kwargs if value is None else kwargs | {"value": value}))
+
+    return handler
+
+
 _handlers = TorchInGraphFunctionVariable._get_handlers()
 _handlers[_goes_as_eager] = _answer_no
 _handlers |= {question: _answer_first(question, _handlers.get(question)) for question in (*_IS_COMPILING, *_COMMON_ANSWERS)}
 _handlers[_is_one_sequence] = _answer_one_sequence
+_handlers[torch.addcdiv] = _whole(_handlers[torch.addcdiv])
 
 
 # -- Masks of transformers. Its models look whether there is padding, and whether positions are those of one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -78,6 +79,40 @@ class ScalesByNumber(Mlp):
 
 def test_a_number_that_stays_a_factor_is_no_reason_to_refuse() -> None:
     assert_same(ScalesByNumber(), lambda m: [m(batch(seed=i)).sum().backward() for i in range(2)])
+
+
+class Applies(Mlp):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layers[0](x)) + self.function(self.layers[0](x)).sum()
+
+
+def set_rows(x: Tensor) -> Tensor:
+    x = x * 1
+    x[x.sum(1) > 0] = 2.0 * x[0]
+    return x
+
+
+@pytest.mark.parametrize(("function", "said"), [
+    (lambda x: x[x > 0], "aten.index.Tensor makes depends on numbers in a tensor"),
+    (lambda x: x.masked_select(x > 0).exp(), "Use torch.where or masked_fill"),
+    (set_rows, "Use torch.where or masked_fill"),
+    (lambda x: x[:, :2].repeat_interleave(torch.tensor([1, 2]), dim=1, output_size=3),
+     "cannot measure aten::repeat_interleave: it does not run on made-up numbers"),
+])
+def test_what_depends_on_numbers_is_refused_with_the_reason(function: Any, said: str) -> None:
+    with pytest.raises(reprise.Unsupported, match=re.escape(said)):
+        reprise.compile(Applies(function))(batch())
+
+
+@pytest.mark.skipif(torch.__version__ < (2, 13), reason="before, it was traced without its check")
+def test_a_check_of_a_result_is_refused_with_the_operator_that_does_without() -> None:
+    model = Applies(lambda x: torch.linalg.inv(x.T @ x + torch.eye(x.shape[1])))
+    with pytest.raises(reprise.Unsupported, match="use linalg.inv_ex, which does not look"):
+        reprise.compile(model)(batch())
 
 
 def test_batch_norm_with_a_cumulative_average_is_a_graph_break() -> None:

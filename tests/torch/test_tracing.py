@@ -248,3 +248,29 @@ def test_resizing_runs_as_in_eager(mode: str) -> None:
     assert sum("upsample" in name for name in names) == 2  # forward and backward, whole
     assert all(torch.equal(p.grad, e) for p, e in zip(model.parameters(), expected, strict=True))
     assert operator.py_kernels == kernels  # for other compilers
+
+
+class _Applying(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(6, 6), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.layer(x)).square().sum()
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: torch.addcdiv(x, x, x.detach() + 9, value=0.37),  # torch.compile would take it apart
+    lambda x: nn.functional.softshrink(x, 0.1),
+    lambda x: torch.linalg.slogdet(x)[1],  # its pivots count from one
+    lambda x: torch.linalg.eigh(x[:0, :0])[0].sum() + x,  # of nothing
+    lambda x: nn.functional.pad(x[None, None], (1, 2, 0, 1), mode="circular"),
+])
+def test_operators_run_as_in_eager(function: Callable[[Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    model, x = _Applying(function), torch.rand(6, 6)
+    model(x).backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    reprise.compile(model)(x).backward()
+    assert all(torch.equal(p.grad, e) for p, e in zip(model.parameters(), expected, strict=True))
