@@ -16,8 +16,9 @@ namespace reprise {
 namespace {
 
 bool has_geometry(const at::Tensor& tensor, const Geometry& geometry) {
-  return tensor.scalar_type() == geometry.dtype && tensor.sizes() == at::IntArrayRef(geometry.sizes) &&
-         tensor.strides() == at::IntArrayRef(geometry.strides) && tensor.storage_offset() == geometry.offset &&
+  if (tensor.scalar_type() != geometry.dtype || tensor.sizes() != at::IntArrayRef(geometry.sizes)) return false;
+  if (tensor.numel() == 0) return true;  // nothing lies anywhere
+  return tensor.strides() == at::IntArrayRef(geometry.strides) && tensor.storage_offset() == geometry.offset &&
          tensor.is_conj() == geometry.conj && tensor.is_neg() == geometry.neg;
 }
 

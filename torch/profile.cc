@@ -20,7 +20,8 @@
 namespace reprise {
 namespace {
 
-constexpr std::int64_t kLargestElement = 16;  // also where there is nothing to hold: some operators look at whole elements
+constexpr std::int64_t kLargestElement =
+    16;  // also where there is nothing to hold: some operators look at whole elements
 
 // Of a matrix taken apart, which count its rows from one.
 [[nodiscard]] bool has_pivots(const Call& call) {

@@ -2,8 +2,8 @@
 
     python bench/gpu/largest_batches.py [--cases vgg19_64,...] [--budgets 16GiB,40GiB,80GiB] [--jobs 7] [--again] [-o FOLDER]
 
-reprise.preflight says which they are, with measured times; then a step is trained at each, in a process of its own, plain
-or planned: `measured_bytes` is its peak. `--predict` leaves these out. fp32.
+reprise.preflight says which they are, with measured times, in one process for each budget; then a step is trained at each, in a
+process of its own, plain or planned: `measured_bytes` is its peak. `--predict` leaves these out. fp32.
 """
 
 from __future__ import annotations
@@ -34,19 +34,16 @@ def fit_row(fit: Any) -> Row | None:
 
 
 def predict(name: str, options: argparse.Namespace) -> None:
-    """One question for all budgets: captures at the batch sizes it has looked at serve the next ones."""
     with device_alone(options.lock):
         training = Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu)
-    asked = question(training.model, (training.args, training.kwargs), 0, device=None, optimizer=None, reserve=0,
+    asked = question(training.model, (training.args, training.kwargs), options.budget, device=None, optimizer=None, reserve=0,
                      planner=planning.AUTO, planning_seconds=PLANNING_SECONDS, profile="measure")
-    for budget in options.budgets:
-        begin = clock()
-        asked.budget_bytes = budget
-        with operators_alone(options.lock):  # no other part of it uses the device
-            found = asked.answer(largest=True)
-        row: Row = {"case": name, "budget_bytes": budget, "plain": fit_row(found.largest_plain),
-                    "planned": fit_row(found.largest_planned), "seconds": round(clock() - begin, 1)}
-        give(row, f"{COMMAND} --cases {name}")
+    begin = clock()
+    with operators_alone(options.lock):  # no other part of it uses the device
+        found = asked.answer(largest=True)
+    row: Row = {"case": name, "budget_bytes": options.budget, "plain": fit_row(found.largest_plain),
+                "planned": fit_row(found.largest_planned), "seconds": round(clock() - begin, 1)}
+    give(row, f"{COMMAND} --cases {name}")
 
 
 def train(name: str, options: argparse.Namespace) -> None:
@@ -66,23 +63,21 @@ def train(name: str, options: argparse.Namespace) -> None:
     give({"case": name, kind: found}, f"{COMMAND} --cases {name}")
 
 
-def train_all(children: Children, rows: Rows, case: str, options: argparse.Namespace, extra: list[str]) -> int:
+def train_both(children: Children, rows: Rows, row: Row, options: argparse.Namespace, extra: list[str]) -> int:
     failed = 0
-    for budget in options.budgets:
-        row = rows.find(case=case, budget_bytes=budget)
-        for kind in ("plain", "planned"):
-            fit = row and row[kind]
-            if not fit or {"measured_bytes", "refused"} & fit.keys():
-                continue
-            found: list[Row] = []
-            at = f"{kind}:{fit['batch']}:{budget}"
-            error = children.run(["--one", case, "--at", at, *extra], options.seconds, found.append)
-            if error:
-                failed += 1
-                print(f"{case}, {at}: {error}", flush=True)
-            else:
-                row = row | {kind: fit | found[0][kind]}
-                rows.add(row)
+    for kind in ("plain", "planned"):
+        fit = row[kind]
+        if not fit or {"measured_bytes", "refused"} & fit.keys():
+            continue
+        found: list[Row] = []
+        at = f"{kind}:{fit['batch']}:{row['budget_bytes']}"
+        error = children.run(["--one", row["case"], "--at", at, *extra], options.seconds, found.append)
+        if error:
+            failed += 1
+            print(f"{row['case']}, {at}: {error}", flush=True)
+        else:
+            row = row | {kind: fit | found[0][kind]}
+            rows.add(row)
     return failed
 
 
@@ -90,21 +85,18 @@ def run(options: argparse.Namespace) -> int:
     rows = Rows(options.output, KEYS, options.again)
     extra = ["--cpu"] if options.cpu else []
 
-    def missing(case: str) -> list[int]:
-        return [budget for budget in options.budgets if rows.find(case=case, budget_bytes=budget) is None]
-
-    def one_case(case: str) -> int:
-        failed = 0
-        wanted = ",".join(map(str, missing(case)))
-        error = children.run(["--one", case, "--budgets", wanted, *extra], options.seconds, rows.add) if wanted else None
-        if error:
-            failed += 1
-            for budget in missing(case):
-                rows.add({"case": case, "budget_bytes": budget, "error": error, "facts": {}})
-        return failed if options.predict else failed + train_all(children, rows, case, options, extra)
+    def one(at: tuple[str, int]) -> int:
+        key = dict(zip(KEYS, at, strict=True))
+        if rows.find(**key) is None:
+            error = children.run(["--one", at[0], "--budget", str(at[1]), *extra], options.seconds, rows.add)
+            if error:
+                rows.add(key | {"error": error, "facts": {}})
+        row = rows.find(**key)
+        return 1 if row is None else 0 if options.predict else train_both(children, rows, row, options, extra)
 
     with Children(__file__, options.jobs, options.lock) as children:
-        return 1 if children.each(one_case, options.cases.split(",")) else 0
+        cases = options.cases.split(",")
+        return 1 if children.each(one, [(case, budget) for budget in options.budgets for case in cases]) else 0
 
 
 def main() -> int:
@@ -112,10 +104,11 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(PAPER))
     parser.add_argument("--budgets", default="16GiB,40GiB,80GiB",
                         type=lambda text: [reprise.parse_bytes(part) for part in text.split(",")])
-    parser.add_argument("--seconds", type=float, default=300, help="for each network, and for each step")
+    parser.add_argument("--seconds", type=float, default=300, help="for each prediction, and for each step")
     parser.add_argument("--predict", action="store_true", help="without a real step at each predicted size")
     add_arguments(parser)
     parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--budget", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "largest-batches-cuda")
     options = parser.parse_args()

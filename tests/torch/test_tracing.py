@@ -264,6 +264,7 @@ class _Applying(nn.Module):
     lambda x: nn.functional.softshrink(x, 0.1),
     lambda x: torch.linalg.slogdet(x)[1],  # its pivots count from one
     lambda x: torch.linalg.eigh(x[:0, :0])[0].sum() + x,  # of nothing
+    lambda x: nn.functional.pad(x[None, :0], (1, 2), mode="circular").sum() + x,
     lambda x: nn.functional.pad(x[None, None], (1, 2, 0, 1), mode="circular"),
 ])
 def test_operators_run_as_in_eager(function: Callable[[Tensor], Tensor]) -> None:
