@@ -15,7 +15,6 @@ Effects become ops of their own, so that everything else can be computed again:
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +23,6 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .captured import Captured
@@ -41,6 +39,7 @@ from .layouts import (
     with_layouts,
 )
 from .native import _torch
+from .nodes import check_size, check_supported, scope_of
 from .operators import fake_results, in_place_form, is_random, is_repeatable, lowered, wanted_results
 from .roofline import Rates, Roofline
 
@@ -117,33 +116,12 @@ class Capture:
                     constant = _attribute(self.joint, node.target)
                     self.env[node] = mode.from_tensor(constant)
                 elif node.op == "call_function":
-                    self._check_supported(node)
+                    check_supported(node)
                     args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
                     result = wanted_results(node.target, args, fake_results(node.target, args, kwargs))
-                    self._check_size(node, result)
+                    check_size(node, result)
                     layouts = self.layouts.get(layout_key(node.target, args, kwargs))
                     self.env[node] = result if layouts is None else with_layouts(result, layouts)
-
-    def _check_supported(self, node: fx.Node) -> None:
-        if node.target is operator.getitem:
-            return
-        where = _where(node)
-        if node.target is torch.ops.higher_order.with_effects and node.args[1] is aten._linalg_check_errors.default:
-            raise Unsupported(f"{node.args[3]}{where} looks whether it went well, which no plan foresees; use "
-                              f"{node.args[3]}_ex, which does not look")
-        if not isinstance(node.target, OpOverload):
-            raise Unsupported(f"cannot plan over {node.target}{where}: it is no operator of PyTorch's. Register it as a "
-                              "custom operator, or move it out of the model")
-        if node.target is aten._local_scalar_dense.default:
-            raise Unsupported(
-                f"the model reads a number out of a tensor (.item(), int(), bool()){where}; keep it "
-                "a tensor, or compute it outside the model")
-
-    def _check_size(self, node: fx.Node, result: Any) -> None:
-        if any(free_unbacked_symbols(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)):
-            raise Unsupported(f"the size of what {node.target} makes{_where(node)} depends on numbers in a tensor (x[mask], "
-                              "nonzero, masked_select), so that its memory is not known before. Use torch.where or "
-                              "masked_fill, which keep the size, or move it out of the model")
 
     def _find_forward(self, nodes: Sequence[fx.Node]) -> None:
         """What the outputs of forward and its effects need."""
@@ -488,18 +466,3 @@ def _changes_statistics(node: fx.Node) -> bool:
 
 def _is_call(node: fx.Node) -> bool:
     return node.op == "call_function" and isinstance(node.target, OpOverload)
-
-
-def _where(node: fx.Node) -> str:
-    return f" in {scope_of(node)}" if scope_of(node) else ""
-
-
-def scope_of(node: fx.Node) -> str:
-    """The user's name of the module a node comes from: layer3.5.conv2."""
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
-    if not stack:
-        return ""
-    path = list(stack.values())[-1][0]
-    path = re.sub(r"\._modules\['([^']*)'\]", r".\1", path)
-    path = re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", re.sub(r"^L\['[^']*'\](\.__self__)?", "", path))
-    return path.lstrip(".")
