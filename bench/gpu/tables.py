@@ -1,6 +1,6 @@
 """Writes the pages and pictures of the comparisons on a GPU from the rows in bench/results.
 
-    python3 bench/gpu/tables.py [rivals kusumoto batches largest hong readme] [--results bench/results] [-o docs]
+    python3 bench/gpu/tables.py [rivals kusumoto batches largest hong budgets readme] [--results bench/results] [-o docs]
 
 Without names: all. Needs neither torch nor a GPU. A page is written from its folder of rows alone; where there are none,
 nothing is written for it and the command fails. `readme` writes the lines of README.md between two marks.
@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages import batches, hong, kusumoto, largest, readme, rivals
+from pages import batches, budgets, hong, kusumoto, largest, readme, rivals
 from pages.shared import CannotWrite, Places
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES: dict[str, Callable[[Places], None]] = {
     "rivals": rivals.page, "kusumoto": kusumoto.page, "batches": batches.page, "largest": largest.page, "hong": hong.page,
-    "readme": readme.page}
+    "budgets": budgets.page, "readme": readme.page}
 
 
 def main() -> int:

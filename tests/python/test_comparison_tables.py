@@ -51,6 +51,13 @@ def points_in(picture: Path) -> int:
     return sum(node.get("class") == "point" for node in ElementTree.parse(picture).getroot().iter())
 
 
+def put_budgets(folder: Path) -> None:
+    steps = [{"budget": 2**33, "predicted": 2**33, "allocated": 2**33, "recompute_percent": 0.0},
+             {"budget": 2**32, "predicted": 2**32, "allocated": 2**32 + 2**24, "reserved_alone": 2**33, "recompute_percent": 4.5}]
+    rows = [{"case": "unet_8x572", "plain_bytes": 2**33, "smallest_bytes": 2**32, "rows": steps}]
+    (folder / "budget-cuda.json").write_text(json.dumps(FACTS | {"results": rows}))
+
+
 def rivals_page(folder: Path, rows: list[dict[str, Any]]) -> str:
     return page_of(folder, "rivals", rows, "rivals", "rivals.md")
 
@@ -201,6 +208,7 @@ def test_writes_its_part_of_the_readme(tmp_path: Path) -> None:
                                {"case": "vgg19_64", "kind": "auto-paper", "refused": "none", "facts": FACTS}])
     put(tmp_path, "rivals", GPT)
     (tmp_path / "README.md").write_text(MARKS)
+    put_budgets(tmp_path)
     done = tables(tmp_path, "readme")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "README.md").read_text()
@@ -208,6 +216,7 @@ def test_writes_its_part_of_the_readme(tmp_path: Path) -> None:
     assert "| PSPNet, batch 2 of 713x713 | 8.00 | -71 % | 1.12 | -85 %, 1.31 |" in text
     assert "| VGG19, batch 64 | 8.00 | -71 % | no plan | -85 %, 1.31 |" in text
     flat = " ".join(text.split())
+    assert "on 1 networks, each at 2 budgets from no recomputation to the smallest, 1 of 2 were kept" in flat
     assert "torch.compile: 1.25 in 4.00 GiB, Reprise 1.30. **Ahead of Reprise**" in flat
     assert "checkpoints of blocks: 1.20 in 5.00 GiB, Reprise 1.10 " in flat
     assert "selective checkpoints: 1.10 in 6.00 GiB, Reprise 1.09, level" in flat
@@ -221,6 +230,7 @@ def test_readme_tells_what_was_not_measured_and_where_there_is_no_plan(tmp_path:
     put(tmp_path, "rivals", [*GPT, row("compile", "0.0", 3.5, 1.4) | at, row("compile", "1.0", 3, 1.2) | at,
                              at | {"kind": "reprise", "point": "compile 1.0", "refused": "no plan", "facts": FACTS}])
     (tmp_path / "README.md").write_text(MARKS)
+    put_budgets(tmp_path)
     assert tables(tmp_path, "readme").returncode == 0
     flat = " ".join((tmp_path / "README.md").read_text().split())
     assert "torch.compile: 1.20 in 3.00 GiB, Reprise has no plan there. **Ahead of Reprise at 2 of 2 settings**" in flat
@@ -231,6 +241,7 @@ def test_readme_tells_what_was_not_measured_and_where_there_is_no_plan(tmp_path:
 def test_needs_its_marks_in_the_readme(tmp_path: Path, readme: str | None) -> None:
     put(tmp_path, "kusumoto", paper_rows("pspnet_2"))
     put(tmp_path, "rivals", GPT)
+    put_budgets(tmp_path)
     if readme is not None:
         (tmp_path / "README.md").write_text(readme)
     done = tables(tmp_path, "readme")
@@ -302,3 +313,13 @@ def test_tells_the_largest_batches(tmp_path: Path) -> None:
     put(tmp_path, "largest-batches", rows)
     assert tables(tmp_path, "largest").returncode == 0
     assert "| net | 10, 30 <sub>50.0 %</sub> |" in (tmp_path / "docs/tables/largest-batches.md").read_text()
+
+
+def test_counts_budgets_that_were_kept(tmp_path: Path) -> None:
+    put_budgets(tmp_path)
+    assert tables(tmp_path, "budgets").returncode == 0
+    page = (tmp_path / "docs/tables/budgets.md").read_text()
+    assert "**1 of 2 inside**" in page and "to the byte in 1, and off by 0.391 %" in page
+    assert "| 8.000 | 8.000 | 8.000 |  | 0.0 % |" in page
+    assert "| U-Net | 8.00 | 4.00 | 50 % | 1 of 2 | 0.391 % |" in page
+    assert "| 4.000 | 4.000 | 4.016 | 8.000 | 4.5 % |" in page

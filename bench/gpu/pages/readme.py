@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from . import kusumoto, rivals
+from . import budgets, kusumoto, rivals
 from .shared import CannotWrite, Places, Row, by_kind, gib, network_of, origin, ratio, rows_of, spread_note, table, title_of
 
 BEGIN, END = "<!-- evidence: written by bench/gpu/tables.py -->", "<!-- evidence end -->"
@@ -14,7 +14,7 @@ PICTURED = "gpt2_medium_8x1024"
 def page(places: Places) -> None:
     table_lines, table_rows = networks(places)
     picture_lines, picture_rows = beside_others(places)
-    lines = [*table_lines, "", *picture_lines, *map(wrapped, spread_note(table_rows + picture_rows))]
+    lines = [*table_lines, "", wrapped(kept(places)), "", *picture_lines, *map(wrapped, spread_note(table_rows + picture_rows))]
     text = places.readme.read_text() if places.readme.exists() else ""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise CannotWrite(f"{places.readme} needs each of these lines once, in this order: {BEGIN} and {END}")
@@ -53,6 +53,13 @@ def time_cell(row: Row | None) -> str:
 def machines(rows: list[Row]) -> list[str]:
     known = [line for line in origin(rows, kusumoto.COMMAND) if line.startswith(("- ", "**"))]
     return [line.removeprefix("- ") + ("" if line.endswith("**") else ".") for line in known]
+
+
+def kept(places: Places) -> str:
+    rows = budgets.measured(places)["results"]
+    inside, count = budgets.count_inside(rows)
+    return f"Budgets: on {len(rows)} networks, each at {count // len(rows)} budgets from no recomputation to the smallest, {inside} of " \
+           f"{count} were kept by the allocator's own count: [docs/tables/budgets.md](docs/tables/budgets.md)."
 
 
 # -- What PyTorch offers.

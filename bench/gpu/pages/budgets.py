@@ -1,0 +1,60 @@
+"""Twenty budgets a network: what was asked for, predicted, allocated and reserved."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .shared import CannotWrite, Places, Row, cases_of, gib, network_of, origin, table, title_of, write
+
+COMMAND = "python bench/gpu/budget.py"
+
+
+def measured(places: Places) -> dict[str, Any]:
+    path = places.results / "budget-cuda.json"
+    if not path.exists():
+        raise CannotWrite(f"{path} is not there: run {COMMAND} on a GPU first")
+    return json.loads(path.read_text())
+
+
+def count_inside(rows: list[Row]) -> tuple[int, int]:
+    """Of all budgets of these networks."""
+    steps = [step for row in rows for step in row["rows"]]
+    return sum(step["allocated"] <= step["budget"] for step in steps), len(steps)
+
+
+def page(places: Places) -> None:
+    content = measured(places)
+    by_case = {row["case"]: row for row in content["results"]}
+    cases = cases_of(content["results"])
+    steps = [step for case in cases for step in by_case[case]["rows"]]
+    inside, count = count_inside(content["results"])
+    lines = ["# Budgets asked for, and kept", "", *origin([{"facts": content}], COMMAND), "",
+             f"Budgets from no recomputation to the smallest, a step at each: **{inside} of {count} inside**, by "
+             f"`max_memory_allocated`; the prediction was the measured peak to the byte in "
+             f"{sum(step['allocated'] == step['predicted'] for step in steps)}, and off by {max(map(off_percent, steps)):.3f} % at "
+             "most. GiB, everything on the device. Reserved is what the allocator had taken from the device at most, with what it "
+             "held for other budgets given back before; where nothing stands, that was not done.", "",
+             *table(["", "no recomputation", "smallest budget", "of it", "inside", "prediction off by at most"],
+                    [summary(by_case[case]) for case in cases])]
+    for case in cases:
+        lines += ["", f"## {title_of(case)}", "", *table(["budget", "predicted", "allocated", "reserved", "computed again"],
+                                                         [step_cells(step) for step in by_case[case]["rows"]])]
+    write(places.output / "tables" / "budgets.md", lines)
+
+
+def off_percent(step: Row) -> float:
+    return 100 * abs(step["allocated"] / step["predicted"] - 1)
+
+
+def summary(row: Row) -> list[str]:
+    steps = row["rows"]
+    return [network_of(row["case"]), gib(row["plain_bytes"]), gib(row["smallest_bytes"]),
+            f"{100 * row['smallest_bytes'] / row['plain_bytes']:.0f} %",
+            "{} of {}".format(*count_inside([row])),
+            f"{max(map(off_percent, steps)):.3f} %"]
+
+
+def step_cells(step: Row) -> list[str]:
+    return [*(f"{step[key] / 2**30:.3f}" if key in step else "" for key in ("budget", "predicted", "allocated", "reserved_alone")),
+            f"{step['recompute_percent']:.1f} %"]
