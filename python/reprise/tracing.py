@@ -145,7 +145,8 @@ _handlers = TorchInGraphFunctionVariable._get_handlers()
 _handlers[_goes_as_eager] = _answer_no
 _handlers |= {question: _answer_first(question, _handlers.get(question)) for question in (*_IS_COMPILING, *_COMMON_ANSWERS)}
 _handlers[_is_one_sequence] = _answer_one_sequence
-_handlers[torch.addcdiv] = _whole(_handlers[torch.addcdiv])
+if torch.addcdiv in _handlers:
+    _handlers[torch.addcdiv] = _whole(_handlers[torch.addcdiv])
 
 
 # -- Masks of transformers. Its models look whether there is padding, and whether positions are those of one
