@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch._C import DispatchKey
@@ -33,18 +34,14 @@ def _operators() -> list[OpOverload]:
 @contextlib.contextmanager
 def kept_whole() -> Iterator[None]:
     """While it lasts, all threads trace these operators as eager runs them."""
-    with _lock:
-        before = [(operator, dict(operator.py_kernels)) for operator in _operators()]
-        try:
-            for operator, kernels in before:
-                _replace(operator, {key: kernel for key, kernel in kernels.items() if key not in _KEYS})
-            yield
-        finally:
-            for operator, kernels in before:
-                _replace(operator, kernels)
+    with _lock, contextlib.ExitStack() as restored:
+        for operator in _operators():
+            taken = {key: operator.py_kernels.pop(key) for key in _KEYS if key in operator.py_kernels}
+            restored.callback(_put_back, operator, taken)
+            operator._dispatch_cache.clear()  # what it has looked up before
+        yield
 
 
-def _replace(operator: OpOverload, kernels: dict[DispatchKey, object]) -> None:
-    operator.py_kernels.clear()
+def _put_back(operator: OpOverload, kernels: dict[DispatchKey, Any]) -> None:
     operator.py_kernels.update(kernels)
-    operator._dispatch_cache.clear()  # what it has looked up before
+    operator._dispatch_cache.clear()

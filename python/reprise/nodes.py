@@ -32,9 +32,9 @@ def check_supported(node: fx.Node) -> None:
     if node.target is operator.getitem:
         return
     if node.target is torch.ops.higher_order.with_effects and node.args[1] is aten._linalg_check_errors.default:
-        name = node.args[3].removeprefix("torch.")
-        raise Unsupported(f"{name}{_where(node)} looks whether it went well, which no plan foresees; use {name}_ex, which "
-                          "does not look")
+        name = f"torch.linalg.{node.args[3].rpartition('.')[2]}"
+        raise Unsupported(f"{name}{_where(node)}, called by the model or by an operator of it, looks whether it went well, which "
+                          f"no plan foresees; use {name}_ex, which does not look")
     if not isinstance(node.target, OpOverload):
         raise Unsupported(f"cannot plan over {node.target}{_where(node)}: it is no operator of PyTorch's. Register it as a "
                           "custom operator, or move it out of the model")

@@ -53,6 +53,11 @@ def _forget(error: BaseException | None, handled: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
+# Of add_, addcdiv_ and addcmul_, which torch.compile takes apart in case a number of theirs is a tensor.
+_NO_DECOMPOSITIONS = {"enable_dynamo_decompositions": False} if hasattr(
+    torch._dynamo.config, "enable_dynamo_decompositions") else {}
+
+
 class _Way:
     """Never falls back to running the model as it is: that would exceed the budget silently; sees
     hooks that come and go; and has answers for what models ask. They are never exported, which
@@ -64,7 +69,7 @@ class _Way:
         self.config = torch._dynamo.config.patch(
             fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
             accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False,
-            skip_nnmodule_hook_guards=False,
+            skip_nnmodule_hook_guards=False, **_NO_DECOMPOSITIONS,
             ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())
         self.answers = _COMMON_ANSWERS | dict.fromkeys(_IS_COMPILING, is_compiling)
 

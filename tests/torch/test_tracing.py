@@ -260,7 +260,11 @@ class _Applying(nn.Module):
 
 
 @pytest.mark.parametrize("function", [
-    lambda x: torch.addcdiv(x, x, x.detach() + 9, value=0.37),  # torch.compile would take it apart
+    # torch.compile would take these apart.
+    lambda x: torch.addcdiv(x, x, x.detach() + 9, value=0.37),
+    lambda x: x.clone().addcdiv_(x, x.detach() + 9, value=0.37),
+    lambda x: x.clone().addcmul_(x, x.detach() + 9, value=0.37),
+    lambda x: x.clone().add_(x, alpha=0.37),
     lambda x: nn.functional.softshrink(x, 0.1),
     lambda x: torch.linalg.slogdet(x)[1],  # its pivots count from one
     lambda x: torch.linalg.eigh(x[:0, :0])[0].sum() + x,  # of nothing
