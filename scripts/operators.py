@@ -45,7 +45,7 @@ are trained one step, by eager PyTorch and by Reprise without a budget that bind
 | {failed} | failed otherwise |
 | {not_eager} | left out: eager fails on them in this form, or does not repeat its own bits |
 
-Of {operators} operators, {clean} have the same bits in all samples that count. The others:
+Of {operators} operators, {clean} have the same bits in all samples that count; of {left_out} none counts: {names}. The others:
 
 | operator | samples | |
 |---|--:|---|
@@ -72,7 +72,7 @@ class Operator(nn.Module):
     def forward(self, one: Tensor) -> Tensor:
         first, args, kwargs = tree_map(lambda x: self.held[x.index] * one if isinstance(x, _Held) else x, self.operands)
         results = tree_leaves(self.function(first, *args, **kwargs))
-        kept = [r for r in results if isinstance(r, Tensor) and r.is_floating_point() and r.requires_grad]
+        kept = [torch.view_as_real(r) if r.is_complex() else r for r in results if isinstance(r, Tensor) and r.requires_grad]
         return sum(r.square().sum() for r in kept)
 
 
@@ -90,9 +90,16 @@ def trained(model: nn.Module, call: Any) -> list[Tensor | None]:
 
 
 def is_same(a: Tensor | None, b: Tensor | None) -> bool:
+    """To the bit; any NaN is like another."""
     if a is None or b is None:
         return a is b
-    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
+    return torch.equal(a.isnan(), b.isnan()) and torch.equal(*(t.masked_fill(t.isnan(), 0.0).view(torch.int32) for t in (a, b)))
+
+
+def apart(a: list[Tensor | None], b: list[Tensor | None]) -> float:
+    """The largest difference, of the largest number."""
+    pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None and x.numel()]
+    return max((float((x - y).abs().nan_to_num().max() / x.abs().nan_to_num().max().clamp(min=1e-30)) for x, y in pairs), default=1.0)
 
 
 def compared(function: Any, sample: Any) -> tuple[str, str]:
@@ -100,6 +107,8 @@ def compared(function: Any, sample: Any) -> tuple[str, str]:
     model = Operator(function, sample)
     try:
         eager, again = (trained(model, model._call_impl) for _ in range(2))
+    except TimeoutError:
+        raise
     except Exception as error:
         return NOT_EAGER, type(error).__name__
     if not all(map(is_same, eager, again)):
@@ -108,9 +117,11 @@ def compared(function: Any, sample: Any) -> tuple[str, str]:
         ours = trained(model, reprise.compile(model, "1GiB", planning_seconds=0.2))
     except (GraphBreak, Unsupported) as error:
         return REFUSED, reason(str(error))
+    except TimeoutError:
+        raise
     except Exception as error:
         return FAILED, f"{type(error).__name__}: {reason(str(error))}"
-    return (SAME, "") if all(map(is_same, eager, ours)) else (DIFFERS, "")
+    return (SAME, "") if all(map(is_same, eager, ours)) else (DIFFERS, f"by {apart(eager, ours):.0e} of the largest number")
 
 
 def reason(text: str) -> str:
@@ -138,8 +149,10 @@ def check(part: int, parts: int, only: str) -> None:
             torch.manual_seed(0)
             samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=True))
             found = [compared(op.get_op(), samples[i]) for i in sorted({0, len(samples) // 2, len(samples) - 1})]
-        except Exception as error:
-            found = [(NOT_EAGER if not isinstance(error, TimeoutError) else FAILED, type(error).__name__)]
+        except TimeoutError:
+            found = [(FAILED, f"more than {SECONDS} s")]
+        except Exception as error:  # of the samples, which some operators have for other layouts alone
+            found = [(NOT_EAGER, type(error).__name__)]
         signal.alarm(0)
         print(json.dumps([name, found]), flush=True)
 
@@ -157,6 +170,8 @@ def write(path: Path, found: dict[str, list[list[str]]]) -> int:
             rows.append(f"| `{name}` | {times} | {kind}{': ' if why else ''}{why} |")
     clean = sum(bool(results) and all(kind == SAME for kind, _ in results) for results in counted.values())
     path.write_text(TEXT.format(
+        left_out=sum(not results for results in counted.values()),
+        names=", ".join(f"`{name}`" for name, results in sorted(counted.items()) if not results) or "none",
         machine=f"torch {torch.__version__} on the CPU", operators=sum(map(bool, counted.values())), clean=clean,
         same=counts[SAME], differs=counts[DIFFERS], refused=counts[REFUSED], failed=counts[FAILED], not_eager=counts[NOT_EAGER],
         rows="\n".join(rows)))

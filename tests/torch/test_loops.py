@@ -413,7 +413,7 @@ class Buffers(Mlp):
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             self.calls += 1
-            self.average.mul_(0.9).add_(0.1 * x.detach().mean(0))  # alpha=0.1: an exception before torch 2.12
+            self.average.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
         return super().forward(x - self.average)
 
 

@@ -17,7 +17,7 @@ def page(places: Places) -> None:
     lines = ["# Time against batch size on a GPU", "", *origin(rows, COMMAND), "",
              f"The card of Kusumoto et al. has {gib(card)} GiB for its user, and so has `auto` here. Planners: time as a "
              "multiple of eager's in the same run; small: the same in the paper, where the authors' poster has it, and the "
-             f"measured peak in GiB. †: above {gib(card)} GiB, their card could not have run it."]
+             f"measured peak in GiB. †: above {gib(card)} GiB here. fp32."]
     for case in cases_of(rows):
         of_case = [row for row in rows if row["case"] == case]
         lines += ["", f"## {network_of(case)}", "", *one_network(of_case)]

@@ -33,13 +33,12 @@ def page(places: Places) -> None:
              f"Budgets from no recomputation to the smallest, a step at each: **{inside} of {count} inside**, by "
              f"`max_memory_allocated`; the prediction was the measured peak to the byte in "
              f"{sum(step['allocated'] == step['predicted'] for step in steps)}, and off by {max(map(off_percent, steps)):.3f} % at "
-             "most. GiB, everything on the device. Reserved is what the allocator had taken from the device at most, with what it "
-             "held for other budgets given back before; where nothing stands, that was not done.", "",
+             "most. fp32, in GiB, everything on the device." + (" Reserved is what the allocator had taken from the device at "
+             "most, with what it held for other budgets given back before." if any(map(is_reserved, steps)) else ""), "",
              *table(["", "no recomputation", "smallest budget", "of it", "inside", "prediction off by at most"],
                     [summary(by_case[case]) for case in cases])]
     for case in cases:
-        lines += ["", f"## {title_of(case)}", "", *table(["budget", "predicted", "allocated", "reserved", "computed again"],
-                                                         [step_cells(step) for step in by_case[case]["rows"]])]
+        lines += ["", f"## {title_of(case)}", "", *one_network(by_case[case]["rows"])]
     write(places.output / "tables" / "budgets.md", lines)
 
 
@@ -55,6 +54,13 @@ def summary(row: Row) -> list[str]:
             f"{max(map(off_percent, steps)):.3f} %"]
 
 
-def step_cells(step: Row) -> list[str]:
-    return [*(f"{step[key] / 2**30:.3f}" if key in step else "" for key in ("budget", "predicted", "allocated", "reserved_alone")),
-            f"{step['recompute_percent']:.1f} %"]
+def is_reserved(step: Row) -> bool:
+    return "reserved_alone" in step
+
+
+def one_network(steps: list[Row]) -> list[str]:
+    keys = {"budget": "budget", "predicted": "predicted", "allocated": "allocated"}
+    if all(map(is_reserved, steps)):
+        keys["reserved"] = "reserved_alone"
+    return table([*keys, "computed again"], [[*(f"{step[key] / 2**30:.3f}" for key in keys.values()),
+                                              f"{step['recompute_percent']:.1f} %"] for step in steps])

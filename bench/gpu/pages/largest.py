@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from .shared import GIB, Places, Row, cases_of, failures, network_of, origin, rows_of, table, write
+from .shared import GIB, Places, Row, cases_of, failures, last_line, network_of, origin, rows_of, table, write
 
+KINDS = ("plain", "planned")
 COMMAND = "python bench/gpu/largest_batches.py"
 
 
 def page(places: Places) -> None:
     rows = rows_of(places.results, "largest-batches", COMMAND)
     lines = ["# Largest batches", "", *origin(rows, COMMAND), "",
-             "As `reprise.preflight` predicts them, plain and planned; small: the peak of a real step at that size, in percent "
-             "of the budget. No times are compared here.", ""]
+             "As `reprise.preflight` predicts them in fp32, plain and planned; small: the peak of a real step at that size, in "
+             f"percent of the budget, or why there was none. {tried(rows)} No times are compared here.", ""]
     budgets = sorted({row["budget_bytes"] for row in rows})
 
     def cell(case: str, budget: int) -> str:
         row = next((r for r in rows if r["case"] == case and r["budget_bytes"] == budget), None)
         if row is None or "error" in row:
             return "not measured" if row is None else "failed"
-        return ", ".join(fit_cell(row[kind], budget) for kind in ("plain", "planned"))
+        return ", ".join(fit_cell(row[kind], budget) for kind in KINDS)
 
     lines += table(["", *(f"{budget / GIB:g} GiB" for budget in budgets)],
                    [[network_of(case), *(cell(case, budget) for budget in budgets)] for case in cases_of(rows)])
+    refused = [f"- {network_of(row['case'])}, {kind} at {row['budget_bytes'] / GIB:g} GiB: {last_line(row[kind]['refused'])}"
+               for row in rows for kind in KINDS if "refused" in (row.get(kind) or {})]
+    lines += ["", *refused] if refused else []
     lines += failures(rows, lambda row: f"{network_of(row['case'])} at {row['budget_bytes'] / GIB:g} GiB")
     write(places.output / "tables" / "largest-batches.md", lines)
 
@@ -31,4 +35,11 @@ def fit_cell(fit: Row | None, budget: int) -> str:
         return "none"
     if "measured_bytes" in fit:
         return f"{fit['batch']} <sub>{100 * fit['measured_bytes'] / budget:.1f} %</sub>"
-    return f"{fit['batch']}" + (" <sub>refused</sub>" if "refused" in fit else "")
+    return f"{fit['batch']} <sub>{'refused' if 'refused' in fit else 'not tried'}</sub>"
+
+
+def tried(rows: list[Row]) -> str:
+    fits = [(row[kind], row["budget_bytes"]) for row in rows for kind in KINDS if row.get(kind)]
+    real = [(fit, budget) for fit, budget in fits if {"measured_bytes", "refused"} & fit.keys()]
+    inside = sum(fit.get("measured_bytes", budget + 1) <= budget for fit, budget in real)
+    return f"**Of {len(fits)} predictions {len(real)} were tried, and {inside} of these fitted.**"

@@ -113,6 +113,19 @@ def spread_note(rows: Iterable[Row]) -> list[str]:
     return ["", text]
 
 
+def below_one(rows: Iterable[Row]) -> list[str]:
+    """A paragraph, where a plan that repeats eager's kernels took less time than eager."""
+    if not any(row.get("ratio", 1.0) < 0.97 for row in rows):
+        return []
+    return ["", "Below 1: the same kernels, for which eager waits for the CPU, longer in some processes than in others. Such ratios "
+            "say little about recomputation."]
+
+
+def is_clear(faster: Row, slower: Row) -> bool:
+    """Beyond the spread of the samples of both."""
+    return faster["spread_ms"][1] / faster["eager_ms"] < slower["spread_ms"][0] / slower["eager_ms"]
+
+
 def refusal(row: Row) -> str:
     if "least_bytes" in row:
         return f"nothing was found within {gib(row['budget_bytes'])} GiB, the smallest budget known is " \
