@@ -121,7 +121,10 @@ def compared(function: Any, sample: Any) -> tuple[str, str]:
         raise
     except Exception as error:
         return FAILED, f"{type(error).__name__}: {reason(str(error))}"
-    return (SAME, "") if all(map(is_same, eager, ours)) else (DIFFERS, f"by {apart(eager, ours):.0e} of the largest number")
+    if all(map(is_same, eager, ours)):
+        return SAME, ""
+    far = apart(eager, ours)
+    return DIFFERS, f"by {far:.0e} of the largest number" if far else "in the sign of a zero"
 
 
 def reason(text: str) -> str:

@@ -142,10 +142,10 @@ class Question:
         if self.optimizer is not None:
             self.reserve_bytes += optimizer_state_bytes(self.optimizer, self.device)
         self.capture_device, self.rates = self.device, None
-        if self.device.type == "cuda" and not torch.backends.cuda.is_built():
-            self.capture_device, self.rates = torch.device("cpu"), GPU
-            self.notes.append("this torch knows no CUDA: the operators are the CPU's")
         here = self.device.type == "cpu" or (self.device.type == "cuda" and torch.cuda.is_available())
+        if self.device.type == "cuda" and not here:
+            self.capture_device, self.rates = torch.device("cpu"), GPU
+            self.notes.append("there is no CUDA here: the operators are the CPU's")
         if self.profile == "measure" and not here:
             raise ValueError(f"profile='measure': there is no {self.device} here; use 'known' or 'roofline'")
         self.known = here and self.profile != "roofline"
