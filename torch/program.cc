@@ -62,6 +62,10 @@ std::string number_text(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kDouble) return double_text(*static_cast<const double*>(data));
   if (tensor.scalar_type() == at::kLong) return std::to_string(*static_cast<const std::int64_t*>(data));
   if (tensor.scalar_type() == at::kBool) return *static_cast<const bool*>(data) ? "true" : "false";
+  if (tensor.scalar_type() == at::kComplexDouble) {
+    const auto& number = *static_cast<const c10::complex<double>*>(data);
+    return double_text(number.real()) + " + " + double_text(number.imag()) + "j";
+  }
   throw InternalError("a constant tensor is no number");
 }
 

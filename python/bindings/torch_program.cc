@@ -44,6 +44,9 @@ Argument argument_from(const py::handle& object, const c10::Argument& schema) {
     return {.constant = wrapped_number(object.cast<bool>())};
   if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::int_>(object))
     return {.constant = wrapped_number(object.cast<std::int64_t>())};
+  if (type->kind() == c10::TypeKind::TensorType && PyComplex_Check(object.ptr()))
+    return {.constant = wrapped_number(
+                c10::complex<double>(PyComplex_RealAsDouble(object.ptr()), PyComplex_ImagAsDouble(object.ptr())))};
   return {.constant = torch::jit::toIValue(object, schema.type())};
 }
 

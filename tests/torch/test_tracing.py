@@ -266,6 +266,7 @@ class _Applying(nn.Module):
     lambda x: x.clone().addcmul_(x, x.detach() + 9, value=0.37),
     lambda x: x.clone().add_(x, alpha=0.37),
     lambda x: nn.functional.softshrink(x, 0.1),
+    lambda x: torch.view_as_real(torch.polar(x, x)),  # whose gradient is multiplied by 1j
     lambda x: torch.linalg.slogdet(x)[1],  # its pivots count from one
     lambda x: torch.linalg.eigh(x[:0, :0])[0].sum() + x,  # of nothing
     lambda x: nn.functional.pad(x[None, :0], (1, 2), mode="circular").sum() + x,
