@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -20,13 +21,13 @@
 namespace reprise {
 namespace {
 
-constexpr std::int64_t kLargestElement =
-    16;  // also where there is nothing to hold: some operators look at whole elements
+// Bytes, also where there is nothing to hold: some operators look at whole elements.
+constexpr std::int64_t kLargestElement = 16;
 
 // Of a matrix taken apart, which count its rows from one.
 [[nodiscard]] bool has_pivots(const Call& call) {
-  const std::string& name = call.op.operator_name().name;
-  return name.find("lu_") != std::string::npos || name.find("ldl_") != std::string::npos;
+  constexpr std::array kReaders = {"aten::lu_unpack", "aten::linalg_lu_solve", "aten::linalg_ldl_solve"};
+  return std::ranges::find(kReaders, call.op.operator_name().name) != kReaders.end();
 }
 
 class Operands {
