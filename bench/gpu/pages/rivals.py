@@ -118,7 +118,7 @@ def ahead(rows: list[Row]) -> list[tuple[Row, Row | None]]:
     found = []
     for row in rivals_among(rows):
         best = best_within(rows, row["peak_bytes"])
-        if best is None or best["spread_ms"][0] / best["eager_ms"] > row["spread_ms"][1] / row["eager_ms"]:
+        if best is None or is_clear(row, best):
             found.append((row, best))
     return found
 
