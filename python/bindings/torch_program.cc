@@ -38,15 +38,15 @@ Argument argument_from(const py::handle& object, const c10::Argument& schema) {
       return result;
     }
   }
-  if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::float_>(object))
-    return {.constant = wrapped_number(object.cast<double>())};
-  if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::bool_>(object))
-    return {.constant = wrapped_number(object.cast<bool>())};
-  if (type->kind() == c10::TypeKind::TensorType && py::isinstance<py::int_>(object))
-    return {.constant = wrapped_number(object.cast<std::int64_t>())};
-  if (type->kind() == c10::TypeKind::TensorType && PyComplex_Check(object.ptr()))
-    return {.constant = wrapped_number(
-                c10::complex<double>(PyComplex_RealAsDouble(object.ptr()), PyComplex_ImagAsDouble(object.ptr())))};
+  if (type->kind() == c10::TypeKind::TensorType) {  // a number in the place of a tensor
+    if (py::isinstance<py::float_>(object)) return {.constant = wrapped_number(object.cast<double>())};
+    if (py::isinstance<py::bool_>(object)) return {.constant = wrapped_number(object.cast<bool>())};
+    if (py::isinstance<py::int_>(object)) return {.constant = wrapped_number(object.cast<std::int64_t>())};
+    if (PyComplex_Check(object.ptr())) {
+      return {.constant = wrapped_number(
+                  c10::complex<double>(PyComplex_RealAsDouble(object.ptr()), PyComplex_ImagAsDouble(object.ptr())))};
+    }
+  }
   return {.constant = torch::jit::toIValue(object, schema.type())};
 }
 

@@ -7,6 +7,7 @@ and scatters, say, which round otherwise than the operator and take longer.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -20,14 +21,13 @@ _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 _lock = threading.RLock()
 
 
+@functools.cache
 def _operators() -> list[OpOverload]:
     found = []
     for name in torch._C._dispatch_get_all_op_names():
         packet, _, overload = name.removeprefix("aten::").partition(".")
         if name.startswith("aten::") and ("upsample_" in packet or packet in _OTHERS):
-            operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
-            if any(key in operator.py_kernels for key in _KEYS):
-                found.append(operator)
+            found.append(getattr(getattr(torch.ops.aten, packet), overload or "default"))
     return found
 
 
