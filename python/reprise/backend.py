@@ -36,17 +36,22 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
             f"the model cannot be captured as one graph: it breaks{where}: {reason.reason}. A budget needs the "
             "whole step: use fullgraph=True and change that line, or move it out of the model.")
     step = _Step(settings, on_region)
-    compiler = aot_autograd(
-        fw_compiler=step.compile_forward, bw_compiler=step.compile_backward, partition_fn=step.partition,
-        inference_compiler=_plain, keep_inference_input_mutations=True)
     try:
-        with kept_whole():
-            return compiler(gm, example_inputs)
+        return trace(gm, example_inputs, step.partition, step.compile_forward, step.compile_backward)
     except GuardOnDataDependentSymNode as error:
         raise GraphBreak(
             "the model cannot be captured as one graph: its shapes or branches depend on a number read out of a "
             f"tensor (.item(), int(), bool()). Change the line below or move it out of the model:{_reads(gm)}"
         ) from error
+
+
+def trace(gm: fx.GraphModule, inputs: Sequence[Any], partition: Callable[..., Any], forward: Callable[..., Any],
+          backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Forward and backward in one graph of the operators that eager runs, which `partition` gets."""
+    compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition, inference_compiler=_plain,
+                            keep_inference_input_mutations=True)
+    with kept_whole():
+        return compiler(gm, inputs)
 
 
 def _reads(gm: fx.GraphModule) -> str:

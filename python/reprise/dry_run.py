@@ -14,14 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from . import compiling
-from .backend import _boxed, _device_of, _plain, _split
+from .backend import _boxed, _device_of, _split, trace
 from .capture import Capture, Captured, Layouts
-from .eager_kernels import kept_whole
 from .errors import RepriseError
 from .lowering import lower
 from .roofline import Rates
@@ -108,11 +106,7 @@ class _Step:
         self.captured: Captured | None = None
 
     def backend(self, gm: fx.GraphModule, inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
-        compiler = aot_autograd(
-            fw_compiler=self.stop, bw_compiler=self.stop, partition_fn=self.partition,
-            inference_compiler=_plain, keep_inference_input_mutations=True)
-        with kept_whole():
-            return compiler(gm, inputs)
+        return trace(gm, inputs, self.partition, self.stop, self.stop)
 
     def partition(self, joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int,
                   **_: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
