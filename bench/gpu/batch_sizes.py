@@ -21,7 +21,7 @@ from pathlib import Path
 from captured import CapturedStep
 from children import Children, add_arguments, device_alone, give
 from common import CPU, GPU, ROOT, STEPS, Training
-from measure import Rows
+from measure import Row, Rows, fill
 
 CARD_BYTES = 11_400_000_000  # that a Tesla K40 has left for its user
 FORMULA_BYTES = 10_000_000_000
@@ -56,19 +56,14 @@ def one_size(name: str, options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> int:
     rows = Rows(options.output, KEYS, options.again)
     extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
+    wanted = [{"case": case, "batch": batch, "kind": "eager"} for case in options.cases.split(",")
+              for batch in options.batches or POSTER.get(case) or [STEPS[case].case.batch * factor for factor in (2, 3)]]
 
-    def one(at: tuple[str, int]) -> int:
-        case, batch = at
-        error = children.run(["--one", case, "--batch", str(batch), *extra], options.seconds, rows.add)
-        if error:
-            rows.add({"case": case, "batch": batch, "kind": "eager", "error": error, "facts": {}})
-        return 1 if error else 0
+    def arguments(key: Row) -> list[str]:
+        return ["--one", key["case"], "--batch", str(key["batch"]), *extra]
 
-    wanted = [(case, batch) for case in options.cases.split(",")
-              for batch in options.batches or POSTER.get(case) or [STEPS[case].case.batch * factor for factor in (2, 3)]
-              if rows.find(case=case, batch=batch, kind="eager") is None]
     with Children(__file__, options.jobs, options.lock) as children:
-        return 1 if children.each(one, wanted) else 0
+        return 1 if fill(children, rows, wanted, arguments, options.seconds) else 0
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ from captured import PLANNING_SECONDS, OwnPlan
 from chains import NAMED_SETS, NETWORKS, PLANNERS, Chain, planned_set, predicted, sqrt_set
 from children import Children, add_arguments, clock, compile_beside, device_alone, give
 from common import CPU, GPU, ROOT
-from measure import WARM_STEPS, Row, Rows, Way, in_turns, own_bytes, times
+from measure import WARM_STEPS, Row, Rows, Way, fill, in_turns, own_bytes, times
 from torch import Tensor
 
 import reprise
@@ -236,16 +236,9 @@ def one(name: str, options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> int:
     rows = Rows(options.output, KEYS, options.again)
     extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
-
-    def one_case(case: str) -> int:
-        error = children.run(["--one", case, *extra], options.seconds, rows.add)
-        if error:
-            rows.add({"case": case, "kind": "plain", "error": error, "facts": {}})
-        return 1 if error else 0
-
-    cases = [case for case in options.cases.split(",") if rows.find(case=case, kind="plain") is None]
+    wanted = [{"case": case, "kind": "plain"} for case in options.cases.split(",")]
     with Children(__file__, options.jobs, options.lock) as children:
-        return 1 if children.each(one_case, cases) else 0
+        return 1 if fill(children, rows, wanted, lambda key: ["--one", key["case"], *extra], options.seconds) else 0
 
 
 def main() -> int:

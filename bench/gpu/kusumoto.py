@@ -26,7 +26,7 @@ from typing import Any
 from captured import MAX_LABELS, PLANNING_SECONDS, THEIRS, CapturedStep, live_at_peak
 from children import Children, add_arguments, device_alone, give
 from common import CPU, GPU, ROOT, STEPS, Training
-from measure import Row, Rows
+from measure import Row, Rows, fill
 
 import reprise
 from reprise import planning
@@ -91,16 +91,9 @@ def one_network(name: str, options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> int:
     rows = Rows(options.output, KEYS, options.again)
     extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
-
-    def one_case(case: str) -> int:
-        error = children.run(["--one", case, *extra], options.seconds, rows.add)
-        if error:
-            rows.add({"case": case, "kind": "eager", "error": error, "facts": {}})
-        return 1 if error else 0
-
-    cases = [case for case in options.cases.split(",") if rows.find(case=case, kind="eager") is None]
+    wanted = [{"case": case, "kind": "eager"} for case in options.cases.split(",")]
     with Children(__file__, options.jobs, options.lock) as children:
-        return 1 if children.each(one_case, cases) else 0
+        return 1 if fill(children, rows, wanted, lambda key: ["--one", key["case"], *extra], options.seconds) else 0
 
 
 def main() -> int:

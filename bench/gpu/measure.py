@@ -10,12 +10,12 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from children import Row
+from children import Children, Row
 from common import SAME, Training, facts, synchronize
 from torch.utils._pytree import tree_leaves
 
@@ -62,6 +62,18 @@ class Rows:
         new = path.with_suffix(".new")
         new.write_text(json.dumps({"results": [row for row in self.rows if row["case"] == case]}, indent=1) + "\n")
         new.replace(path)
+
+
+def fill(children: Children, rows: Rows, wanted: Iterable[Row], arguments: Callable[[Row], list[str]], seconds: float) -> int:
+    """A process for each of the keys that is not there yet, whose row comes last. Returns how many failed."""
+
+    def one(key: Row) -> int:
+        error = children.run(arguments(key), seconds, rows.add)
+        if error:
+            rows.add(key | {"error": error, "facts": {}})
+        return 1 if error else 0
+
+    return children.each(one, [key for key in wanted if rows.find(**key) is None])
 
 
 def summary(row: Row, keys: Sequence[str]) -> str:
