@@ -13,7 +13,7 @@ TEST_FILE_LIMIT = 800
 FOLDERS = [
     ("core", ("include", "src"), 11500),  # ten planners, each explained in its file; `auto` alone is a dozen techniques
     ("tools", ("tools",), 1100),  # six commands, each with help, a table and a JSON form
-    ("torch", ("torch", "include/reprise/torch"), 6700),  # executor, profile; for C++: recorder and training steps, these as CUDA graphs, checkpoints, a planner of chains, program files
+    ("torch", ("torch", "include/reprise/torch"), 6800),  # executor, profile, convolutions in two calls; for C++: recorder and training steps, these as CUDA graphs, checkpoints, a planner of chains, program files
     ("python", ("python",), 6400),  # bindings of two modules and their stub, the front end, the way of eager in tracing, CUDA graphs, reports, preflight, export
     ("scripts", ("scripts", "cmake"), 1950),  # a script per document that is generated
     ("tests", ("tests",), None),

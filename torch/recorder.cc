@@ -10,6 +10,7 @@
 #include "reprise/error.h"
 #include "torch/generator.h"
 #include "torch/meter.h"
+#include "torch/split_convolutions.h"
 #include "torch/tensor_memory.h"
 
 namespace reprise {
@@ -370,6 +371,7 @@ Program Recorder::finish(const std::vector<at::Tensor>& gradients) {
   }
   hand_over.also_reads = taken;
   program_.ops.push_back(std::move(hand_over));
+  if (program_.device.is_cuda()) split_convolutions(program_);  // elsewhere a call copies the stand-in of the input
   find_single_runs();
   return std::move(program_);
 }

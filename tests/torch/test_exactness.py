@@ -5,6 +5,9 @@ import pytest
 import torch
 from networks.zoo import CASES
 from steps import compiled, different, model_of, run_step, smallest_budget
+from torch import fx
+
+from reprise import backend, lowering
 
 # Small ones of every kind; deep ones take minutes to trace and are in the matrix.
 NAMES = ("unet", "lstm_cells", "dropout_mlp", "dropout_transformer", "inplace_views", "hf_gpt2", "hf_bert", "hf_vit")
@@ -45,3 +48,27 @@ def test_the_meter_agrees_with_what_pytorch_reports() -> None:
     resident = sum(t.untyped_storage().nbytes() for t in [*model.parameters(), *model.buffers(), *kwargs.values()])
     assert seen > 50
     assert model.plan.measured_peak_bytes - resident == pytest.approx(highest, abs=4096)
+
+
+@pytest.mark.parametrize("name", ["unet", "vgg19"])
+def test_backward_of_large_convolutions_in_two_calls_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA they are split. On the CPU it would save no memory, as a call there copies what stands in for the input."""
+    case = CASES[name]
+    plain = run_step(model_of(case), case)
+    whole = compiled(model_of(case))
+    run_step(whole, case)
+
+    def lower_and_split(joint: fx.GraphModule, device: torch.device) -> None:
+        lowering.lower(joint, device)
+        lowering.split_convolutions(joint.graph)
+
+    monkeypatch.setattr(backend, "lower", lower_and_split)
+    split = compiled(model_of(case))
+    assert different(plain, run_step(split, case)) == []
+    assert split.plan.peak_bytes == split.plan.measured_peak_bytes
+    graphs = [model.plan.region.graph for model in (whole, split)]
+    counts = [sum(g.op_name(op).startswith("convolution_backward") for op in range(g.num_ops)) for g in graphs]
+    assert counts[0] < counts[1] < 2 * counts[0]
+    read = [len(set(graphs[1].inputs(op))) for op in range(graphs[1].num_ops)
+            if graphs[1].op_name(op).startswith("convolution_backward")]
+    assert read.count(2) == counts[1] - counts[0]  # the gradient and the weight, not the input
