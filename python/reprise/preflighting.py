@@ -8,6 +8,7 @@ batch size, and else from a roofline, which knows no workspaces.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from .verification import _arguments
 log = logging.getLogger("reprise")
 
 PROFILES = ("known", "measure", "roofline")
+_MULTIPLIES = re.compile(r"(add|b|baddb)?mm(_|$)")
 
 
 @dataclass
@@ -176,7 +178,7 @@ class Question:
         self.family.add(self.batch)
         self._refresh()
         graph, outside, counts = self.family.at(self.batch)
-        return graph, outside + self.reserve_bytes, counts
+        return graph, outside + self._kept(graph) + self.reserve_bytes, counts
 
     def notes_on(self, counts: Counts) -> list[str]:
         if not counts.estimated:
@@ -218,17 +220,25 @@ class Question:
 
     def _refresh(self) -> None:
         """Takes over what has been measured meanwhile."""
+        self.kept_bytes = profile.known_kept_bytes(self.device) if self.known else 0
         if self.known:
             self.family = StepFamily(self._capture, profile.known_calls(self.device), self.family.captured,
                                      self.family.apart)
 
     # -- Plain and planned.
 
+    def _kept(self, graph: _core.Graph, threads: int = 1) -> int:
+        """What libraries keep of the device, where the step multiplies matrices."""
+        if not any(_MULTIPLIES.match(graph.op_name(op)) for op in range(graph.num_ops)):
+            return 0
+        return threads * self.kept_bytes
+
     def _room(self, outside: int) -> int:
         return self.budget_bytes - self.reserve_bytes - outside
 
     def _plain(self, batch: int) -> Fit:
         graph, outside, _ = self.family.at(batch, eager=True)
+        outside += self._kept(graph, threads=2)  # the caller's and autograd's
         found = _core.solve(graph, planner="none").simulation
         return Fit(batch, found.peak_bytes + outside + self.reserve_bytes, found.time_ns,
                    found.peak_bytes <= self._room(outside))
@@ -237,6 +247,7 @@ class Question:
         """Whether there is a plan. How far a search for the least memory gets depends on times, so it is made with
         those that are free of noise."""
         smooth, outside, _ = self.family.at(batch, roofline_times=True)
+        outside += self._kept(smooth)
         beside = outside + self.reserve_bytes
         found = planning.find(smooth, max(0, self._room(outside)), self.planner, self.seconds)
         if found.plan is None:
@@ -248,6 +259,7 @@ class Question:
         """The same, and the fastest plan."""
         feasible = self._feasible(batch)
         graph, outside, _ = self.family.at(batch)
+        outside += self._kept(graph)
         found = planning.find(graph, max(0, self._room(outside)), self.planner, self.seconds)
         if found.plan is None or feasible.fits and feasible.time_ns <= found.simulation.time_ns:
             return feasible
@@ -256,6 +268,7 @@ class Question:
     def _least(self, batch: int) -> int:
         """What planned training needs at the very least."""
         graph, outside, _ = self.family.at(batch, roofline_times=True)
+        outside += self._kept(graph)
         return planning.smallest_budget_bytes(graph, self.planner, self.seconds) + outside + self.reserve_bytes
 
     def _largest(self, need: Callable[[int], int], fit: Callable[[int], Fit]) -> Fit | None:

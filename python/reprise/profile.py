@@ -20,6 +20,7 @@ from . import _core, cache
 from .captured import Captured
 from .errors import Unsupported
 from .layouts import Layout, Layouts
+from .native import _torch
 from .progress import Progress
 
 log = logging.getLogger("reprise")
@@ -31,7 +32,7 @@ def environment(device: torch.device) -> dict[str, object]:
     """All that time and workspace of a kernel depend on, beside the call itself."""
     facts: dict[str, object] = {
         "reprise": _core.__version__,
-        "format": 7,  # of the file
+        "format": 8,  # of the file
         "torch": torch.__version__,
         "device": device.type,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -74,17 +75,24 @@ def known_calls(device: torch.device) -> dict[str, list[Any]]:
     return _stored(device)["calls"]
 
 
+def known_kept_bytes(device: torch.device) -> int:
+    """What libraries keep of the device after the first calls of a thread (cuBLAS: its workspace)."""
+    return max(_stored(device)["kept_bytes"], _kept.get(str(device), 0))
+
+
 def _stored(device: torch.device) -> dict[str, Any]:
     stored = cache.read(cache_name(device))
     if stored is not None and not _is_profile(stored):
         cache.refuse(cache_name(device), "it is no profile")
     elif stored is not None:
         return stored
-    return {"environment": environment(device), "calls": {}, "layouts": {}}
+    return {"environment": environment(device), "calls": {}, "layouts": {}, "kept_bytes": 0}
 
 
 def _is_profile(stored: Any) -> bool:
     if not isinstance(stored, dict) or not all(isinstance(stored.get(k), dict) for k in ("calls", "layouts")):
+        return False
+    if not isinstance(stored.get("kept_bytes"), int):
         return False
     return (all(isinstance(call, list) and len(call) == 3 for call in stored["calls"].values())
             and all(isinstance(layouts, list) for layouts in stored["layouts"].values()))
@@ -118,7 +126,10 @@ def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:
             is_first = _is_first(signature, device)
             if is_first or signature not in calls:
                 progress(len(unknown) - len(unknown - calls.keys()), len(unknown))
+                before = _torch.allocated_bytes(device)
                 found = _measured(program, op)
+                if is_first:
+                    _kept[str(device)] = _kept.get(str(device), 0) + _torch.allocated_bytes(device) - before
                 # A time known from a file stays: with another one, plans in the cache would not be found.
                 if signature not in calls or calls[signature][1:] != found[1:]:
                     calls[signature] = found
@@ -128,8 +139,10 @@ def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:
             if op in captured.keys and not program.lies_as(op, [_with_dtype(layout) for layout in layouts]):
                 wrong[captured.keys[op]] = layouts
                 unsure.update(program.makes(op))
-    if changed or wrong:
+    kept = _kept.get(str(device), 0)
+    if changed or wrong or kept > stored["kept_bytes"]:
         stored["layouts"].update(wrong)
+        stored["kept_bytes"] = max(kept, stored["kept_bytes"])
         cache.write(cache_name(device), stored)
     seconds = time.monotonic() - begin
     log.info("profiled %d calls, %d of them new, in %.2f s", len(ops), len(unknown & calls.keys()), seconds)
@@ -137,6 +150,7 @@ def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:
 
 
 _first: set[tuple[str, str]] = set()
+_kept: dict[str, int] = {}  # by device, after first calls in this process
 
 
 def _is_first(signature: str, device: torch.device) -> bool:

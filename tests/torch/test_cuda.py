@@ -4,7 +4,11 @@ other tests (REPRISE_TEST_DEVICE=cuda, make matrix DEVICE=cuda)."""
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +116,34 @@ def test_the_predicted_peak_is_the_allocators(name: str) -> None:
     for _ in range(3):
         run_step(model, case)
     assert model.plan.measured_peak_bytes == model.plan.peak_bytes
+
+
+def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together() -> None:
+    """What no plan could go below where it was one call."""
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        layers = [layer for width in (3, 16, 16) for layer in (nn.Conv2d(width, 16, 3, padding=1), nn.Tanh())]
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()).to(GPU)
+
+    def step(model: nn.Module) -> dict[str, Any]:
+        model(x).square().mean().backward()
+        bits = {name: bits_of(parameter.grad) for name, parameter in model.named_parameters()}
+        model.zero_grad()
+        return bits
+
+    x = torch.rand(8, 3, 128, 128, device=GPU)
+    plain = reprise.compile(make(), cuda_graphs=False)
+    step(plain)
+    graph, outside = plain.plan.region.graph, plain.plan.region.current.outside_bytes
+    budget = outside + reprise.planning.smallest_budget_bytes(graph, "auto", 5.0)
+    del plain
+    planned = reprise.compile(make(), budget, cuda_graphs=False)
+    bits = [step(planned) for _ in range(3)]
+    assert_same_bits(step(make()), bits[-1])
+    assert planned.plan.measured_peak_bytes == planned.plan.peak_bytes <= budget
+    one = 8 * 16 * 128 * 128 * 4  # a result of a convolution
+    workspaces = max(graph.workspace_bytes(op) for op in range(graph.num_ops))
+    assert planned.plan.peak_bytes - outside < 3 * one + workspaces
 
 
 def test_the_users_own_peak_is_left_alone_after_the_first_steps() -> None:
@@ -354,6 +386,31 @@ def test_a_new_batch_size_and_back() -> None:
     planned = loop(model)
     assert model.plan.region.graphs.recorded is not None
     assert [different(a, b) for a, b in zip(loop(model_of(case, device=GPU)), planned)] == [[]] * 8
+
+
+PREFLIGHT = """
+import torch, reprise
+from reprise import profile
+gpu = torch.device("cuda", 0)
+model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 256)).to(gpu)
+x = torch.rand(4096, 256, device=gpu)
+found = reprise.preflight(model, x, "1GiB", profile="measure", largest=False)
+assert profile.known_kept_bytes(gpu) > 0
+torch.cuda.reset_peak_memory_stats()
+for _ in range(2):
+    model(x).sum().backward()
+    model.zero_grad()
+print(found.plain.peak_bytes, torch.cuda.max_memory_allocated())
+"""
+
+
+def test_preflight_counts_what_cublas_keeps(tmp_path: Path) -> None:
+    """In a process that has multiplied no matrices yet."""
+    done = subprocess.run([sys.executable, "-c", PREFLIGHT], capture_output=True, text=True, check=False,
+                          env=os.environ | {"REPRISE_CACHE_DIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    predicted, measured = map(int, done.stdout.split())
+    assert measured <= predicted <= measured + (4 << 20)
 
 
 def test_verify_on_the_gpu() -> None:

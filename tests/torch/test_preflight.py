@@ -150,6 +150,18 @@ def test_an_optimizer_and_a_reserve_take_room() -> None:
     assert more.plain.peak_bytes - bare.plain.peak_bytes == state + 1000
 
 
+def test_what_libraries_keep_takes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA cuBLAS keeps memory for every thread: the one of a plan, or the caller's and autograd's."""
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)), torch.rand(4, 8)
+    alone = reprise.preflight(model, x, budget="1GiB", largest=False)
+    monkeypatch.setattr(profile, "known_kept_bytes", lambda device: 1_000_000)
+    beside = reprise.preflight(model, x, budget="1GiB", largest=False)
+    assert beside.plain.peak_bytes - alone.plain.peak_bytes == 2_000_000
+    assert beside.planned.peak_bytes - alone.planned.peak_bytes == 1_000_000
+    without = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 3), torch.nn.Tanh())
+    assert reprise.preflight(without, x[:, None], budget="1GiB", largest=False).plain.peak_bytes < 1_000_000
+
+
 def test_what_does_not_fit_says_what_would() -> None:
     found = reprise.preflight(Mlp(width=64), batch(512, 64), 400_000, profile="roofline")
     assert not found.plain.fits and not found.planned.fits and not found.fits
