@@ -2,8 +2,8 @@
 
     python bench/gpu/largest_batches.py [--cases vgg19_64,...] [--budgets 16GiB,40GiB,80GiB] [--jobs 7] [--again] [-o FOLDER]
 
-reprise.preflight says which they are, with measured times, in one process for each budget; then a step is trained at each, in a
-process of its own, plain or planned: `measured_bytes` is its peak. `--predict` leaves these out. fp32.
+reprise.preflight says which they are, with measured times, in one process for each budget; then a few steps are trained at each, in
+a process of its own, plain or planned: `measured_bytes` is their peak. `--predict` leaves these out. fp32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from captured import PLANNING_SECONDS
 from children import Children, add_arguments, clock, compile_beside, device_alone, give, operators_alone
 from common import CPU, GPU, ROOT, STEPS, Training
 from kusumoto import PAPER
-from measure import WARM_STEPS, AsCompiled, Row, Rows, Way
+from measure import AsCompiled, Row, Rows, Way
 
 import reprise
 from reprise import planning
@@ -56,8 +56,11 @@ def train(name: str, options: argparse.Namespace) -> None:
             compile_beside(training, options.lock)
         way = AsCompiled(training) if kind == "planned" else Way(training)
         with device_alone(options.lock):
-            way.run(WARM_STEPS)
-            found: Row = {"measured_bytes": way.peak()["peak_bytes"], "ms": round(way.sample(1), 3)}
+            way.run(1)  # libraries take what they keep
+            peak = way.peak()["peak_bytes"]
+            if kind == "planned":  # Reprise measures its first steps itself, and resets the counter then
+                peak = max(peak, training.model.plan.measured_peak_bytes)
+        found: Row = {"measured_bytes": peak}
     except (reprise.RepriseError, torch.OutOfMemoryError) as error:
         found = {"refused": f"{type(error).__name__}: {error}"[:600]}
     give({"case": name, kind: found}, f"{COMMAND} --cases {name}")
