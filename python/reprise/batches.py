@@ -4,10 +4,15 @@ The sizes of a step's values are lines over the batch size, and so is the text o
 batch 8 and 16 a call reads Float[8 64 ..] and Float[16 64 ..]. Two captures give the lines; the
 graph at any other batch size is read off them. The same lines tell which calls measured in the
 past are this call at another batch size: their times and workspaces give the costs at this one.
+
+A step may have other operators at other sizes: attention at batch 1, batch norm where a tensor has
+more than 2^31 numbers. Lines go through captures of one form alone; a size that was not captured has
+the form of the nearest that was, batch 1 aside.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -33,6 +38,7 @@ class Sized:
     output_bytes: int  # that get gradients
     seeds: list[int]  # values: these gradients
     absent: list[int]  # of these, those a compiled model does without where it returns its loss
+    form: str  # digest of what is the same wherever the step has the same operators
 
     @staticmethod
     def of(batch: int, step: DryStep) -> Sized:
@@ -42,12 +48,12 @@ class Sized:
         calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
         return Sized(batch, graph, step.outside_bytes, calls, dict(captured.estimates),
                      captured.output_bytes(captured.absent_seeds()), list(captured.seed_values),
-                     [captured.seed_values[i] for i in sorted(captured.absent_seeds())])
+                     [captured.seed_values[i] for i in sorted(captured.absent_seeds())], _form(graph))
 
-    def shape(self) -> list[Any]:
-        """What must be the same at every batch size."""
-        ops = [(op["name"], op.get("inputs"), op.get("outputs")) for op in self.graph["ops"]]
-        return [ops, len(self.graph["values"]["bytes"])]
+
+def _form(graph: dict[str, Any]) -> str:
+    ops = [(op["name"], op.get("inputs"), op.get("outputs")) for op in graph["ops"]]
+    return hashlib.sha256(repr((ops, len(graph["values"]["bytes"]))).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -81,26 +87,26 @@ class StepFamily:
     capture: Callable[[int], DryStep]
     known: dict[str, list[Any]]  # calls measured so far: signature -> time, workspace, ...
     captured: dict[int, Sized] = field(default_factory=dict)
-    apart: Sized | None = None  # at batch 1, where models may take other operators than at all others
 
     def has(self, batch: int) -> bool:
-        return any(sized.batch == batch for sized in self._alike(batch))
+        return batch in self.captured
 
     def add(self, batch: int) -> None:
+        """Captures it there. Where the step has a form that is new, at another size, too: for a line."""
         if self.has(batch):
             return
-        made = Sized.of(batch, self.capture(batch))
-        others = [other for other in self.captured.values() if other.shape() != made.shape()]
-        if others and batch == 1:
-            self.apart = made
+        known = {sized.form for sized in self.captured.values()}
+        self.captured[batch] = made = Sized.of(batch, self.capture(batch))
+        if batch == 1 or not known or made.form in known:
             return
-        if others and len(self.captured) == 1 and others[0].batch == 1:
-            self.apart = self.captured.pop(1)
-        elif others:
+        more = batch + max(4, batch // 4)
+        if not self.has(more):
+            self.captured[more] = Sized.of(more, self.capture(more))
+        if self.captured[more].form != made.form:
+            del self.captured[batch]
             raise RepriseError(
-                f"the step at batch {made.batch} has other operators than at batch {others[0].batch}, so one cannot "
-                "be read off the other; ask about one batch size at a time with largest=False")
-        self.captured[batch] = made
+                f"the step has other operators at batch {batch} than at batch {more} and at all that were looked at before, "
+                "so none can be read off another; ask about one batch size at a time with largest=False")
 
     def at(self, batch: int, *, eager: bool = False,
            roofline_times: bool = False) -> tuple[_core.Graph, int, Counts]:
@@ -138,9 +144,10 @@ class StepFamily:
 
     def _alike(self, batch: int) -> list[Sized]:
         """Captures with the operators that the step has at this batch size."""
-        if self.apart is not None and batch == self.apart.batch:
-            return [self.apart]
-        return list(self.captured.values())
+        there = self.captured.get(batch) or min(
+            (sized for sized in self.captured.values() if sized.batch > 1 or len(self.captured) == 1),
+            key=lambda sized: abs(sized.batch - batch))
+        return [sized for sized in self.captured.values() if sized.form == there.form]
 
     def _nearest(self, batch: int) -> tuple[Sized, Sized]:
         """Two that a line goes through; the same one twice where there is no other."""

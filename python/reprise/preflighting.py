@@ -159,8 +159,6 @@ class Question:
         self.family.add(self.batch)
         if largest:
             self.family.add(other)
-            if len(self.family.captured) == 1:  # batch 1 is apart
-                self.family.add(2 * other)
         self._refresh()
         counts = self.family.at(self.batch)[2]
         plain, planned = self._plain(self.batch), self._planned(self.batch)
@@ -222,8 +220,7 @@ class Question:
         """Takes over what has been measured meanwhile."""
         self.kept_bytes = profile.known_kept_bytes(self.device) if self.known else 0
         if self.known:
-            self.family = StepFamily(self._capture, profile.known_calls(self.device), self.family.captured,
-                                     self.family.apart)
+            self.family = StepFamily(self._capture, profile.known_calls(self.device), self.family.captured)
 
     # -- Plain and planned.
 

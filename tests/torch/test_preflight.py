@@ -238,6 +238,29 @@ def test_batch_one_may_have_other_operators(size: int) -> None:
     assert tight.largest_plain.batch == 1 and tight.largest_plain.peak_bytes == least.plain.peak_bytes
 
 
+class OtherAbove(Mlp):
+    """As batch norm, which is another kernel where a tensor has more than 2^31 numbers."""
+
+    above = 100
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.tanh() * 2 if x.shape[0] > self.above else x)
+
+
+@pytest.mark.parametrize("above", [100, 700, 1200])
+def test_large_batches_may_have_other_operators(above: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the largest batch that fits is at the threshold, which is looked for by captures alone, and so less closely."""
+    monkeypatch.setattr(OtherAbove, "above", above)
+    model = OtherAbove(width=64).train()
+
+    def peak(size: int) -> int:
+        return reprise.preflight(model, batch(size, 64), 1 << 30, profile="roofline", largest=False).plain.peak_bytes
+
+    largest = reprise.preflight(model, batch(8, 64), 2_000_000, profile="roofline", planning_seconds=1).largest_plain
+    assert largest.peak_bytes == peak(largest.batch) <= 2_000_000
+    assert peak(largest.batch + 1 + largest.batch // 32) > 2_000_000
+
+
 def test_another_device_is_asked_about_by_its_name() -> None:
     found = reprise.preflight(Mlp(), batch(), "1MiB", device="cuda", profile="roofline", largest=False)
     assert found.device == "cuda"
