@@ -139,6 +139,8 @@ class StepFamily:
                 entry["time_ns"], entry["workspace_bytes"] = self._cost(op, batch, counts)
                 if roofline_times:
                     entry["time_ns"] = self._estimate(op, batch)
+        if eager:
+            graph["ops"] = _whole_convolutions(graph["ops"])
         graph = _core.Graph.parse(json.dumps(graph), source=f"the step at batch {batch}")
         return graph, line(a.outside_bytes, b.outside_bytes), counts
 
@@ -199,6 +201,21 @@ class StepFamily:
         self._by_operator: dict[str, list[tuple[str, list[Any]]]] = {}
         for signature, cost in self.known.items():
             self._by_operator.setdefault(signature.partition(";")[0], []).append((signature, cost))
+
+
+def _whole_convolutions(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Eager runs as one call what lowering makes two calls of: the second reads what the first does, but for the input."""
+    whole: list[dict[str, Any]] = []
+    for op in ops:
+        pair = [*whole[-1:], op]
+        if len(pair) == 2 and all(part["name"].startswith("convolution_backward") for part in pair) and set(
+                op["inputs"]) < set(pair[0]["inputs"]):
+            whole[-1] = pair[0] | {"outputs": [*pair[0]["outputs"], *op["outputs"]],
+                                   "time_ns": sum(part.get("time_ns", 0) for part in pair),
+                                   "workspace_bytes": max(part.get("workspace_bytes", 0) for part in pair)}
+        else:
+            whole.append(op)
+    return whole
 
 
 def batch_of(call: str, batch1: int, call1: str, batch2: int, call2: str) -> int | None:

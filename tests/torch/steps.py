@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from networks.zoo import Case, Inputs
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_map_only
 
 import reprise
+from reprise.lowering import lower, split_convolutions
 from reprise.native import _torch
 
 CPU = torch.device("cpu")
@@ -24,6 +25,12 @@ CPU = torch.device("cpu")
 def model_of(case: Case, seed: int = 0, device: torch.device = CPU) -> nn.Module:
     torch.manual_seed(seed)
     return case.make_model().train().to(device)
+
+
+def lower_and_split(joint: fx.GraphModule, device: torch.device) -> None:
+    """On the CPU as on CUDA: the backward pass of a large convolution in two calls."""
+    lower(joint, device)
+    split_convolutions(joint.graph)
 
 
 def inputs_of(model: nn.Module, case: Case, batch: int | None = None, seed: int = 0) -> Inputs:

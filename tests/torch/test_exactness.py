@@ -4,10 +4,9 @@ predicted peak is the allocator's, to the byte. All networks, budgets and planne
 import pytest
 import torch
 from networks.zoo import CASES
-from steps import compiled, different, model_of, run_step, smallest_budget
-from torch import fx
+from steps import compiled, different, lower_and_split, model_of, run_step, smallest_budget
 
-from reprise import backend, lowering
+from reprise import backend
 
 # Small ones of every kind; deep ones take minutes to trace and are in the matrix.
 NAMES = ("unet", "lstm_cells", "dropout_mlp", "dropout_transformer", "inplace_views", "hf_gpt2", "hf_bert", "hf_vit")
@@ -57,10 +56,6 @@ def test_backward_of_large_convolutions_in_two_calls_has_the_same_bits(name: str
     plain = run_step(model_of(case), case)
     whole = compiled(model_of(case))
     run_step(whole, case)
-
-    def lower_and_split(joint: fx.GraphModule, device: torch.device) -> None:
-        lowering.lower(joint, device)
-        lowering.split_convolutions(joint.graph)
 
     monkeypatch.setattr(backend, "lower", lower_and_split)
     split = compiled(model_of(case))

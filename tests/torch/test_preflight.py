@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from steps import CPU
+from steps import CPU, lower_and_split
 from training import Mlp, batch
 
 import reprise
-from reprise import _core, preflighting, profile, roofline
+from reprise import _core, dry_run, preflighting, profile, roofline
 from reprise.__main__ import main
 from reprise.batches import batch_of
 from reprise.layouts import AnyBatch
@@ -236,6 +236,22 @@ def test_batch_one_may_have_other_operators(size: int) -> None:
     least = reprise.preflight(model, batch(1, 64), 1 << 30, profile="roofline", planning_seconds=1, largest=False)
     tight = reprise.preflight(model, batch(size, 64), least.plain.peak_bytes, profile="roofline", planning_seconds=1)
     assert tight.largest_plain.batch == 1 and tight.largest_plain.peak_bytes == least.plain.peak_bytes
+
+
+def test_plain_training_runs_whole_what_plans_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA the backward pass of a large convolution is two calls of a plan."""
+    def convolutions(eager: bool) -> tuple[int, int]:
+        asked = preflighting.question(Conv().train(), images(8), 1 << 30, device=None, optimizer=None, reserve=0,
+                                      planner="auto", planning_seconds=1, profile="roofline")
+        asked.answer(largest=False)
+        graph = asked.family.at(8, eager=eager)[0]
+        names = [graph.op_name(op) for op in range(graph.num_ops)]
+        return sum(name.startswith("convolution_backward") for name in names), asked._plain(8).peak_bytes
+
+    assert (whole := convolutions(eager=True)) == convolutions(eager=False)
+    monkeypatch.setattr(dry_run, "lower", lower_and_split)
+    assert convolutions(eager=True) == whole
+    assert convolutions(eager=False)[0] > whole[0]
 
 
 class OtherAbove(Mlp):
