@@ -135,7 +135,7 @@ def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together
     plain = reprise.compile(make(), cuda_graphs=False)
     step(plain)
     graph, outside = plain.plan.region.graph, plain.plan.region.current.outside_bytes
-    budget = outside + reprise.planning.smallest_budget_bytes(graph, "auto", 5.0)
+    budget = outside + reprise.planning.smallest_budget_bytes(graph, "auto", 5.0) + (1 << 20)
     del plain
     planned = reprise.compile(make(), budget, cuda_graphs=False)
     bits = [step(planned) for _ in range(3)]
@@ -395,12 +395,12 @@ gpu = torch.device("cuda", 0)
 model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 256)).to(gpu)
 x = torch.rand(4096, 256, device=gpu)
 found = reprise.preflight(model, x, "1GiB", profile="measure", largest=False)
-assert profile.known_kept_bytes(gpu) > 0
+torch._C._cuda_clearCublasWorkspaces()  # of the thread that has measured
 torch.cuda.reset_peak_memory_stats()
 for _ in range(2):
     model(x).sum().backward()
     model.zero_grad()
-print(found.plain.peak_bytes, torch.cuda.max_memory_allocated())
+print(found.plain.peak_bytes, torch.cuda.max_memory_allocated(), profile.known_kept_bytes(gpu))
 """
 
 
@@ -409,8 +409,8 @@ def test_preflight_counts_what_cublas_keeps(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PREFLIGHT], capture_output=True, text=True, check=False,
                           env=os.environ | {"REPRISE_CACHE_DIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
-    predicted, measured = map(int, done.stdout.split())
-    assert measured <= predicted <= measured + (4 << 20)
+    predicted, measured, kept = map(int, done.stdout.split())
+    assert predicted - 2 * kept < measured <= predicted
 
 
 def test_verify_on_the_gpu() -> None:
@@ -429,7 +429,8 @@ def test_losses_that_are_kept_are_no_reason_to_record_again() -> None:
     x = torch.rand(8, 3, 32, 32, device=GPU)
     plain = reprise.compile(copy.deepcopy(model))
     plain(x).square().mean().backward()
-    reprise.compile(model, int(0.9 * plain.plan.peak_bytes) + (64 << 20), cuda_graphs=True)
+    outside = plain.plan.region.current.outside_bytes
+    reprise.compile(model, outside + int(0.9 * (plain.plan.peak_bytes - outside)) + (64 << 20), cuda_graphs=True)
     del plain
     kept = []
     for _ in range(40):
