@@ -99,14 +99,16 @@ class StepFamily:
         self.captured[batch] = made = Sized.of(batch, self.capture(batch))
         if batch == 1 or not known or made.form in known:
             return
-        more = batch + max(4, batch // 4)
-        if not self.has(more):
-            self.captured[more] = Sized.of(more, self.capture(more))
-        if self.captured[more].form != made.form:
-            del self.captured[batch]
-            raise RepriseError(
-                f"the step has other operators at batch {batch} than at batch {more} and at all that were looked at before, "
-                "so none can be read off another; ask about one batch size at a time with largest=False")
+        near = max(4, batch // 64)  # operators of later layers change at sizes not far above
+        for other in (batch + near, max(2, batch - near)):
+            if not self.has(other):
+                self.captured[other] = Sized.of(other, self.capture(other))
+            if self.captured[other].form == made.form:
+                return
+        del self.captured[batch]
+        raise RepriseError(
+            f"the step has other operators at batch {batch} than at {batch + near}, at {batch - near} and at all that were "
+            "looked at before, so none can be read off another; ask about one batch size at a time with largest=False")
 
     def at(self, batch: int, *, eager: bool = False,
            roofline_times: bool = False) -> tuple[_core.Graph, int, Counts]:
@@ -146,10 +148,12 @@ class StepFamily:
 
     def _alike(self, batch: int) -> list[Sized]:
         """Captures with the operators that the step has at this batch size."""
+        every = list(self.captured.values())
+        # A line needs two.
+        lines = [sized for sized in every if sized.batch > 1 and sum(sized.form == other.form for other in every) > 1]
         there = self.captured.get(batch) or min(
-            (sized for sized in self.captured.values() if sized.batch > 1 or len(self.captured) == 1),
-            key=lambda sized: abs(sized.batch - batch))
-        return [sized for sized in self.captured.values() if sized.form == there.form]
+            lines or [sized for sized in every if sized.batch > 1] or every, key=lambda sized: abs(sized.batch - batch))
+        return [sized for sized in every if sized.form == there.form]
 
     def _nearest(self, batch: int) -> tuple[Sized, Sized]:
         """Two that a line goes through; the same one twice where there is no other."""

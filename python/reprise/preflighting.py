@@ -284,9 +284,10 @@ class Question:
 
 def last_inside(need: Callable[[int], int], limit: int, start: int) -> int:
     """The largest n with need(n) <= limit, to 0.4 %; 0: there is none. `need` is close to a line:
-    the next n to look at is where the line through the two nearest known points reaches the limit."""
+    the next n to look at is where the line through the two nearest known points reaches the limit, or where that has
+    not helped (there may be jumps), the middle."""
     known: dict[int, int] = {}
-    low, high, guess = 0, 0, start
+    low, high, guess, width = 0, 0, start, 0
     with Progress("looking at batch") as progress:
         while True:
             progress(guess, high or guess)
@@ -295,6 +296,9 @@ def last_inside(need: Callable[[int], int], limit: int, start: int) -> int:
             if high and high - low <= max(1, high // 256):
                 return low
             guess = _crossing(known, limit) if len(known) > 1 else (2 * low or high // 2)
+            if high and width and 2 * (high - low) > width:
+                guess = (low + high) // 2
+            width = high - low if high else 0
             guess = max(low + 1, min(guess, high - 1 if high else 8 * low))
 
 
