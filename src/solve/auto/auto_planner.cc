@@ -4,7 +4,7 @@
 //      nesting    cross sections within cross sections, everything else discarded: for the least memory
 //   2. prices     cuts at a grid of prices (price_search.h), again with cross sections of forward kept (prefix_cuts.h)
 //   3. descent    where nothing fits by then, or the least memory is asked for: planners, and search at ever lower
-//   peaks
+//                 peaks; where that ends, from other nestings, which began higher
 //   4. aims       cuts with prices adjusted to the budget; again for other orders of backward (backward_order.h)
 //   5. planners   the candidates of all other planners, and the labels that can be read off their plans
 //   6. search     small changes of labels and order at the budget (local_search.h)
@@ -122,7 +122,24 @@ class AutoSearch {
     for (std::size_t slice = kFirstSlice; !out_of_work() && !fits(); slice *= 2) {
       const std::int64_t before = pool_.entries().begin()->first;
       descend(slice);
-      if (pool_.entries().begin()->first == before && slice > kKickSlice) return;
+      if (pool_.entries().begin()->first == before && slice > kKickSlice) break;
+    }
+    limit_ = options_.work;
+    start_elsewhere();
+  }
+
+  // Where the way down from the least peaks has ended, others that began higher may lead lower.
+  void start_elsewhere() {
+    constexpr std::size_t kStarts = 16;
+    if (options_.techniques.nesting) try_nesting(PrefixCuts(model_, PrefixCuts::Measure::kBytes));
+    std::ranges::stable_sort(nested_, {}, &std::pair<std::int64_t, Choice>::first);
+    for (std::size_t i = 0; i < std::min(kStarts, nested_.size()) && !out_of_work() && !fits(); ++i) {
+      const std::int64_t least = pool_.entries().begin()->first;
+      Choice choice = nested_[i].second;
+      slice_end_ = work() + kKickSlice;
+      const bool lower = local_.repair(choice, least - std::max<std::int64_t>(1, (least - model_.start_bytes) / 800));
+      slice_end_ = kNoEnd;
+      if (lower) descend(kKickSlice);
     }
   }
 
@@ -183,8 +200,11 @@ class AutoSearch {
         for (const std::uint32_t v : model_.droppable_values) {
           if (kept[v] == 0) choice.labels[v] = held[v] != 0 ? Label::kHold : Label::kDiscard;
         }
-        if (!offer(choice)) in_vain += model_.num_ops();
+        const Cost cost = evaluator_.evaluate(choice);
+        pool_.offer(cost, choice);
+        if (cost == Cost{}) in_vain += model_.num_ops();
         if (in_vain > kMostInVain) return;  // so deep a step has no use for it
+        nested_.emplace_back(cost.peak_bytes, choice);
         for (const std::uint32_t v : model_.droppable_values) {
           if (model_.weight[v] <= plain_bytes_ / 20'000) choice.labels[v] = Label::kKeep;
         }
@@ -366,6 +386,7 @@ class AutoSearch {
   Pool pool_;
   PriceSearch prices_;
   LocalSearch local_;
+  std::vector<std::pair<std::int64_t, Choice>> nested_;  // with their peaks
   std::int64_t plain_bytes_ = 0;
   std::size_t limit_ = kNoEnd;
   std::size_t slice_end_ = kNoEnd;

@@ -1,8 +1,8 @@
 // Cheap cross sections of forward: what to keep so that no recomputation reaches far back.
 //
 // After each forward op, the values made so far that later forward ops read are a cross section: with these, everything
-// later can be computed again. `prefix_cut(k)` divides forward into k stretches of equal time and keeps the smallest
-// cross section near each division. On x(9) -> a(4) -> b(9) -> c(1) -> d(9), k = 2: {c}, or {a} when it is nearer.
+// later can be computed again. `kept(k)` divides forward into k stretches of equal time and keeps the smallest cross
+// section near each division. On x(9) -> a(4) -> b(9) -> c(1) -> d(9), k = 2: {c}, or {a} when it is nearer.
 //
 // For low budgets: with everything dropped, the first demand would run the whole of forward again and hold it.
 // Tested by tests/unit/solve/auto/priced_cut_test.cc.
@@ -17,7 +17,9 @@ namespace reprise::detail {
 
 class PrefixCuts {
  public:
-  explicit PrefixCuts(const StepModel& model);
+  enum class Measure { kTime, kBytes };
+  // What stretches have equal shares of: time, or bytes that are made.
+  explicit PrefixCuts(const StepModel& model, Measure measure = Measure::kTime);
   // By value: 1 where it belongs to one of the cross sections of k stretches.
   [[nodiscard]] std::vector<std::uint8_t> kept(std::uint32_t stretches) const;
 
@@ -25,7 +27,7 @@ class PrefixCuts {
   const StepModel& model_;
   std::vector<std::uint32_t> last_read_;  // by value: the last forward op that reads it
   std::vector<std::int64_t> across_;      // by forward op: bytes of the cross section after it
-  std::vector<std::int64_t> time_;        // by forward op: time up to its end
+  std::vector<std::int64_t> progress_;    // by forward op: time or bytes up to its end
 };
 
 }  // namespace reprise::detail
