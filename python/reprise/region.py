@@ -291,9 +291,13 @@ class Region:
         return self.current
 
     def _make_plan(self, room: int | None, outside: int) -> Planned:
-        found = planning.find(self.graph, None if room is None else max(room, 0), self.settings.planner,
-                              self.settings.planning_seconds)
-        self.planning_seconds += found.seconds
+        found = self._find(self.graph, room)
+        if found.plan is None and self.settings.profile != "roofline":
+            # How far a search for little memory gets depends on times, which are noisy: again with times that are not.
+            smooth = planning.with_times(self.graph, self.captured.estimates)
+            if self._find(smooth, room).plan is not None:
+                planning.carry_over(smooth, self.graph, self.settings.planner)
+                found = self._find(self.graph, room)
         if found.plan is None:
             self._refuse(found, outside)
         executor = _torch.Executor(self.captured.program, found.plan.to_bytes())
@@ -302,6 +306,12 @@ class Region:
                  _core.format_bytes(planned.peak_bytes + outside),
                  planning.recomputation_percent(found.simulation.recompute_ns, found.simulation.time_ns))
         return planned
+
+    def _find(self, graph: _core.Graph, room: int | None) -> planning.Found:
+        found = planning.find(graph, None if room is None else max(room, 0), self.settings.planner,
+                              self.settings.planning_seconds)
+        self.planning_seconds += found.seconds
+        return found
 
     def _refuse(self, found: planning.Found, outside: int) -> None:
         reserve = self._reserve_bytes() + self.excess_bytes

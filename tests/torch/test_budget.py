@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from training import DEVICE, Mlp, allocated, batch, smallest_budget, state_of
 
 import reprise
-from reprise import _core
+from reprise import _core, planning
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -374,3 +374,27 @@ def test_so_can_one_that_a_refusal_names(tmp_path: Path, monkeypatch: pytest.Mon
         model.zero_grad()
         step(model)
         assert model.plan.measured_peak_bytes <= budget
+
+
+def test_what_noisy_times_do_not_find_is_looked_for_with_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As preflight does, which otherwise would promise more."""
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+    model = Mlp().train()
+    with pytest.raises(reprise.InfeasibleBudget) as refused:
+        step(reprise.compile(copy.deepcopy(model), 1))
+    budget = refused.value.smallest_budget_bytes
+    search, graphs = planning._search, []
+
+    def find_nothing_first(graph: Any, *args: Any) -> Any:
+        graphs.append(graph.format())
+        plain = _core.solve(graph, planner="none")
+        if len(graphs) > 1:
+            return search(graph, *args)
+        return planning.Found(None, "", None, 1 << 40, smallest=planning.Found(plain.plan, "none", plain.simulation, 0))
+
+    monkeypatch.setattr(planning, "_search", find_nothing_first)
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path / "another"))
+    planned = reprise.compile(model, budget)
+    step(planned)
+    assert len(graphs) == 2 and graphs[0] != graphs[1]
+    assert planned.plan.measured_peak_bytes <= planned.plan.peak_bytes <= budget
