@@ -295,9 +295,9 @@ class Region:
         if found.plan is None and self.settings.profile != "roofline":
             # How far a search for little memory gets depends on times, which are noisy: again with times that are not.
             smooth = planning.with_times(self.graph, self.captured.estimates)
-            if self._find(smooth, room).plan is not None:
-                planning.carry_over(smooth, self.graph, self.settings.planner)
-                found = self._find(self.graph, room)
+            self._find(smooth, room)
+            planning.carry_over(smooth, self.graph, self.settings.planner)
+            found = self._find(self.graph, room)
         if found.plan is None:
             self._refuse(found, outside)
         executor = _torch.Executor(self.captured.program, found.plan.to_bytes())
