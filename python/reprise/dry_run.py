@@ -34,6 +34,13 @@ class DryStep:
 
     captured: Captured
     outside_bytes: int  # of the model's tensors and inputs, what is in no graph
+    capture: Callable[[Layouts], Captured]  # what was traced once more, with other layouts
+
+    def again(self, layouts: Layouts) -> DryStep:
+        """Without tracing, which is what takes time."""
+        captured = self.capture(layouts)
+        there = self.outside_bytes + self.captured.resident_bytes
+        return DryStep(captured, there - captured.resident_bytes, self.capture)
 
 
 def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Layouts | None = None,
@@ -80,7 +87,7 @@ def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Lay
     there = {t.untyped_storage()._cdata: t.untyped_storage().nbytes()
              for t in tree_leaves([list(twin.parameters()), list(twin.buffers()), args, kwargs])
              if isinstance(t, Tensor) and t.device.type == device.type}
-    return DryStep(step.captured, sum(there.values()) - step.captured.resident_bytes)
+    return DryStep(step.captured, sum(there.values()) - step.captured.resident_bytes, step.capture)
 
 
 def _twin(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> nn.Module:
@@ -104,6 +111,7 @@ class _Step:
     def __init__(self, name: str, layouts: Layouts, rates: Rates | None) -> None:
         self.name, self.layouts, self.rates = name, layouts, rates
         self.captured: Captured | None = None
+        self.capture: Callable[[Layouts], Captured] | None = None
 
     def backend(self, gm: fx.GraphModule, inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
         return trace(gm, inputs, self.partition, self.stop, self.stop)
@@ -113,8 +121,11 @@ class _Step:
         primals, tangents = joint_inputs
         device = _device_of(primals)
         lower(joint, device)
-        self.captured = Capture(joint, primals, tangents, num_fwd_outputs, device, self.name, self.layouts,
-                                self.rates).run()
+
+        def capture(layouts: Layouts) -> Captured:
+            return Capture(joint, primals, tangents, num_fwd_outputs, device, self.name, layouts, self.rates).run()
+
+        self.capture, self.captured = capture, capture(self.layouts)
         return _split(joint, num_fwd_outputs, len(primals))
 
     def stop(self, *_: Any) -> Callable[..., Any]:

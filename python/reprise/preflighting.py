@@ -212,8 +212,7 @@ class Question:
                 break
             profile.check_layouts(wrong, known)
             known |= wrong
-            layouts = AnyBatch(profile.known_layouts(self.device) | known)
-            step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, rates, resize)
+            step = step.again(AnyBatch(profile.known_layouts(self.device) | known))
         return step
 
     def _refresh(self) -> None:

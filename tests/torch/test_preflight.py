@@ -209,6 +209,27 @@ def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.Monkey
     assert found.largest_plain.batch < 0.8 * smooth.largest_plain.batch
 
 
+def test_layouts_that_are_not_as_expected_are_no_reason_to_trace_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA, where libraries lay results out in their own way."""
+    traced, measured, layouts = [], [], []
+    trace, measure, capture = dry_run.trace, profile.measure, dry_run.Capture
+
+    def disagree(captured: Any, device: torch.device) -> tuple[float, Any]:
+        measured.append(captured)
+        seconds, wrong = measure(captured, device)
+        op, key = next(iter(captured.keys.items()))
+        found = profile.known_calls(device)[captured.program.signature(op)][2]
+        return seconds, {key: found} if len(measured) == 1 else wrong
+
+    monkeypatch.setattr(dry_run, "trace", lambda *args: (traced.append(args), trace(*args))[1])
+    monkeypatch.setattr(dry_run, "Capture", lambda *args: (layouts.append(args[6]), capture(*args))[1])
+    monkeypatch.setattr(profile, "measure", disagree)
+    found = reprise.preflight(Mlp(), batch(), "1MiB", profile="measure", largest=False, planning_seconds=1)
+    assert len(traced) == 1 and len(layouts) == 2 and len(measured) == 2 and measured[0] is not measured[1]
+    assert layouts[1].get(next(iter(measured[0].keys.values()))) is not None
+    assert found.plain.peak_bytes == reprise.preflight(Mlp(), batch(), "1MiB", largest=False).plain.peak_bytes
+
+
 def test_the_time_at_a_batch_is_not_that_of_another(known_conv: Conv) -> None:
     asked = preflighting.question(known_conv, images(8), 1 << 40, device=None, optimizer=None, reserve=0, planner="auto",
                                   planning_seconds=1, profile="known")
