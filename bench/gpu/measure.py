@@ -33,7 +33,7 @@ class Rows:
     def __init__(self, folder: Path, keys: Sequence[str], again: bool = False) -> None:
         self.folder, self.keys = folder, keys
         self._adding = threading.Lock()
-        self.rows: list[Row] = [row for path in sorted(folder.glob("*.json")) for row in json.loads(path.read_text())["results"]]
+        self.rows: list[Row] = [row for path in sorted(folder.glob("*.json")) for row in _rows_in(path)]
         here = facts("")
         self._old = {self.key(row) for row in self.rows if again or any(
             row["facts"].get(key) != here.get(key) for key in SAME if key != "command")}
@@ -62,6 +62,13 @@ class Rows:
         new = path.with_suffix(".new")
         new.write_text(json.dumps({"results": [row for row in self.rows if row["case"] == case]}, indent=1) + "\n")
         new.replace(path)
+
+
+def _rows_in(path: Path) -> list[Row]:
+    try:
+        return json.loads(path.read_text())["results"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"{path} has no rows ({error!r}): give a folder of its own with -o, or take the file away") from None
 
 
 def fill(children: Children, rows: Rows, wanted: Iterable[Row], arguments: Callable[[Row], list[str]], seconds: float) -> int:

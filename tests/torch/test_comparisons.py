@@ -192,6 +192,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PLANNING_SECONDS", 0.5)
 
 
+def test_a_folder_with_other_files_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text("{}")
+    with pytest.raises(SystemExit, match=r"notes\.json has no rows .*-o"):
+        Rows(tmp_path, ("case",))
+
+
 @pytest.mark.usefixtures("quick")
 def test_auto_is_measured_within_the_peaks_of_the_papers_planners() -> None:
     step = CapturedStep(Training("vgg19_64", "fp32", CPU, tiny=True))
