@@ -118,7 +118,8 @@ class StepFamily:
         gradients of those; a compiled model may need zeros for some.
         roofline_times: instead of measured ones, which are noisy.
         """
-        a, b = self._nearest(batch)
+        alike = self._alike(batch)
+        a, b = _nearest(alike, batch)
 
         def line(y1: int, y2: int) -> int:
             return Line(a.batch, y1, b.batch, y2).at(batch)
@@ -138,35 +139,24 @@ class StepFamily:
                 outputs = line(a.output_bytes, b.output_bytes)
                 entry["workspace_bytes"] = 2 * outputs if outputs > 1024 else 0  # as a compiled model's first step
             elif op in a.signatures:
-                entry["time_ns"], entry["workspace_bytes"] = self._cost(op, batch, counts)
+                entry["time_ns"], entry["workspace_bytes"] = self._cost(op, batch, alike, counts)
                 if roofline_times:
-                    entry["time_ns"] = self._estimate(op, batch)
+                    entry["time_ns"] = _estimate(op, batch, alike)
         if eager:
             graph["ops"] = _whole_convolutions(graph["ops"])
         graph = _core.Graph.parse(json.dumps(graph), source=f"the step at batch {batch}")
         return graph, line(a.outside_bytes, b.outside_bytes), counts
 
     def _alike(self, batch: int) -> list[Sized]:
-        """Captures with the operators that the step has at this batch size."""
+        """Captures with the operators that the step has at this batch size, by size. Ops of others are other ops."""
         every = list(self.captured.values())
         # A line needs two.
         lines = [sized for sized in every if sized.batch > 1 and sum(sized.form == other.form for other in every) > 1]
         there = self.captured.get(batch) or min(
             lines or [sized for sized in every if sized.batch > 1] or every, key=lambda sized: abs(sized.batch - batch))
-        return [sized for sized in every if sized.form == there.form]
+        return sorted((sized for sized in every if sized.form == there.form), key=lambda sized: sized.batch)
 
-    def _nearest(self, batch: int) -> tuple[Sized, Sized]:
-        """Two that a line goes through; the same one twice where there is no other."""
-        by_distance = sorted(self._alike(batch), key=lambda sized: abs(sized.batch - batch))
-        return by_distance[0], by_distance[min(1, len(by_distance) - 1)]
-
-    def _estimate(self, op: int, batch: int) -> int:
-        """By the roofline."""
-        a, b = self._nearest(batch)
-        return max(0, Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0)).at(batch))
-
-    def _cost(self, op: int, batch: int, counts: Counts) -> tuple[int, int]:
-        alike = sorted(self._alike(batch), key=lambda sized: sized.batch)
+    def _cost(self, op: int, batch: int, alike: list[Sized], counts: Counts) -> tuple[int, int]:
         first, last = alike[0], alike[-1]
         call, again = first.signatures[op], last.signatures[op]
         if call == again:  # it does not see the batch, or there is one capture alone
@@ -179,13 +169,13 @@ class StepFamily:
             return points[batch]
         if not points:
             counts.estimated += 1
-            return self._estimate(op, batch), 0
+            return _estimate(op, batch, alike), 0
         counts.scaled += 1
         # Workspaces are exact, and a line goes through two of them. Times are not: a line through two that are close
         # together may point anywhere, so the nearest is scaled as the roofline is.
         near, *others = sorted(points, key=lambda size: abs(size - batch))
         time_ns, workspace = points[near]
-        time_ns = round(time_ns * max(1, self._estimate(op, batch)) / max(1, self._estimate(op, near)))
+        time_ns = round(time_ns * max(1, _estimate(op, batch, alike)) / max(1, _estimate(op, near, alike)))
         if not others:
             return time_ns, round(workspace * batch / near)
         return time_ns, max(0, Line(near, workspace, others[0], points[others[0]][1]).at(batch))
@@ -205,6 +195,18 @@ class StepFamily:
         self._by_operator: dict[str, list[tuple[str, list[Any]]]] = {}
         for signature, cost in self.known.items():
             self._by_operator.setdefault(signature.partition(";")[0], []).append((signature, cost))
+
+
+def _nearest(alike: list[Sized], batch: int) -> tuple[Sized, Sized]:
+    """Two that a line goes through; the same one twice where there is no other."""
+    by_distance = sorted(alike, key=lambda sized: abs(sized.batch - batch))
+    return by_distance[0], by_distance[min(1, len(by_distance) - 1)]
+
+
+def _estimate(op: int, batch: int, alike: list[Sized]) -> int:
+    """By the roofline."""
+    a, b = _nearest(alike, batch)
+    return max(0, Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0)).at(batch))
 
 
 def _whole_convolutions(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
