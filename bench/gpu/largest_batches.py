@@ -18,7 +18,7 @@ from captured import PLANNING_SECONDS
 from children import Children, add_arguments, clock, compile_beside, device_alone, give, operators_alone
 from common import CPU, GPU, ROOT, STEPS, Training
 from kusumoto import PAPER
-from measure import AsCompiled, Row, Rows, Way
+from measure import AsCompiled, Row, Rows, Way, fill_one
 
 import reprise
 from reprise import planning
@@ -91,9 +91,7 @@ def run(options: argparse.Namespace) -> int:
     def one(at: tuple[str, int]) -> int:
         key = dict(zip(KEYS, at, strict=True))
         if rows.find(**key) is None:
-            error = children.run(["--one", at[0], "--budget", str(at[1]), *extra], options.seconds, rows.add)
-            if error:
-                rows.add(key | {"error": error, "facts": {}})
+            fill_one(children, rows, key, ["--one", at[0], "--budget", str(at[1]), *extra], options.seconds)
         row = rows.find(**key)
         return 1 if row is None else 0 if options.predict else train_both(children, rows, row, options, extra)
 

@@ -73,14 +73,16 @@ def _rows_in(path: Path) -> list[Row]:
 
 def fill(children: Children, rows: Rows, wanted: Iterable[Row], arguments: Callable[[Row], list[str]], seconds: float) -> int:
     """A process for each of the keys that is not there yet, whose row comes last. Returns how many failed."""
+    missing = [key for key in wanted if rows.find(**key) is None]
+    return children.each(lambda key: fill_one(children, rows, key, arguments(key), seconds), missing)
 
-    def one(key: Row) -> int:
-        error = children.run(arguments(key), seconds, rows.add)
-        if error:
-            rows.add(key | {"error": error, "facts": {}})
-        return 1 if error else 0
 
-    return children.each(one, [key for key in wanted if rows.find(**key) is None])
+def fill_one(children: Children, rows: Rows, key: Row, arguments: list[str], seconds: float) -> int:
+    """A process, or its error as the row of this key. Returns how many failed."""
+    error = children.run(arguments, seconds, rows.add)
+    if error:
+        rows.add(key | {"error": error, "facts": {}})
+    return 1 if error else 0
 
 
 def summary(row: Row, keys: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ import torch
 import torch._functorch.config
 from children import Children, add_arguments, clock, compile_beside, device_alone, give
 from common import CPU, GPU, ROOT, STEPS, Training
-from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, in_turns, times
+from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, fill_one, in_turns, times
 from networks.resnet import Bottleneck
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -277,10 +277,8 @@ def run_case(children: Children, rows: Rows, case: str, wanted: list[tuple[str, 
 
     def other(way: tuple[str, str]) -> int:
         kind, point = way
-        error = children.run(["--one", case, "--kind", kind, "--point", point, *extra], options.seconds, rows.add)
-        if error:
-            rows.add({"case": case, "kind": kind, "point": point, "error": error, "facts": {}})
-        return 1 if error else 0
+        return fill_one(children, rows, {"case": case, "kind": kind, "point": point},
+                        ["--one", case, "--kind", kind, "--point", point, *extra], options.seconds)
 
     failed = children.each(other, wanted)
     targets = targets_of(rows, case, own_kinds)
