@@ -134,10 +134,9 @@ class AutoSearch {
     if (options_.techniques.nesting) try_nesting(PrefixCuts(model_, PrefixCuts::Measure::kBytes));
     std::ranges::stable_sort(nested_, {}, &std::pair<std::int64_t, Choice>::first);
     for (std::size_t i = 0; i < std::min(kStarts, nested_.size()) && !out_of_work() && !fits(); ++i) {
-      const std::int64_t least = pool_.entries().begin()->first;
       Choice choice = nested_[i].second;
       slice_end_ = work() + kKickSlice;
-      const bool lower = local_.repair(choice, least - std::max<std::int64_t>(1, (least - model_.start_bytes) / 800));
+      const bool lower = local_.repair(choice, below_least(kSmallestPart));
       slice_end_ = kNoEnd;
       if (lower) descend(kKickSlice);
     }
@@ -313,12 +312,17 @@ class AutoSearch {
     prices.jitter(0, 0);
   }
 
+  [[nodiscard]] std::int64_t below_least(std::int64_t part) const {
+    const std::int64_t least = pool_.entries().begin()->first;
+    return least - std::max<std::int64_t>(1, (least - model_.start_bytes) / part);
+  }
+
   // Below the least peak known, in steps that shrink where they fail.
   void descend(std::size_t slice) {
-    for (std::int64_t part = 50; part <= 800 && !out_of_work() && !fits();) {
+    for (std::int64_t part = 50; part <= kSmallestPart && !out_of_work() && !fits();) {
       const std::int64_t least = pool_.entries().begin()->first;
       slice_end_ = work() + slice;
-      local_.improve(least - std::max<std::int64_t>(1, (least - model_.start_bytes) / part));
+      local_.improve(below_least(part));
       slice_end_ = kNoEnd;
       if (pool_.entries().begin()->first == least) part *= 2;
     }
@@ -370,6 +374,7 @@ class AutoSearch {
     }
   }
 
+  static constexpr std::int64_t kSmallestPart = 800;
   static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
   static constexpr std::size_t kReportEvery = 5'000'000;
   static constexpr std::size_t kKicks = 2000;
