@@ -1,7 +1,9 @@
 #include "torch/split_convolutions.h"
 
+#include <ATen/TensorGeometry.h>
 #include <ATen/core/List.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <utility>
@@ -22,19 +24,10 @@ bool is_convolution(const ProgramOp& op) {
   return op.kind == ProgramOp::Kind::kCall && op.call->op.operator_name().name == "aten::convolution_backward";
 }
 
-bool is_contiguous(const Geometry& geometry) {
-  std::int64_t expected = 1;
-  for (std::size_t i = geometry.sizes.size(); i-- > 0;) {
-    if (geometry.sizes[i] != 1 && geometry.strides[i] != expected) return false;
-    expected *= geometry.sizes[i];
-  }
-  return true;
-}
+bool is_contiguous(const Geometry& geometry) { return at::geometry_is_contiguous(geometry.sizes, geometry.strides); }
 
 std::int64_t bytes(const Geometry& geometry) {
-  std::int64_t count = static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
-  for (const std::int64_t size : geometry.sizes) count *= size;
-  return count;
+  return c10::multiply_integers(geometry.sizes) * static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
 }
 
 // Of the gradients of output and input, and of the input.
