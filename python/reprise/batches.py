@@ -143,7 +143,7 @@ class StepFamily:
                 if roofline_times:
                     entry["time_ns"] = _estimate(op, batch, alike)
         if eager:
-            graph["ops"] = _whole_convolutions(graph["ops"])
+            _make_eager(graph, set(a.seeds) if own_loss else set())
         graph = _core.Graph.parse(json.dumps(graph), source=f"the step at batch {batch}")
         return graph, line(a.outside_bytes, b.outside_bytes), counts
 
@@ -207,6 +207,25 @@ def _estimate(op: int, batch: int, alike: list[Sized]) -> int:
     """By the roofline."""
     a, b = _nearest(alike, batch)
     return max(0, Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0)).at(batch))
+
+
+def _make_eager(graph: dict[str, Any], seeds: set[int]) -> None:
+    """A plan's step becomes that of plain PyTorch. A plan writes results over operands that nobody reads again; eager does so
+    with buffers and where it adds gradients up. Whether the model's own code does is not known, and taken for no, which
+    may predict too much in the forward pass. Of `seeds` alone eager adds nothing up: they are views of the loss's.
+    """
+    sizes = graph["values"]["bytes"]
+    in_place: set[int] = set()
+    for op in graph["ops"]:
+        adds = op.get("phase") == "backward" and op["name"].startswith("add")
+        if adds and seeds.issuperset(op["inputs"]):
+            for value in op["outputs"]:
+                sizes[value] = 0
+        if adds or "once" in op:
+            in_place.update(op.get("outputs", ()))
+    graph["values"]["overwrites"] = [[new, old] for new, old in graph["values"]["overwrites"]
+                                     if new in in_place and sizes[new] == sizes[old]]
+    graph["ops"] = _whole_convolutions(graph["ops"])
 
 
 def _whole_convolutions(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
