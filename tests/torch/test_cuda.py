@@ -122,7 +122,7 @@ def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together
     """What no plan could go below where it was one call."""
     def make() -> nn.Module:
         torch.manual_seed(0)
-        layers = [layer for width in (3, 16, 16) for layer in (nn.Conv2d(width, 16, 3, padding=1), nn.Tanh())]
+        layers = [layer for width in (3, 16) for layer in (nn.Conv2d(width, 16, 3, padding=1), nn.Tanh())]
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()).to(GPU)
 
     def step(model: nn.Module) -> dict[str, Any]:
@@ -135,7 +135,8 @@ def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together
     plain = reprise.compile(make(), cuda_graphs=False)
     step(plain)
     graph, outside = plain.plan.region.graph, plain.plan.region.current.outside_bytes
-    budget = outside + reprise.planning.smallest_budget_bytes(graph, "auto", 5.0) + (1 << 20)
+    smallest = reprise.planning.smallest_budget_bytes(graph, "auto", 5.0)
+    budget = outside + smallest + (1 << 20)
     del plain
     planned = reprise.compile(make(), budget, cuda_graphs=False)
     bits = [step(planned) for _ in range(3)]
@@ -143,7 +144,7 @@ def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together
     assert planned.plan.measured_peak_bytes == planned.plan.peak_bytes <= budget
     one = 8 * 16 * 128 * 128 * 4  # a result of a convolution
     workspaces = max(graph.workspace_bytes(op) for op in range(graph.num_ops))
-    assert planned.plan.peak_bytes - outside < 3 * one + workspaces
+    assert smallest < 3 * one + workspaces
 
 
 def test_the_users_own_peak_is_left_alone_after_the_first_steps() -> None:
