@@ -124,10 +124,9 @@ def ahead(rows: list[Row]) -> list[tuple[Row, Row | None]]:
 
 
 def not_measured(rows: list[Row]) -> list[str]:
-    """Points of others at whose peak Reprise was not measured."""
-    tried = {(row["kind"], row["point"]) for row in rows if row["kind"] in OWN and ("ratio" in row or "refused" in row)}
-    kinds = {kind for kind, _ in tried} or {*OWN}
-    return [point_name(row) for row in rivals_among(rows) if any((kind, point_name(row)) not in tried for kind in kinds)]
+    """Points of others at whose peak Reprise was not measured in any way."""
+    tried = {row["point"] for row in rows if row["kind"] in OWN and ("ratio" in row or "refused" in row)}
+    return [point_name(row) for row in rivals_among(rows) if point_name(row) not in tried]
 
 
 def verdict(rows: list[Row]) -> list[str]:

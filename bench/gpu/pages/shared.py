@@ -61,14 +61,17 @@ def by_kind(rows: list[Row]) -> dict[str, dict[str, Row]]:
 
 def origin(rows: list[Row], command: str) -> list[str]:
     """Where the numbers come from. More than one line: they are not of one machine."""
-    known = {", ".join(str(part) for part in (
-        f["gpu"] if "gpu" in f else f["machine"], f"torch {f['torch']}", f"CUDA {f['cuda']}" if "cuda" in f else "no GPU",
-        f"cuDNN {f['cudnn']}" if "cudnn" in f else "", f"cudnn.benchmark {'on' if f.get('cudnn_benchmark') else 'off'}",
-        f"TF32 for convolutions {'on' if f.get('tf32') else 'off'}", f["date"]) if part) for f in
-        (row["facts"] for row in rows) if f}
+    dates: dict[str, set[str]] = {}
+    for f in (row["facts"] for row in rows if row["facts"]):
+        machine = ", ".join(str(part) for part in (
+            f["gpu"] if "gpu" in f else f["machine"], f"torch {f['torch']}", f"CUDA {f['cuda']}" if "cuda" in f else "no GPU",
+            f"cuDNN {f['cudnn']}" if "cudnn" in f else "", f"cudnn.benchmark {'on' if f.get('cudnn_benchmark') else 'off'}",
+            f"TF32 for convolutions {'on' if f.get('tf32') else 'off'}") if part)
+        dates.setdefault(machine, set()).add(f["date"])
     lines = [f"Written by `python3 bench/gpu/tables.py` from the rows that `{command}` measured; not edited by hand. "
-             "How they are measured: [benchmarks](../benchmarks.md).", "", *(f"- {line}" for line in sorted(known))]
-    if len({line.rpartition(", ")[0] for line in known}) > 1:
+             "How they are measured: [benchmarks](../benchmarks.md).", "",
+             *(f"- {machine}, {' to '.join(sorted({min(days), max(days)}))}" for machine, days in sorted(dates.items()))]
+    if len(dates) > 1:
         lines += ["", "**These rows are not all of one machine and version.**"]
     return lines
 
