@@ -59,11 +59,11 @@ class Limit:
 
 
 class Children:
-    """Processes of a script, `jobs` at a time. Several share a lock, unless nothing is measured. They end when this one is
+    """Processes of a script, `jobs` at a time. Several share a lock. They end when this one is
     interrupted or terminated."""
 
-    def __init__(self, script: str, jobs: int = 1, lock: Path | None = None, *, measuring: bool = True) -> None:
-        self.script, self.jobs, self.lock, self.measuring = script, jobs, lock, measuring
+    def __init__(self, script: str, jobs: int = 1, lock: Path | None = None) -> None:
+        self.script, self.jobs, self.lock = script, jobs, lock
         self._places = threading.Semaphore(jobs)
         self._guard = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
@@ -72,7 +72,7 @@ class Children:
     def __enter__(self) -> Children:
         self._folder = tempfile.TemporaryDirectory()
         lock = self.lock or (Path(self._folder.name) / "lock" if self.jobs > 1 else None)
-        self._lock = ["--lock", str(lock)] if lock and self.measuring else []
+        self._lock = ["--lock", str(lock)] if lock else []
         # They have sessions of their own: who stops this process does not reach them.
         self._handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return self

@@ -182,10 +182,9 @@ def rival(case: str, kind: str, point: str, options: argparse.Namespace) -> None
     training = make(case, options)
     eager, way = Way(training), way_of(training, kind, point)
     if isinstance(way, Compiled):
-        # Where cuDNN chooses between algorithms, it has to be alone.
-        chooses = sum(isinstance(m, torch.nn.Conv2d) for m in training.model.modules()) > 1
-        with device_alone(options.lock if chooses else None):
-            compile_beside(training, options.lock, way.call)
+        torch.backends.cudnn.benchmark = False  # it chooses between algorithms by their times, and is not alone yet
+        compile_beside(training, options.lock, way.call)
+        torch.backends.cudnn.benchmark = True
     with device_alone(options.lock):
         eager.run(WARM_STEPS)
         before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}
@@ -256,20 +255,6 @@ def targets_of(rows: Rows, case: str, kinds: list[str]) -> list[tuple[str, str, 
     return sorted(wanted)
 
 
-def warm_up(points: list[tuple[str, str]], options: argparse.Namespace) -> None:
-    """Several at once, on all cores: what torch.compile generates is in its cache then. Nothing is measured."""
-    extra = ["--warm", "1", *(["--cpu"] if options.cpu else [])]
-
-    def warm(point: tuple[str, str]) -> int:
-        error = children.run(["--one", point[0], "--kind", "compile", "--point", point[1], *extra], options.seconds, print)
-        if error:
-            print(f"{' compile '.join(point)}, to fill the cache: {error.strip().splitlines()[-1]}", flush=True)
-        return 1 if error else 0
-
-    with Children(__file__, options.warm, measuring=False) as children:
-        children.each(warm, points)
-
-
 def run_case(children: Children, rows: Rows, case: str, wanted: list[tuple[str, str]], own_kinds: list[str],
              options: argparse.Namespace) -> int:
     """The others at once; then Reprise, whose budgets are known by then."""
@@ -296,8 +281,6 @@ def run(options: argparse.Namespace) -> int:
     kinds = [k for k in options.kinds.split(",") if not (options.cpu and k in ON_CUDA_ALONE)]
     wanted = {case: [(k, p) for k in kinds for p in POINTS.get(k, ()) if rows.find(case=case, kind=k, point=p) is None
                      and (k != "compile" or p in options.points)] for case in options.cases.split(",")}
-    if options.warm:
-        warm_up([(case, point) for case, ways in wanted.items() for kind, point in ways if kind == "compile"], options)
     own_kinds = [k for k in kinds if k in OWN]
     with Children(__file__, options.jobs, options.lock) as children:
         failed = children.each(lambda case: run_case(children, rows, case, wanted[case], own_kinds, options), wanted)
@@ -309,7 +292,6 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--kinds", default=",".join([*POINTS, *OWN]))
     parser.add_argument("--points", default=",".join(BUDGETS), type=lambda text: text.split(","), help="of compile")
-    parser.add_argument("--warm", type=int, default=0, help="so many points of compile at once before, to fill torch's cache")
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=120, help="for each point of the others")
     parser.add_argument("--own-seconds", type=float, default=420, help="for all points of Reprise")
@@ -325,8 +307,6 @@ def main() -> int:
         return run(options)
     if options.targets:
         own(options.one, options)
-    elif options.warm:
-        way_of(make(options.one, options), options.kind, options.point).run(2)
     else:
         rival(options.one, options.kind, options.point, options)
     return 0
