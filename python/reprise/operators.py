@@ -21,6 +21,11 @@ _SCALAR_FORMS = {
     aten.div.Scalar: aten.div.Tensor,
 }
 
+# Kernels that have read a row, or all of it that others read, before they write a number of it, and write each where they read it
+# last: as with pointwise operators, the result may lie over an operand.
+_BY_ROWS = {aten._softmax.default, aten._log_softmax.default,
+            aten._softmax_backward_data.default, aten._log_softmax_backward_data.default}
+
 # Attention is tagged random; it draws nothing at dropout 0.
 _DROPOUT_ARGUMENTS = ("dropout_p", "p")
 
@@ -92,7 +97,7 @@ def in_place_form(node: fx.Node, device: torch.device) -> Iterator[tuple[int, tu
     """Calls that compute the same as `node` and write the result over one of its operands:
     (position of the operand, (operator, args, kwargs))."""
     target = lowered(node.target)
-    if torch.Tag.pointwise not in target.tags:
+    if torch.Tag.pointwise not in target.tags and target not in _BY_ROWS:
         return
     out = _out_overload(target, device)
     if out is not None:

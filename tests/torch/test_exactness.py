@@ -3,8 +3,9 @@ predicted peak is the allocator's, to the byte. All networks, budgets and planne
 
 import pytest
 import torch
-from networks.zoo import CASES
-from steps import compiled, different, lower_and_split, model_of, run_step, smallest_budget
+from networks.zoo import CASES, Case
+from steps import bits_of, compiled, different, lower_and_split, model_of, run_step, smallest_budget
+from training import DEVICE
 
 from reprise import backend
 
@@ -28,6 +29,52 @@ def test_training_is_bit_for_bit_the_same_and_the_peak_as_predicted(name: str) -
         steps = [run_step(planned, case) for _ in range(2)]
         assert [different(a, b) for a, b in zip(plain, steps)] == [[], []], f"budget {budget}"
         assert planned.plan.peak_bytes == planned.plan.measured_peak_bytes <= budget
+
+
+class Reader(torch.nn.Module):
+    """With its loss inside, and far more words than width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = torch.nn.Embedding(5000, 8), torch.nn.Linear(8, 5000)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.head(self.words(tokens)), tokens)
+
+
+def test_a_language_models_loss_takes_two_tensors_of_its_logits_and_not_three() -> None:
+    case = Case("reader", 512, Reader, lambda count, _: ((torch.arange(count),), {}), torch.Tensor.sum)
+    model, logits = model_of(case), 512 * 5000 * 4
+    plain, weights = run_step(model_of(case), case), sum(p.nbytes for p in model.parameters())
+    smallest = smallest_budget(model, case)
+    planned = compiled(model, smallest)
+    assert different(plain, run_step(planned, case)) == []
+    assert planned.plan.peak_bytes == planned.plan.measured_peak_bytes <= smallest < 2 * weights + 2.1 * logits
+    assert plain.peak_bytes > 3 * logits
+
+
+SHAPES = [((7, 50), 1), ((3, 4000), 1), ((2, 3, 70_000), 2), ((5, 33, 20), 1), ((600, 3, 2), 0), ((9,), 0)]
+
+
+@pytest.mark.parametrize(("shape", "dim"), SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
+def test_softmax_may_lie_over_its_operands(name: str, dtype: torch.dtype, shape: tuple[int, ...], dim: int) -> None:
+    """Plans rely on it, forward and backward."""
+    torch.manual_seed(0)
+    x, gradient = (torch.randn(shape, dtype=dtype, device=DEVICE) for _ in range(2))
+    forward, backward = (getattr(torch.ops.aten, full) for full in (name, f"{name}_backward_data"))
+    result = forward(x, dim, False)
+    over = x.clone()
+    forward.out(over, dim, False, out=over)
+    assert bits_of(over) == bits_of(result)
+
+    wanted = backward(gradient, result, dim, dtype)
+    target = "grad_input" if name == "_softmax" else "out"
+    for place in (0, 1):
+        operands = [gradient.clone(), result.clone()]
+        backward.out(*operands, dim, dtype, **{target: operands[place]})
+        assert bits_of(operands[place]) == bits_of(wanted)
 
 
 def test_the_meter_agrees_with_what_pytorch_reports() -> None:
