@@ -274,7 +274,7 @@ TEST(TrainingStep, TakesSlicesOfADatasetWithoutCapturingAgain) {
 TEST(TrainingStep, PlansForWhatIsAsked) {
   const Case network = resnet_case();
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
-  const std::int64_t budget = budget_at(step, 0.7);
+  const std::int64_t budget = budget_at(step, 0.85);  // where the least of Chen's plans lies depends on measured times
   const StepOptions tight{.budget_bytes = budget, .planner = "chen", .planning_seconds = 1};
   EXPECT_EQ(step.plan(tight).planner, "chen");
   EXPECT_GT(step.summary().recompute_ns, 0);
