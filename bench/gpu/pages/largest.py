@@ -12,7 +12,7 @@ def page(places: Places) -> None:
     rows = rows_of(places.results, "largest-batches", COMMAND)
     lines = ["# Largest batches", "", *origin(rows, COMMAND), "",
              "As `reprise.preflight` predicts them in fp32, plain and planned; small: the peak of a real step at that size, in "
-             f"percent of the budget, or why there was none. {tried(rows)} No times are compared here.", ""]
+             f"percent of the budget, or why there was none. {tried(rows)}{off(rows)} No times are compared here.", ""]
     budgets = sorted({row["budget_bytes"] for row in rows})
 
     def cell(case: str, budget: int) -> str:
@@ -43,3 +43,14 @@ def tried(rows: list[Row]) -> str:
     real = [(fit, budget) for fit, budget in fits if {"measured_bytes", "refused"} & fit.keys()]
     inside = sum(fit.get("measured_bytes", budget + 1) <= budget for fit, budget in real)
     return f"**Of {len(fits)} predictions {len(real)} were tried, and {inside} of these fitted.**"
+
+
+def off(rows: list[Row]) -> str:
+    """How far measured peaks were from predicted ones."""
+    said = []
+    for kind in KINDS:
+        percent = [100 * (fit["measured_bytes"] / fit["predicted_bytes"] - 1) for fit in (row.get(kind) for row in rows)
+                   if fit and "measured_bytes" in fit]
+        if percent:
+            said.append(f"{kind} {min(percent):+.1f} to {max(percent):+.1f} %")
+    return f" Measured peaks against predicted ones: {', '.join(said)}." if said else ""
