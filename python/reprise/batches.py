@@ -24,6 +24,7 @@ from .dry_run import DryStep
 from .errors import RepriseError
 
 NUMBER = re.compile(r"(\d+)")
+ADDS = re.compile(r"add(_\d+)?")  # and not addmm, nor addcmul
 
 
 @dataclass
@@ -217,7 +218,7 @@ def _make_eager(graph: dict[str, Any], seeds: set[int]) -> None:
     sizes = graph["values"]["bytes"]
     in_place: set[int] = set()
     for op in graph["ops"]:
-        adds = op.get("phase") == "backward" and op["name"].startswith("add")
+        adds = op.get("phase") == "backward" and ADDS.fullmatch(op["name"]) is not None
         if adds and seeds.issuperset(op["inputs"]):
             for value in op["outputs"]:
                 sizes[value] = 0
