@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "reprise/error.h"
+#include "torch/meter.h"
 
 namespace reprise {
 namespace {
@@ -234,7 +235,8 @@ std::string signature(const Program& program, OpId op) {
       text += '#' + std::to_string(number) + ' ' + to_string(tensor->geometry) + ',';
       const std::int64_t bytes = program.values[index(tensor->value)].bytes;
       // Some operators copy whole storages.
-      if (bytes > extent_bytes(tensor->geometry)) text += " of " + std::to_string(bytes);
+      const std::int64_t granted = granted_bytes(program.device, extent_bytes(tensor->geometry));
+      if (bytes > granted) text += " of " + std::to_string(bytes);
     }
   }
   return text;

@@ -256,6 +256,18 @@ TEST(ProgramIo, AnswersToSpoiledText) {
   }
 }
 
+// At batch 8 a tensor fills its blocks, at 9 it does not: the calls differ in the batch alone.
+TEST(Signature, SaysNothingOfBlocksThatAreNotFull) {
+  StepProgram step = parse_program(small_program(), "net.program.json");
+  Program& program = *step.program;
+  const std::string exact = signature(program, op_id(0));
+  program.device = at::kCUDA;
+  program.values[0].bytes = 512;
+  EXPECT_EQ(signature(program, op_id(0)), exact);
+  program.values[0].bytes = 1024;  // it lies in a larger tensor
+  EXPECT_THAT(signature(program, op_id(0)), HasSubstr(" of 1024"));
+}
+
 TEST(ProgramText, BytesInBase64) {
   const auto text = [](const std::string& bytes) {
     return detail::bytes_text({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});

@@ -13,7 +13,7 @@ from training import Mlp, batch
 import reprise
 from reprise import _core, dry_run, planning, preflighting, profile, roofline
 from reprise.__main__ import main
-from reprise.batches import batch_of
+from reprise.batches import StepFamily, batch_of
 from reprise.layouts import AnyBatch
 from reprise.native import _torch
 from reprise.preflighting import last_inside
@@ -227,6 +227,21 @@ def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.Monkey
     assert len(grown) > 2
     smooth = reprise.preflight(Mlp(width=64), batch(64, 64), 400_000, profile="roofline", planning_seconds=1)
     assert found.largest_plain.batch < 0.8 * smooth.largest_plain.batch
+
+
+def test_a_call_of_a_captured_batch_is_known_by_its_own_text(known_conv: Conv) -> None:
+    """It need not follow from those at other sizes: numbers in it may be rounded."""
+    asked = preflighting.question(known_conv, images(8), 1 << 40, device=None, optimizer=None, reserve=0, planner="auto",
+                                  planning_seconds=1, profile="known")
+    for size in (8, 16, 33):
+        asked.family.add(size)
+    step = asked.family.captured[33]
+    step.signatures = {op: f"{text} of 512" for op, text in step.signatures.items()}
+    known = {text: [1, 1_000_000 + op, []] for op, text in step.signatures.items()}
+    family = StepFamily(asked.family.capture, asked.family.known | known, asked.family.captured)
+    graph, _, counts = family.at(33)
+    assert counts.measured == len(step.signatures) and counts.scaled == counts.estimated == 0
+    assert all(graph.workspace_bytes(op) >= 1_000_000 for op in step.signatures)
 
 
 def test_layouts_that_are_not_as_expected_are_no_reason_to_trace_again(monkeypatch: pytest.MonkeyPatch) -> None:
