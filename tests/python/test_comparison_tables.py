@@ -109,6 +109,15 @@ def test_says_where_a_rival_is_ahead(tmp_path: Path, rows: list[dict[str, Any]],
     assert said in rivals_page(tmp_path, rows)
 
 
+def test_nobody_is_ahead_whose_eager_alone_was_slow(tmp_path: Path) -> None:
+    """By their multiples of eager they are far apart; in milliseconds they are not."""
+    slow_eager = {"ms": 100.0, "spread_ms": [99, 101], "eager_ms": 200.0}
+    ours = rivals_page(tmp_path, [row("compile", "0.4", 4, 1.0), row("reprise", "compile 0.4", 3.9, 0.5, **slow_eager)])
+    assert "| 1.00 / 0.50 <sub>4.00</sub> |" in ours
+    theirs = rivals_page(tmp_path, [row("compile", "0.4", 4, 0.5, **slow_eager), row("reprise", "compile 0.4", 3.9, 1.0)])
+    assert "No point of the others is better than Reprise" in theirs
+
+
 def test_tells_of_failures_and_of_another_machine(tmp_path: Path) -> None:
     failed = {"case": "net", "kind": "selective", "point": "", "error": "Traceback\nValueError: too small", "facts": {}}
     page = rivals_page(tmp_path, [*RIVALS, failed, row("checkpoint", "", 5, 1.3, facts=FACTS | {"torch": "2.13.0"})])
