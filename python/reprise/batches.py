@@ -22,8 +22,8 @@ from typing import Any
 from . import _core
 from .dry_run import DryStep
 from .errors import RepriseError
+from .known_calls import KnownCalls
 
-NUMBER = re.compile(r"(\d+)")
 ADDS = re.compile(r"add(_\d+)?")  # and not addmm, nor addcmul
 
 
@@ -168,7 +168,7 @@ class StepFamily:
             known = self.known.get(call)
             points = {} if known is None else {batch: (known[0], known[1])}
         else:
-            points = self._measured(first.batch, call, last.batch, again)
+            points = self._calls.at_any_batch(first.batch, call, last.batch, again)
         if batch in points:
             counts.measured += 1
             return points[batch]
@@ -185,21 +185,8 @@ class StepFamily:
             return time_ns, round(workspace * batch / near)
         return time_ns, max(0, Line(near, workspace, others[0], points[others[0]][1]).at(batch))
 
-    def _measured(self, batch1: int, call1: str, batch2: int, call2: str) -> dict[int, tuple[int, int]]:
-        """Batch size -> time and workspace of a call, where it was measured."""
-        key = (batch1, call1, batch2, call2)
-        if key not in self._matches:
-            operator = call1.partition(";")[0]
-            self._matches[key] = {
-                size: (cost[0], cost[1]) for signature, cost in self._by_operator.get(operator, [])
-                if (size := batch_of(signature, *key)) is not None}
-        return self._matches[key]
-
     def __post_init__(self) -> None:
-        self._matches: dict[tuple[int, str, int, str], dict[int, tuple[int, int]]] = {}
-        self._by_operator: dict[str, list[tuple[str, list[Any]]]] = {}
-        for signature, cost in self.known.items():
-            self._by_operator.setdefault(signature.partition(";")[0], []).append((signature, cost))
+        self._calls = KnownCalls(self.known)
 
 
 def _nearest(alike: list[Sized], batch: int) -> tuple[Sized, Sized]:
@@ -248,22 +235,3 @@ def _whole_convolutions(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return whole
 
 
-def batch_of(call: str, batch1: int, call1: str, batch2: int, call2: str) -> int | None:
-    """The batch size at which the step's call1 (at batch1) and call2 (at batch2) is `call`."""
-    texts = [NUMBER.split(text) for text in (call, call1, call2)]
-    if len({len(parts) for parts in texts}) != 1:
-        return None
-    found: int | None = None
-    for part, part1, part2 in zip(*texts):
-        if part1 == part2:
-            if part != part1:
-                return None
-            continue
-        if not part.isdigit():
-            return None
-        # part = part1 + slope * (batch - batch1)
-        size = batch1 + (int(part) - int(part1)) * (batch2 - batch1) / (int(part2) - int(part1))
-        if size < 1 or size != int(size) or found not in (None, int(size)):
-            return None
-        found = int(size)
-    return found

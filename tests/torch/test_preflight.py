@@ -11,9 +11,10 @@ from steps import CPU, lower_and_split
 from training import Mlp, batch
 
 import reprise
-from reprise import _core, dry_run, planning, preflighting, profile, roofline
+from reprise import _core, dry_run, known_calls, planning, preflighting, profile, roofline
 from reprise.__main__ import main
-from reprise.batches import StepFamily, batch_of
+from reprise.batches import StepFamily
+from reprise.known_calls import KnownCalls
 from reprise.layouts import AnyBatch
 from reprise.native import _torch
 from reprise.preflighting import last_inside
@@ -382,10 +383,26 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
 def test_a_call_is_known_again_at_another_batch_size() -> None:
     at = "aten::mm.;Float[{} 64 ] strides [64 1 ],;Float[64 {} ] strides [{} 1 ],;8"
-    assert batch_of(at.format(24, 48, 48), 8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) == 24
-    assert batch_of(at.format(24, 49, 49), 8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) is None
-    assert batch_of(at.format(24, 48, 48)[:-1] + "9", 8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) is None
-    assert batch_of("aten::mm.;Float[24 64 ]", 8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) is None
+    known = {call: [i, 10 * i, []] for i, call in enumerate([
+        at.format(24, 48, 48), at.format(32, 64, 64), at.format(24, 49, 49), at.format(25, 50, 51), at.format(0, 0, 0),
+        at.format(40, 80, 80)[:-1] + "9", "aten::mm.;Float[24 64 ]"])}
+    assert KnownCalls(known).at_any_batch(8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) == {24: (0, 0), 32: (1, 10)}
+    assert KnownCalls(known).at_any_batch(16, at.format(16, 32, 32), 8, at.format(8, 16, 16)) == {24: (0, 0), 32: (1, 10)}
+    assert KnownCalls(known).at_any_batch(8, at.format(8, 16, 16), 16, "aten::mm.;Float[16 64 ]") == {}
+    assert KnownCalls({"f;0.5": [1, 1, []]}).at_any_batch(8, "f;0.5", 16, "f;0.05") == {}
+
+
+def test_known_calls_are_read_once_however_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache has tens of thousands, and a step thousands of kinds."""
+    read: list[str] = []
+    take_apart = known_calls._taken_apart
+    monkeypatch.setattr(known_calls, "_taken_apart", lambda call: (read.append(call), take_apart(call))[1])
+    at = "aten::relu.;Float[{} {} ]"
+    known = KnownCalls({at.format(size, width): [size, width, []] for size in (4, 8, 12) for width in range(100, 200)})
+    for width in range(100, 200):
+        found = known.at_any_batch(4, at.format(4, width), 8, at.format(8, width))
+        assert found == {4: (4, width), 8: (8, width), 12: (12, width)}
+    assert len(read) == 300 + 2 * 100
 
 
 @pytest.mark.parametrize("limit", [0, 9, 10, 11, 5000, 123_456])

@@ -1,0 +1,70 @@
+"""Measured calls, found again at other batch sizes.
+
+One call at two batch sizes has the same words, and numbers that stay or grow with the batch: Float[8 64 ] and
+Float[16 64 ]. It is looked up by its words and the numbers that stay, as a cache has tens of thousands of calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+NUMBER = re.compile(r"(\d+)")
+
+Words = tuple[str, ...]
+Numbers = tuple[str, ...]
+Places = tuple[int, ...]
+Cost = tuple[int, int]  # time and workspace
+
+
+class KnownCalls:
+    """Calls measured so far, with what they cost."""
+
+    def __init__(self, calls: dict[str, list[Any]]) -> None:
+        self._by_words: dict[Words, list[tuple[Numbers, Cost]]] = {}
+        for call, cost in calls.items():
+            words, numbers = _taken_apart(call)
+            self._by_words.setdefault(words, []).append((numbers, (cost[0], cost[1])))
+        self._by_rest: dict[tuple[Words, Places], dict[Numbers, list[tuple[Numbers, Cost]]]] = {}
+        self._found: dict[tuple[int, str, int, str], dict[int, Cost]] = {}
+
+    def at_any_batch(self, batch1: int, call1: str, batch2: int, call2: str) -> dict[int, Cost]:
+        """Batch size -> time and workspace, where the call was measured that is call1 at batch1 and call2 at batch2."""
+        key = (batch1, call1, batch2, call2)
+        if key not in self._found:
+            self._found[key] = dict(self._look_up(*key))
+        return self._found[key]
+
+    def _look_up(self, batch1: int, call1: str, batch2: int, call2: str) -> Iterator[tuple[int, Cost]]:
+        (words, first), (other_words, second) = _taken_apart(call1), _taken_apart(call2)
+        grow = tuple(i for i, (a, b) in enumerate(zip(first, second)) if a != b)
+        lines = [(int(first[i]), int(second[i]) - int(first[i])) for i in grow]
+        if words != other_words or any(slope == 0 for _, slope in lines):  # .5 and .05
+            return
+        for numbers, cost in self._with_rest(words, grow).get(_rest(first, grow), ()):
+            # number = first + slope * (batch - batch1), the same batch for all
+            sizes = {divmod((int(numbers[i]) - y) * (batch2 - batch1), slope) for i, (y, slope) in zip(grow, lines)}
+            if len(sizes) == 1:
+                (size, remainder), = sizes
+                if remainder == 0 and batch1 + size >= 1:
+                    yield batch1 + size, cost
+
+    def _with_rest(self, words: Words, grow: Places) -> dict[Numbers, list[tuple[Numbers, Cost]]]:
+        if (words, grow) not in self._by_rest:
+            index = self._by_rest[words, grow] = {}
+            for numbers, cost in self._by_words.get(words, ()):
+                index.setdefault(_rest(numbers, grow), []).append((numbers, cost))
+        return self._by_rest[words, grow]
+
+
+def _taken_apart(call: str) -> tuple[Words, Numbers]:
+    parts = NUMBER.split(call)
+    return tuple(parts[::2]), tuple(parts[1::2])
+
+
+def _rest(numbers: Numbers, grow: Places) -> Numbers:
+    kept = list(numbers)
+    for i in reversed(grow):
+        del kept[i]
+    return tuple(kept)
