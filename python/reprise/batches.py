@@ -158,15 +158,13 @@ class StepFamily:
         return sorted((sized for sized in every if sized.form == there.form), key=lambda sized: sized.batch)
 
     def _cost(self, op: int, batch: int, alike: list[Sized], counts: Counts) -> tuple[int, int]:
-        own = self.known.get(self.captured[batch].signatures[op]) if self.has(batch) else None
-        if own is not None:  # also where no line leads to it
+        if self.has(batch) and (own := self.known.get(self.captured[batch].signatures[op])):  # also where no line leads to it
             counts.measured += 1
             return own[0], own[1]
         first, last = alike[0], alike[-1]
         call, again = first.signatures[op], last.signatures[op]
         if call == again:  # it does not see the batch, or there is one capture alone
-            known = self.known.get(call)
-            points = {} if known is None else {batch: (known[0], known[1])}
+            points = {batch: (known[0], known[1])} if (known := self.known.get(call)) else {}
         else:
             points = self._calls.at_any_batch(first.batch, call, last.batch, again)
         if batch in points:

@@ -12,9 +12,7 @@ from typing import Any
 
 NUMBER = re.compile(r"(\d+)")
 
-Words = tuple[str, ...]
-Numbers = tuple[str, ...]
-Places = tuple[int, ...]
+Words, Numbers, Places = tuple[str, ...], tuple[str, ...], tuple[int, ...]
 Cost = tuple[int, int]  # time and workspace
 
 
@@ -24,7 +22,7 @@ class KnownCalls:
     def __init__(self, calls: dict[str, list[Any]]) -> None:
         self._by_words: dict[Words, list[tuple[Numbers, Cost]]] = {}
         for call, cost in calls.items():
-            words, numbers = _taken_apart(call)
+            words, numbers = taken_apart(call)
             self._by_words.setdefault(words, []).append((numbers, (cost[0], cost[1])))
         self._by_rest: dict[tuple[Words, Places], dict[Numbers, list[tuple[Numbers, Cost]]]] = {}
         self._found: dict[tuple[int, str, int, str], dict[int, Cost]] = {}
@@ -37,18 +35,17 @@ class KnownCalls:
         return self._found[key]
 
     def _look_up(self, batch1: int, call1: str, batch2: int, call2: str) -> Iterator[tuple[int, Cost]]:
-        (words, first), (other_words, second) = _taken_apart(call1), _taken_apart(call2)
+        (words, first), (other_words, second) = taken_apart(call1), taken_apart(call2)
         grow = tuple(i for i, (a, b) in enumerate(zip(first, second)) if a != b)
         lines = [(int(first[i]), int(second[i]) - int(first[i])) for i in grow]
-        if words != other_words or any(slope == 0 for _, slope in lines):  # .5 and .05
+        if words != other_words or not lines or any(slope == 0 for _, slope in lines):  # .5 and .05
             return
         for numbers, cost in self._with_rest(words, grow).get(_rest(first, grow), ()):
             # number = first + slope * (batch - batch1), the same batch for all
             sizes = {divmod((int(numbers[i]) - y) * (batch2 - batch1), slope) for i, (y, slope) in zip(grow, lines)}
-            if len(sizes) == 1:
-                (size, remainder), = sizes
-                if remainder == 0 and batch1 + size >= 1:
-                    yield batch1 + size, cost
+            size, remainder = sizes.pop()
+            if not sizes and remainder == 0 and batch1 + size >= 1:
+                yield batch1 + size, cost
 
     def _with_rest(self, words: Words, grow: Places) -> dict[Numbers, list[tuple[Numbers, Cost]]]:
         if (words, grow) not in self._by_rest:
@@ -58,13 +55,10 @@ class KnownCalls:
         return self._by_rest[words, grow]
 
 
-def _taken_apart(call: str) -> tuple[Words, Numbers]:
+def taken_apart(call: str) -> tuple[Words, Numbers]:
     parts = NUMBER.split(call)
     return tuple(parts[::2]), tuple(parts[1::2])
 
 
 def _rest(numbers: Numbers, grow: Places) -> Numbers:
-    kept = list(numbers)
-    for i in reversed(grow):
-        del kept[i]
-    return tuple(kept)
+    return tuple(number for i, number in enumerate(numbers) if i not in grow)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from .known_calls import Words, taken_apart
 from .native import _torch
 
 # Of a call's tensors, where the device gives others than fake tensors do: dtype, sizes, strides,
@@ -35,9 +35,10 @@ class AnyBatch(dict[str, Any]):
 
     def __init__(self, known: Layouts) -> None:
         super().__init__(known)
-        self.alike: dict[str, list[tuple[list[int], list[Layout | None]]]] = {}
+        self.alike: dict[Words, list[tuple[list[int], list[Layout | None]]]] = {}
         for key, layouts in known.items():
-            self.alike.setdefault(NUMBER.sub("#", key), []).append((_numbers(key), layouts))
+            words, numbers = taken_apart(key)
+            self.alike.setdefault(words, []).append(([int(number) for number in numbers], layouts))
 
     def get(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -46,21 +47,15 @@ class AnyBatch(dict[str, Any]):
         return default if found is None else found
 
     def _by_line(self, key: str) -> list[Layout | None] | None:
-        wanted = _numbers(key)
-        for (a, first), (b, second) in itertools.permutations(self.alike.get(NUMBER.sub("#", key), ()), 2):
+        words, numbers = taken_apart(key)
+        wanted = [int(number) for number in numbers]
+        for (a, first), (b, second) in itertools.permutations(self.alike.get(words, ()), 2):
             step = next(((w - x, y - x) for w, x, y in zip(wanted, a, b) if x != y), None)
             if step is None or any((w - x) * step[1] != (y - x) * step[0] for w, x, y in zip(wanted, a, b)):
                 continue
             with contextlib.suppress(ValueError):
                 return _on_line(first, second, *step)
         return None
-
-
-NUMBER = re.compile(r"\d+")
-
-
-def _numbers(key: str) -> list[int]:
-    return [int(number) for number in NUMBER.findall(key)]
 
 
 def _on_line(a: Any, b: Any, part: int, whole: int) -> Any:
