@@ -26,7 +26,7 @@ constexpr std::array kSteps{
     Expected{"unet_8x572", {1.70, 8.30, 0}, 2.42, 1.3},
     Expected{"resnet50_96", {2.09, 8.90, 17.3}, 1.45, 1},
     Expected{"resnet152_48", {2.08, 8.68, 17.1}, 0.92, 1},
-    Expected{"gpt2_medium_8x1024", {2.08, 8.50, 18.9}, 4.70, 1},
+    Expected{"gpt2_medium_8x1024", {1.96, 7.00, 16.6}, 3.20, 1},
     Expected{"densenet161_32", {3.41, 10.9, 17.9}, 0.76, 1},
 };
 
