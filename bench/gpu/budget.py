@@ -1,22 +1,24 @@
 """Is the budget kept? Twenty budgets for each network, from 100 % of the plan without
 recomputation to the smallest.
 
-    python bench/gpu/budget.py [--cases resnet50_96,...] [--budgets 20] [--jobs 4] [-o FILE]
+    python bench/gpu/budget.py [--cases resnet50_96,...] [--budgets 20] [--jobs 4] [--again] [-o FOLDER]
 
 Every step of every budget is watched from the call of the model to the return of backward with
-PyTorch's own counters. Where Reprise itself resets these, they are read just before.
+PyTorch's own counters. Where Reprise itself resets these, they are read just before. What is in the output folder is not
+measured again. Nothing is timed: with --jobs all run at once.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, write
+from children import Children, Row, add_arguments, give
+from common import CPU, GPU, ROOT, STEPS, Training
+from measure import Rows, fill
 
 import reprise
 from reprise import planning
@@ -25,6 +27,8 @@ from reprise.native import _torch
 # Large ones far apart, for --jobs.
 CASES = ("bert_large_32x512", "densenet161_32", "gpt2_medium_8x1024", "resnet152_48", "pspnet_2", "resnet50_96",
          "llama_1b_4x2048", "googlenet_256", "vgg19_64", "unet_8x572", "vit_large_64")
+KEYS = ("case",)
+COMMAND = "python bench/gpu/budget.py"
 STEPS_PER_BUDGET = 3
 # Of the allocator. Reserved alone: memory held for other budgets was given back before.
 COUNTERS = {"allocated": "allocated", "requested": "requested", "reserved": "reserved_alone"}
@@ -62,7 +66,7 @@ class Watch:
         return dict(self.highest)
 
 
-def rows_of(name: str, count: int, device: torch.device, tiny: bool) -> dict[str, Any]:
+def row_of(name: str, count: int, device: torch.device, tiny: bool) -> Row:
     training = Training(name, "fp32", device, tiny=tiny)
     model = reprise.compile(training.model, cuda_graphs=False, planning_seconds=1.0)
     watch = Watch(device)
@@ -95,32 +99,34 @@ def rows_of(name: str, count: int, device: torch.device, tiny: bool) -> dict[str
         rows.append(row)
     inside = sum(row["allocated"] <= row["budget"] for row in rows)
     worst = max(abs(row.get("requested", row["allocated"]) / row["predicted"] - 1) for row in rows)
-    reserved = max(row.get("reserved_alone", 0) / row["budget"] for row in rows)
     return {"case": name, "plain_bytes": plain, "smallest_bytes": smallest, "rows": rows, "inside": inside,
-            "worst_requested_percent": round(100 * worst, 3),
-            "summary": f"{name:<20}{plain / 2**30:8.2f} GiB to {100 * smallest / plain:3.0f} %   {inside}/{len(rows)} "
-                       f"inside   requested within {100 * worst:.2f} % of the prediction   reserved at most "
-                       f"{100 * reserved:.0f} % of the budget"}
+            "worst_requested_percent": round(100 * worst, 3)}
+
+
+def run(options: argparse.Namespace) -> int:
+    rows = Rows(options.output, KEYS, options.again)
+    extra = ["--budgets", str(options.budgets), *(["--cpu"] if options.cpu else [])]
+    wanted = [{"case": case} for case in options.cases.split(",")]
+    with Children(__file__, options.jobs, options.lock) as children:
+        failed = fill(children, rows, wanted, lambda key: ["--one", key["case"], *extra], options.seconds)
+    found = [row for key in wanted if (row := rows.find(**key)) is not None]
+    return 1 if failed or any(row["inside"] < len(row["rows"]) for row in found) else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--budgets", type=int, default=20)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
+    parser.add_argument("--seconds", type=float, default=600, help="for each network")
+    add_arguments(parser)
     parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "budget-cuda.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "budget-cuda")
     options = parser.parse_args()
-    device = CPU if options.cpu else GPU
-    if options.one:
-        print(json.dumps(rows_of(options.one, options.budgets, device, options.cpu)))
-        return 0
-    extra = ["--budgets", str(options.budgets), *(["--cpu"] if options.cpu else [])]
-    results = one_process_each(
-        __file__, options.cases.split(","), extra, options.jobs,
-        lambda rows: write(options.output, facts("python bench/gpu/budget.py") | {"results": rows}))
-    return 0 if all("rows" in r and r["inside"] == len(r["rows"]) for r in results) else 1
+    if not options.one:
+        return run(options)
+    row = row_of(options.one, options.budgets, CPU if options.cpu else GPU, options.cpu)
+    give(row, f"{COMMAND} --cases {options.one}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -96,6 +96,8 @@ def summary(row: Row, keys: Sequence[str]) -> str:
     for kind in ("plain", "planned"):
         if row.get(kind):
             text += f" {kind} {row[kind]['batch']}"
+    if "inside" in row:
+        text += f" {row['inside']} of {len(row['rows'])} inside"
     if "ratio" in row:
         text += f", {row['ms']:.2f} ms, {row['ratio']:.3f} of eager"
     return text

@@ -54,8 +54,8 @@ def points_in(picture: Path) -> int:
 def put_budgets(folder: Path) -> None:
     steps = [{"budget": 2**33, "predicted": 2**33, "allocated": 2**33, "recompute_percent": 0.0},
              {"budget": 2**32, "predicted": 2**32, "allocated": 2**32 + 2**24, "reserved_alone": 2**33, "recompute_percent": 4.5}]
-    rows = [{"case": "unet_8x572", "plain_bytes": 2**33, "smallest_bytes": 2**32, "rows": steps}]
-    (folder / "budget-cuda.json").write_text(json.dumps(FACTS | {"results": rows}))
+    put(folder, "budget", [{"case": "unet_8x572", "plain_bytes": 2**33, "smallest_bytes": 2**32, "rows": steps, "facts": FACTS},
+                           {"case": "net", "error": "ended with -9", "facts": {}}])
 
 
 def rivals_page(folder: Path, rows: list[dict[str, Any]]) -> str:
@@ -130,7 +130,7 @@ def test_without_rows_there_is_no_page(tmp_path: Path) -> None:
     done = tables(tmp_path)
     assert done.returncode == 1
     for page, script in {"rivals": "rivals", "kusumoto": "kusumoto", "batches": "batch_sizes", "largest": "largest_batches",
-                         "hong": "hong", "readme": "kusumoto"}.items():
+                         "hong": "hong", "budgets": "budget", "readme": "kusumoto"}.items():
         folder = script.replace("_", "-")
         assert f"{page}: {tmp_path}/{folder}-cuda has no rows: run python bench/gpu/{script}.py" in done.stderr
     assert not (tmp_path / "docs").exists()
@@ -335,3 +335,4 @@ def test_counts_budgets_that_were_kept(tmp_path: Path) -> None:
     assert "| 8.000 | 8.000 | 8.000 | 0.0 % |" in page  # without a column that one row lacks
     assert "| U-Net | 8.00 | 4.00 | 50 % | 1 of 2 | 0.391 % |" in page
     assert "| 4.000 | 4.000 | 4.016 | 4.5 % |" in page
+    assert "- net failed: ended with -9" in page

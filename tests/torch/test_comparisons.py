@@ -85,6 +85,16 @@ def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> No
     assert rivals.targets_of(rows, "gpt2_medium_8x1024", ["reprise"]) == []
 
 
+def test_budgets_are_kept_and_not_measured_twice(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench/gpu/budget.py"), "--cpu", "--cases", "vgg19_64", "--budgets", "3", "-o", str(tmp_path)]
+    first = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert first.stdout == "vgg19_64: 3 of 3 inside\n"
+    row, = json.loads((tmp_path / "vgg19_64.json").read_text())["results"]
+    assert [step["budget"] for step in row["rows"]][::2] == [row["plain_bytes"], row["smallest_bytes"]]
+    assert row["facts"]["command"] == "python bench/gpu/budget.py --cases vgg19_64"
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == ""
+
+
 def test_a_child_that_takes_too_long_is_stopped_but_may_wait(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
     script.write_text("import time; print('{\"waiting\": true}', flush=True); time.sleep(3)\n"

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from .shared import CannotWrite, Places, Row, cases_of, gib, network_of, origin, table, title_of, write
+from .shared import Places, Row, cases_of, failures, gib, network_of, origin, rows_of, table, title_of, write
 
 COMMAND = "python bench/gpu/budget.py"
 
 
-def measured(places: Places) -> dict[str, Any]:
-    path = places.results / "budget-cuda.json"
-    if not path.exists():
-        raise CannotWrite(f"{path} is not there: run {COMMAND} on a GPU first")
-    return json.loads(path.read_text())
+def measured(places: Places) -> list[Row]:
+    return [row for row in rows_of(places.results, "budget", COMMAND) if "error" not in row]
 
 
 def count_inside(rows: list[Row]) -> tuple[int, int]:
@@ -24,12 +18,12 @@ def count_inside(rows: list[Row]) -> tuple[int, int]:
 
 
 def page(places: Places) -> None:
-    content = measured(places)
-    by_case = {row["case"]: row for row in content["results"]}
-    cases = cases_of(content["results"])
+    rows = measured(places)
+    by_case = {row["case"]: row for row in rows}
+    cases = cases_of(rows)
     steps = [step for case in cases for step in by_case[case]["rows"]]
-    inside, count = count_inside(content["results"])
-    lines = ["# Budgets asked for, and kept", "", *origin([{"facts": content}], COMMAND), "",
+    inside, count = count_inside(rows)
+    lines = ["# Budgets asked for, and kept", "", *origin(rows, COMMAND), "",
              f"Budgets from no recomputation to the smallest, a step at each: **{inside} of {count} inside**, by "
              f"`max_memory_allocated`; the prediction was the measured peak to the byte in "
              f"{sum(step['allocated'] == step['predicted'] for step in steps)}, and off by {max(map(off_percent, steps)):.3f} % at "
@@ -39,6 +33,7 @@ def page(places: Places) -> None:
                     [summary(by_case[case]) for case in cases])]
     for case in cases:
         lines += ["", f"## {title_of(case)}", "", *one_network(by_case[case]["rows"])]
+    lines += failures(rows_of(places.results, "budget", COMMAND), lambda row: title_of(row["case"]))
     write(places.output / "tables" / "budgets.md", lines)
 
 

@@ -57,12 +57,11 @@ def machines(rows: list[Row], command: str) -> list[str]:
 
 
 def kept(places: Places) -> str:
-    content = budgets.measured(places)
-    rows = content["results"]
+    rows = budgets.measured(places)
     inside, count = budgets.count_inside(rows)
     return f"Budgets: on {len(rows)} networks, each at {count // len(rows)} budgets from no recomputation to the smallest, {inside} of " \
            f"{count} were kept by the allocator's own count: [docs/tables/budgets.md](docs/tables/budgets.md). " + \
-           " ".join(machines([{"facts": content}], budgets.COMMAND))
+           " ".join(machines(rows, budgets.COMMAND))
 
 
 # -- What PyTorch offers.
