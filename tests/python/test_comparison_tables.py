@@ -322,9 +322,13 @@ def test_tells_the_largest_batches(tmp_path: Path) -> None:
     put(tmp_path, "largest-batches", rows)
     assert tables(tmp_path, "largest").returncode == 0
     page = (tmp_path / "docs/tables/largest-batches.md").read_text()
-    assert "Of 2 predictions 1 were tried, and 1 of these fitted" in page
+    assert "Of 2 predictions 1 were tried; 1 of 1 planned fitted." in page
     assert "Measured peaks against predicted ones: planned -0.8 to -0.8 %." in page
     assert "| net | 10 <sub>not tried</sub>, 30 <sub>50.0 %</sub> |" in page
+    rows[0]["plain"]["measured_bytes"] = 2**34 + 3 * 2**20
+    page = page_of(tmp_path, "largest-batches", rows, "largest", "largest-batches.md")
+    assert "Of 2 predictions 2 were tried; 0 of 1 plain and 1 of 1 planned fitted." in page
+    assert "| net | 10 <sub>over by 3 MiB</sub>, 30 <sub>50.0 %</sub> |" in page
 
 
 def test_counts_budgets_that_were_kept(tmp_path: Path) -> None:

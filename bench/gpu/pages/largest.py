@@ -33,16 +33,20 @@ def page(places: Places) -> None:
 def fit_cell(fit: Row | None, budget: int) -> str:
     if fit is None:
         return "none"
+    over = fit.get("measured_bytes", 0) - budget
+    if over > 0:
+        return f"{fit['batch']} <sub>over by {over / 2**20:.0f} MiB</sub>"
     if "measured_bytes" in fit:
         return f"{fit['batch']} <sub>{100 * fit['measured_bytes'] / budget:.1f} %</sub>"
     return f"{fit['batch']} <sub>{'refused' if 'refused' in fit else 'not tried'}</sub>"
 
 
 def tried(rows: list[Row]) -> str:
-    fits = [(row[kind], row["budget_bytes"]) for row in rows for kind in KINDS if row.get(kind)]
-    real = [(fit, budget) for fit, budget in fits if {"measured_bytes", "refused"} & fit.keys()]
-    inside = sum(fit.get("measured_bytes", budget + 1) <= budget for fit, budget in real)
-    return f"**Of {len(fits)} predictions {len(real)} were tried, and {inside} of these fitted.**"
+    fits = {kind: [(row[kind], row["budget_bytes"]) for row in rows if row.get(kind)] for kind in KINDS}
+    real = {kind: [fit for fit in fits[kind] if {"measured_bytes", "refused"} & fit[0].keys()] for kind in KINDS}
+    inside = {kind: sum(fit.get("measured_bytes", budget + 1) <= budget for fit, budget in real[kind]) for kind in KINDS}
+    fitted = " and ".join(f"{inside[kind]} of {len(real[kind])} {kind}" for kind in KINDS if real[kind])
+    return f"**Of {sum(map(len, fits.values()))} predictions {sum(map(len, real.values()))} were tried; {fitted or 'none'} fitted.**"
 
 
 def off(rows: list[Row]) -> str:
