@@ -107,14 +107,9 @@ def own_cell(row: Row | None) -> str:
     return f"{ratio(row)} <sub>{gib(row['peak_bytes'])}</sub>"
 
 
-def own_within(rows: list[Row], peak_bytes: int) -> list[Row]:
-    """Fastest first."""
-    own = (row for row in rows if row["kind"] in OWN and "ratio" in row and row["peak_bytes"] <= peak_bytes)
-    return sorted(own, key=lambda row: row["ratio"])
-
-
 def best_within(rows: list[Row], peak_bytes: int) -> Row | None:
-    return next(iter(own_within(rows, peak_bytes)), None)
+    own = (row for row in rows if row["kind"] in OWN and "ratio" in row and row["peak_bytes"] <= peak_bytes)
+    return min(own, key=lambda row: row["ratio"], default=None)
 
 
 def ahead(rows: list[Row]) -> list[tuple[Row, Row | None]]:
@@ -122,8 +117,9 @@ def ahead(rows: list[Row]) -> list[tuple[Row, Row | None]]:
     Reprise's fastest in that peak."""
     found = []
     for row in rivals_among(rows):
-        if all(is_clear(row, own) for own in own_within(rows, row["peak_bytes"])):
-            found.append((row, best_within(rows, row["peak_bytes"])))
+        best = best_within(rows, row["peak_bytes"])
+        if best is None or is_clear(row, best):
+            found.append((row, best))
     return found
 
 
