@@ -5,7 +5,7 @@ recomputation to the smallest.
 
 Every step of every budget is watched from the call of the model to the return of backward with
 PyTorch's own counters. Where Reprise itself resets these, they are read just before. What is in the output folder is not
-measured again. Nothing is timed: with --jobs all run at once.
+measured again. Nothing is timed, so nothing waits: with --jobs all run at once, whoever holds a --lock.
 """
 
 from __future__ import annotations

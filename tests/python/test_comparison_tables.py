@@ -340,3 +340,10 @@ def test_counts_budgets_that_were_kept(tmp_path: Path) -> None:
     assert "| U-Net | 8.00 | 4.00 | 50 % | 1 of 2 | 0.391 % |" in page
     assert "| 4.000 | 4.000 | 4.016 | 4.5 % |" in page
     assert "- net failed: ended with -9" in page
+
+
+def test_budgets_that_all_failed_have_no_page(tmp_path: Path) -> None:
+    put(tmp_path, "budget", [{"case": "net", "error": "Traceback\nMemoryError: too small", "facts": {}}])
+    done = tables(tmp_path, "budgets")
+    assert done.returncode == 1
+    assert "budgets: every network failed: MemoryError: too small; run python bench/gpu/budget.py" in done.stderr

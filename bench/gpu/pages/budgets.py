@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from .shared import Places, Row, cases_of, failures, gib, network_of, origin, rows_of, table, title_of, write
+from .shared import CannotWrite, Places, Row, cases_of, failures, gib, last_line, network_of, origin, rows_of, table, title_of, write
 
 COMMAND = "python bench/gpu/budget.py"
 
 
-def measured(places: Places) -> list[Row]:
-    return [row for row in rows_of(places.results, "budget", COMMAND) if "error" not in row]
+def all_rows(places: Places) -> list[Row]:
+    return rows_of(places.results, "budget", COMMAND)
+
+
+def measured(rows: list[Row]) -> list[Row]:
+    """Without failures."""
+    found = [row for row in rows if "error" not in row]
+    if not found:
+        raise CannotWrite(f"every network failed: {last_line(rows[0]['error'])}; run {COMMAND} on a GPU again")
+    return found
 
 
 def count_inside(rows: list[Row]) -> tuple[int, int]:
@@ -18,7 +26,8 @@ def count_inside(rows: list[Row]) -> tuple[int, int]:
 
 
 def page(places: Places) -> None:
-    rows = measured(places)
+    tried = all_rows(places)
+    rows = measured(tried)
     by_case = {row["case"]: row for row in rows}
     cases = cases_of(rows)
     steps = [step for case in cases for step in by_case[case]["rows"]]
@@ -33,7 +42,7 @@ def page(places: Places) -> None:
                     [summary(by_case[case]) for case in cases])]
     for case in cases:
         lines += ["", f"## {title_of(case)}", "", *one_network(by_case[case]["rows"])]
-    lines += failures(rows_of(places.results, "budget", COMMAND), lambda row: title_of(row["case"]))
+    lines += failures(tried, lambda row: title_of(row["case"]))
     write(places.output / "tables" / "budgets.md", lines)
 
 

@@ -57,7 +57,7 @@ def machines(rows: list[Row], command: str) -> list[str]:
 
 
 def kept(places: Places) -> str:
-    rows = budgets.measured(places)
+    rows = budgets.measured(budgets.all_rows(places))
     inside, count = budgets.count_inside(rows)
     return f"Budgets: on {len(rows)} networks, each at {count // len(rows)} budgets from no recomputation to the smallest, {inside} of " \
            f"{count} were kept by the allocator's own count: [docs/tables/budgets.md](docs/tables/budgets.md). " + \
