@@ -12,6 +12,7 @@ the form of the nearest that was, batch 1 aside.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -183,8 +184,9 @@ class StepFamily:
             return time_ns, round(workspace * batch / near)
         return time_ns, max(0, Line(near, workspace, others[0], points[others[0]][1]).at(batch))
 
-    def __post_init__(self) -> None:
-        self._calls = KnownCalls(self.known)
+    @functools.cached_property
+    def _calls(self) -> KnownCalls:
+        return KnownCalls(self.known)  # sizes that were captured and measured do without
 
 
 def _nearest(alike: list[Sized], batch: int) -> tuple[Sized, Sized]:
