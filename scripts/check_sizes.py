@@ -13,7 +13,7 @@ TEST_FILE_LIMIT = 800
 FOLDERS = [
     ("core", ("include", "src"), 11500),  # ten planners, each explained in its file; `auto` alone is a dozen techniques
     ("tools", ("tools",), 1100),  # six commands, each with help, a table and a JSON form
-    ("torch", ("torch", "include/reprise/torch"), 6800),  # executor, profile, convolutions in two calls; for C++: recorder and training steps, these as CUDA graphs, checkpoints, a planner of chains, program files
+    ("runtime", ("runtime", "include/reprise/torch"), 6800),  # executor, profile, convolutions in two calls; for C++: recorder and training steps, these as CUDA graphs, checkpoints, a planner of chains, program files
     ("python", ("python",), 6400),  # bindings of two modules and their stub, the front end, the way of eager in tracing, CUDA graphs, reports, preflight, export
     ("scripts", ("scripts", "cmake"), 1950),  # a script per document that is generated
     ("tests", ("tests",), None),
@@ -41,7 +41,7 @@ def check(root: Path) -> tuple[list[str], list[str]]:
     taken: set[Path] = set()
     # torch's public headers lie inside the core's include folder: its row claims them first.
     claims = {name: sources(root, folders, taken) for name, folders, _ in
-              sorted(FOLDERS, key=lambda row: row[0] != "torch")}
+              sorted(FOLDERS, key=lambda row: row[0] != "runtime")}
     for name, _, budget in FOLDERS:
         sizes = {path: lines(path) for path in claims[name]}
         if not sizes:

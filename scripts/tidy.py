@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "clang-tidy"
-FOLDERS = ("src", "tools", "torch", "python")
+FOLDERS = ("src", "tools", "runtime", "python")
 INCLUDE_DIRS = (".", "include", "src", "tools")
 # Files that see headers of torch are left out: clang 14 takes minutes for each and cannot compile all of them.
 # What they hold stays small, and the compiler's warnings and the tests cover it.

@@ -3,7 +3,7 @@
 #include <tuple>
 #include <utility>
 
-#include "torch/program_io.h"
+#include "runtime/files/program_io.h"
 #include "torch_parts.h"
 
 namespace reprise::bindings {

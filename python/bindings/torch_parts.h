@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "torch/program.h"
+#include "runtime/program/program.h"
 
 namespace reprise::bindings {
 

@@ -8,9 +8,9 @@
 #include <tuple>
 
 #include "reprise/error.h"
-#include "torch/operator_facts.h"
-#include "torch/profile.h"
-#include "torch/tensor_memory.h"
+#include "runtime/costs/profile.h"
+#include "runtime/program/operator_facts.h"
+#include "runtime/program/tensor_memory.h"
 #include "torch_parts.h"
 
 namespace reprise::bindings {

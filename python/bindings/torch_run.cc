@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "reprise/error.h"
-#include "torch/device_thread.h"
-#include "torch/executor.h"
-#include "torch/generator.h"
-#include "torch/meter.h"
+#include "runtime/device/device_thread.h"
+#include "runtime/device/generator.h"
+#include "runtime/device/meter.h"
+#include "runtime/engine/executor.h"
 #include "torch_parts.h"
 
 namespace reprise::bindings {

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "graph/forward_view.h"
-#include "graph/papers_backward.h"
+#include "papers/forward_view.h"
+#include "papers/papers_backward.h"
 #include "reprise/graph.h"
 
 namespace reprise::detail {

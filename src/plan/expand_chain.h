@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "graph/cut_chain.h"
-#include "graph/papers_backward.h"
+#include "papers/cut_chain.h"
+#include "papers/papers_backward.h"
 #include "reprise/graph.h"
 
 namespace reprise::detail {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "solve/formula.h"
+#include "solve/lower_sets/formula.h"
 
 namespace reprise::detail {
 namespace {

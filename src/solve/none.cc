@@ -1,5 +1,5 @@
 // No recomputation, frees by liveness: what every other planner is compared with.
-#include "solve/formula.h"
+#include "solve/lower_sets/formula.h"
 #include "solve/planner.h"
 
 namespace reprise::detail {

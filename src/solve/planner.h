@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "graph/forward_view.h"
+#include "papers/forward_view.h"
 #include "reprise/solve.h"
 #include "solve/front.h"
 #include "solve/problem.h"

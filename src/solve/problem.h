@@ -4,9 +4,9 @@
 #include <optional>
 #include <span>
 
-#include "graph/cut_chain.h"
-#include "graph/forward_view.h"
-#include "graph/papers_backward.h"
+#include "papers/cut_chain.h"
+#include "papers/forward_view.h"
+#include "papers/papers_backward.h"
 #include "reprise/graph.h"
 #include "reprise/plan.h"
 #include "reprise/simulate.h"

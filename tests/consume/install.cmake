@@ -9,5 +9,5 @@ endif()
 file(GLOB_RECURSE installed RELATIVE ${PREFIX}/include ${PREFIX}/include/*)
 if(NOT "${installed}" STREQUAL "${public}")
   message(FATAL_ERROR "installed headers: ${installed}\npublic headers: ${public}\n"
-    "A new one is a line in src/CMakeLists.txt or torch/CMakeLists.txt.")
+    "A new one is a line in src/CMakeLists.txt or runtime/CMakeLists.txt.")
 endif()

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "golden/papers_graph.h"
-#include "graph/lower_sets.h"
+#include "papers/lower_sets.h"
 #include "reprise/solve.h"
 
 namespace reprise::test {

@@ -11,8 +11,8 @@
 #include "oracle/core.h"
 #include "oracle/replay.h"
 #include "reprise/solve.h"
-#include "solve/cache_search.h"
-#include "solve/overhead_search.h"
+#include "solve/lower_sets/cache_search.h"
+#include "solve/lower_sets/overhead_search.h"
 #include "support/shrink.h"
 
 namespace reprise::test {

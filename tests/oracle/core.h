@@ -1,16 +1,16 @@
 // The parts of src/ that the oracle is held against, called on test graphs.
 #pragma once
 
-#include "graph/forward_view.h"
-#include "graph/lower_sets.h"
-#include "graph/papers_backward.h"
 #include "oracle/outcomes.h"
 #include "oracle/reference.h"
+#include "papers/forward_view.h"
+#include "papers/lower_sets.h"
+#include "papers/papers_backward.h"
 #include "plan/expand.h"
 #include "plan/liveness.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
-#include "solve/formula.h"
+#include "solve/lower_sets/formula.h"
 
 namespace reprise::test {
 

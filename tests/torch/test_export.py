@@ -22,7 +22,7 @@ from training import state_of
 import reprise
 from reprise.native import _torch
 
-# Beside the package of the build: tests/libtorch/train_program.cc
+# Beside the package of the build: tests/runtime/train_program.cc
 DRIVER = Path(reprise.__file__).parents[2] / "tests" / "libtorch" / "train_program"
 RATE = 0.05
 

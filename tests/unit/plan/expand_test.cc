@@ -13,7 +13,7 @@
 #include "reprise/io.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
-#include "unit/graph/small_view.h"
+#include "unit/papers/small_view.h"
 
 namespace reprise::detail {
 namespace {

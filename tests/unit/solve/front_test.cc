@@ -7,7 +7,7 @@
 
 #include "fixtures/odd_steps.h"
 #include "fixtures/steps.h"
-#include "unit/graph/small_view.h"
+#include "unit/papers/small_view.h"
 
 namespace reprise::detail {
 namespace {

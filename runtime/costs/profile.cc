@@ -1,0 +1,221 @@
+#include "runtime/costs/profile.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "reprise/error.h"
+#include "runtime/device/device_thread.h"
+#include "runtime/device/generator.h"
+#include "runtime/device/meter.h"
+#include "runtime/kernels/call_guards.h"
+#include "runtime/program/tensor_memory.h"
+
+namespace reprise {
+namespace {
+
+// Bytes, also where there is nothing to hold: some operators look at whole elements.
+constexpr std::int64_t kLargestElement = 16;
+
+// Of a matrix taken apart, which count its rows from one.
+[[nodiscard]] bool has_pivots(const Call& call) {
+  constexpr std::array kReaders = {"aten::lu_unpack", "aten::linalg_lu_solve", "aten::linalg_ldl_solve"};
+  return std::ranges::find(kReaders, call.op.operator_name().name) != kReaders.end();
+}
+
+class Operands {
+ public:
+  Operands(const Program& program, const Call& call) : call_(call) {
+    for (const Argument& argument : call.arguments) {
+      for (const auto& use : argument.tensors) {
+        if (use) reserve(*use, program.values[index(use->value)].bytes);
+      }
+    }
+    for (auto& [value, need] : needs_) {
+      const at::Device device = need.elsewhere ? at::Device(at::kCPU) : program.device;
+      at::Tensor bytes =
+          at::empty({std::max(need.bytes, kLargestElement)}, at::TensorOptions(at::kByte).device(device));
+      fill(bytes, need.dtype);
+      bases_.emplace(value, bytes);
+    }
+  }
+
+  [[nodiscard]] std::vector<c10::IValue> stack() const {
+    std::vector<c10::IValue> result;
+    for (const Argument& argument : call_.arguments) result.push_back(value_of(argument));
+    return result;
+  }
+  [[nodiscard]] bool owns(const at::Tensor& tensor) const {
+    return std::ranges::any_of(bases_,
+                               [&](const auto& base) { return base.second.storage().is_alias_of(tensor.storage()); });
+  }
+
+ private:
+  struct Need {
+    std::int64_t bytes = 0;
+    at::ScalarType dtype = at::ScalarType::Float;
+    bool elsewhere = false;  // off the budgeted device, where bytes do not count
+  };
+  void reserve(const TensorUse& use, std::int64_t storage_bytes) {
+    Need& need = needs_[use.value];
+    need.bytes = std::max({need.bytes, extent_bytes(use.geometry), storage_bytes});
+    need.dtype = use.geometry.dtype;
+    need.elsewhere = storage_bytes == 0 && extent_bytes(use.geometry) > 0;
+  }
+  void fill(at::Tensor& bytes, at::ScalarType dtype) const {
+    bytes.zero_();  // any index can be 0
+    const bool counts_from_one = dtype == at::kInt && has_pivots(call_);
+    if (!at::isFloatingType(dtype) && !counts_from_one) return;
+    const auto count = static_cast<std::int64_t>(bytes.numel()) / static_cast<std::int64_t>(c10::elementSize(dtype));
+    view_of(bytes, {.dtype = dtype, .sizes = {count}, .strides = {1}}).fill_(counts_from_one ? 1.0 : 0.5);
+  }
+  [[nodiscard]] at::Tensor tensor(const TensorUse& use) const { return view_of(bases_.at(use.value), use.geometry); }
+  [[nodiscard]] c10::IValue value_of(const Argument& argument) const {
+    switch (argument.kind) {
+      case Argument::Kind::kConstant:
+        return argument.constant;
+      case Argument::Kind::kTensor:
+        return argument.tensors.front() ? c10::IValue(tensor(*argument.tensors.front())) : c10::IValue();
+      case Argument::Kind::kTensorList: {
+        c10::List<at::Tensor> list;
+        for (const auto& use : argument.tensors) list.push_back(tensor(*use));
+        return list;
+      }
+      case Argument::Kind::kOptionalTensorList: {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const auto& use : argument.tensors) list.push_back(use ? std::optional(tensor(*use)) : std::nullopt);
+        return list;
+      }
+    }
+    return {};
+  }
+
+  const Call& call_;
+  std::map<ValueId, Need> needs_;
+  std::map<ValueId, at::Tensor> bases_;
+};
+
+std::int64_t storage_bytes(const at::Tensor& tensor) {
+  return granted_bytes(tensor.device(), static_cast<std::int64_t>(tensor.storage().nbytes()));
+}
+
+std::int64_t result_bytes(const std::vector<at::Tensor>& results, const Operands& operands, at::Device device) {
+  std::set<const void*> seen;
+  std::int64_t total = 0;
+  for (const at::Tensor& tensor : results) {
+    if (!tensor.defined() || tensor.device().type() != device.type() || operands.owns(tensor)) continue;
+    if (!seen.insert(tensor.storage().unsafeGetStorageImpl()).second) continue;
+    total += storage_bytes(tensor);
+  }
+  return total;
+}
+
+std::vector<std::optional<Layout>> layouts(const std::vector<at::Tensor>& results) {
+  std::vector<std::optional<Layout>> list;
+  for (const at::Tensor& tensor : results) {
+    list.emplace_back();
+    if (!tensor.defined()) continue;
+    list.back() = {
+        .geometry = geometry_of(tensor), .storage_bytes = storage_bytes(tensor), .device = tensor.device().type()};
+  }
+  return list;
+}
+
+using Times = std::vector<std::int64_t>;
+
+std::int64_t median(Times times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::ranges::nth_element(times, middle);
+  return *middle;
+}
+
+// The first run warms libraries up.
+std::int64_t time_on_cpu(const std::function<void()>& run, std::int64_t enough_ns) {
+  Times times;
+  std::int64_t spent = 0;
+  for (int i = 0; i < 4 || (spent < enough_ns && i < 100); ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    run();
+    const auto time = std::chrono::steady_clock::now() - begin;
+    const std::int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+    spent += nanoseconds;
+    if (i > 0) times.push_back(nanoseconds);
+  }
+  return median(std::move(times));
+}
+
+// By the device's own clock. All runs are queued before the first is waited for, so that the device does not idle.
+std::int64_t time_on_device(at::Device device, const std::function<void()>& run, std::int64_t enough_ns) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const c10::Stream stream = guard.getStream(device);
+  const auto queue = [&](std::size_t runs) {
+    std::vector<c10::Event> marks;
+    for (std::size_t i = 0; i <= runs; ++i) marks.emplace_back(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    marks.front().record(stream);
+    for (std::size_t i = 0; i < runs; ++i) {
+      run();
+      marks[i + 1].record(stream);
+    }
+    stream.synchronize();
+    Times times;
+    for (std::size_t i = 0; i < runs; ++i) {
+      times.push_back(static_cast<std::int64_t>(marks[i].elapsedTime(marks[i + 1]) * 1e6));
+    }
+    return times;
+  };
+  const std::int64_t guess = std::max<std::int64_t>(1, median(queue(2)));
+  return median(queue(static_cast<std::size_t>(std::clamp<std::int64_t>(enough_ns / guess, 3, 30))));
+}
+
+// Highest above operands and results, and how these lie in memory.
+void measure_memory(at::Device device, const Call& call, const Operands& operands, Measurement& result) {
+  std::vector<c10::IValue> stack = operands.stack();
+  reset_meter_peak(device);
+  const std::int64_t before = read_meter(device).allocated_bytes;
+  run_boxed(call, stack);
+  const std::int64_t peak = read_meter(device).peak_bytes;
+  const std::vector<at::Tensor> tensors = tensors_of(stack);
+  result.workspace_bytes = std::max(result.workspace_bytes, peak - before - result_bytes(tensors, operands, device));
+  result.outputs = layouts(tensors);
+}
+
+void try_out(const Call& call, const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw InputError("cannot measure " + call.op.operator_name().name + ": it does not run on made-up numbers (" +
+                     error.what_without_backtrace() + "). Move it out of the model");
+  }
+}
+
+}  // namespace
+
+Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
+  const Call& call = program.ops[index(op)].call.value();
+  const at::Device device = program.device;
+  Measurement result;
+  on_device_thread(device, [&] {
+    const CallGuards guards(device);
+    const GeneratorReplay generator(device, generator_state(device));
+    const Operands operands(program, call);
+    const auto run = [&] {
+      std::vector<c10::IValue> stack = operands.stack();
+      run_boxed(call, stack);
+    };
+    try_out(call, run);  // libraries warm up: they choose algorithms and allocate what they keep
+    for (int i = 0; i < 2; ++i) measure_memory(device, call, operands, result);
+    result.time_ns = device.is_cpu() ? time_on_cpu(run, enough_ns) : time_on_device(device, run, enough_ns);
+  });
+  return result;
+}
+
+}  // namespace reprise

@@ -1,0 +1,166 @@
+#include "runtime/device/cuda_graph.h"
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <optional>
+#include <string>
+
+#include "reprise/error.h"
+#include "runtime/device/device_thread.h"
+#include "runtime/device/meter.h"
+
+// Of ATen/cuda/CUDAContextLight.h, which asks for the headers of cuBLAS, cuSPARSE and cuSOLVER.
+namespace at::cuda {
+TORCH_CUDA_CPP_API void clearCublasWorkspaces();
+}  // namespace at::cuda
+
+namespace reprise {
+namespace {
+
+namespace cache = c10::cuda::CUDACachingAllocator;
+
+c10::impl::VirtualGuardImpl cuda() { return c10::impl::VirtualGuardImpl(at::kCUDA); }
+
+// A capture that fails keeps older releases of libtorch from drawing random numbers, until another one succeeds.
+void record_nothing(c10::Device device) {
+  at::cuda::CUDAGraph graph;
+  graph.capture_begin(at::cuda::graph_pool_handle(), cudaStreamCaptureModeThreadLocal);
+  at::empty({1}, at::TensorOptions().device(device)).zero_();
+  graph.capture_end();
+}
+
+}  // namespace
+
+struct CudaGraph::State {
+  explicit State(c10::Device on) : device(numbered(on)) {}
+
+  c10::Device device;
+  std::unique_ptr<at::cuda::CUDAGraph> graph{};
+  decltype(at::cuda::graph_pool_handle()) pool{};
+  std::int64_t hidden_bytes = 0;
+  std::int64_t cleared_bytes = 0;
+  std::optional<c10::Event> done{};  // with the memory of the last replay
+
+  void synchronize() const { cuda().synchronizeDevice(device.index()); }
+  void capture(const std::function<void()>& work);
+  void abandon();
+  void measure_pool();
+};
+
+void CudaGraph::State::capture(const std::function<void()>& work) {
+  const c10::StreamGuard on_a_stream_of_its_own(cuda().getStreamFromGlobalPool(device));
+  graph = std::make_unique<at::cuda::CUDAGraph>();
+  pool = at::cuda::graph_pool_handle();
+  try {
+    graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+    work();
+    graph->capture_end();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+// Ends a capture that an error has ended, as far as libtorch does not.
+void CudaGraph::State::abandon() {
+  const auto quietly = [](const auto& work) {
+    try {
+      work();
+    } catch (const std::exception&) {  // NOLINT: the first error tells more
+    }
+  };
+  bool ended = false;
+  quietly([&] {
+    graph->capture_end();
+    ended = true;
+  });
+  if (!ended) {
+    quietly([&] { cache::endAllocateToPool(device.index(), pool); });
+    quietly([&] { cache::releasePool(device.index(), pool); });
+  }
+  quietly([&] { graph->reset(); });
+  if (!ended) (void)graph.release();  // allocators may go on asking it whether a stream is of its capture
+  quietly([&] { record_nothing(device); });
+  graph.reset();
+  quietly([&] { synchronize(); });
+  quietly([] { cache::emptyCache(); });
+}
+
+void CudaGraph::State::measure_pool() {
+  hidden_bytes = 0;
+  for (const auto& segment : cache::snapshot(pool).segments) {
+    if (segment.owner_private_pool_id != pool || segment.device != device.index()) continue;
+    hidden_bytes += static_cast<std::int64_t>(segment.total_size) - static_cast<std::int64_t>(segment.allocated_size);
+  }
+}
+
+void check_cuda_graphs(c10::Device device) {
+  if (!device.is_cuda()) {
+    throw InputError("the step is on " + device.str() +
+                     ", and CUDA graphs are of CUDA devices only: plan it with CudaGraphs::kOff");
+  }
+  // The size of libtorch's graphs depends on it.
+  const long libtorch = at::detail::getCUDAHooks().versionCUDART();
+  if (libtorch / 1000 == CUDART_VERSION / 1000 && libtorch <= CUDART_VERSION) return;
+  throw InputError(
+      "Reprise was built with the headers of CUDA " + std::to_string(CUDART_VERSION) + ", libtorch with those of " +
+      std::to_string(libtorch) +
+      ": build it with the latter (-DREPRISE_CUDA_INCLUDE_DIR=...), or plan the step with CudaGraphs::kOff");
+}
+
+CudaGraph::CudaGraph(c10::Device device) {
+  check_cuda_graphs(device);
+  state_ = std::make_unique<State>(device);
+}
+
+CudaGraph::~CudaGraph() {
+  if (state_->graph == nullptr) return;
+  try {
+    state_->synchronize();  // their memory goes back to the device at once
+    state_->graph->reset();
+    state_->graph.reset();
+    cache::emptyCache();
+  } catch (const std::exception&) {  // NOLINT: the process ends, or the device has failed
+  }
+}
+
+void CudaGraph::record(const std::function<void()>& work) {
+  State& state = *state_;
+  if (state.graph != nullptr) throw InternalError("a CUDA graph is recorded once");
+  on_device_thread(state.device, [&] {
+    const c10::DeviceGuard on_device(state.device);
+    state.synchronize();
+    // cuBLAS keeps a workspace for every stream, and lets go of it when any graph of that stream does: it has to lie in
+    // the pool that uses it.
+    const std::int64_t before = read_meter(state.device).allocated_bytes;
+    at::cuda::clearCublasWorkspaces();
+    state.cleared_bytes = before - read_meter(state.device).allocated_bytes;
+    cache::emptyCache();
+    state.capture(work);
+    at::cuda::clearCublasWorkspaces();
+    state.measure_pool();
+  });
+}
+
+void CudaGraph::begin() {
+  if (state_->done) state_->done->block(cuda().getStream(state_->device));
+}
+
+void CudaGraph::replay() { state_->graph->replay(); }
+
+void CudaGraph::end() {
+  if (!state_->done) state_->done.emplace(at::kCUDA);
+  state_->done->record(cuda().getStream(state_->device));
+}
+
+std::int64_t CudaGraph::hidden_bytes() const { return state_->hidden_bytes; }
+std::int64_t CudaGraph::cleared_bytes() const { return state_->cleared_bytes; }
+
+}  // namespace reprise

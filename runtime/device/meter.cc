@@ -1,0 +1,144 @@
+#include "runtime/device/meter.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/AllocatorConfig.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "reprise/error.h"
+
+namespace reprise {
+namespace {
+
+// Keeps data() == context(), which the raw interface of allocators asks for: sizes are looked up by address.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  explicit CountingAllocator(c10::Allocator* base) : base_(base) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (due_to_fail()) {
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "an allocation of ", bytes, " bytes was made to fail for a test");
+    }
+    void* data = base_->raw_allocate(bytes);
+    c10::DataPtr result(data, data, &CountingAllocator::release, c10::Device(c10::kCPU));
+    const std::lock_guard lock(mutex_);
+    if (data != nullptr) sizes_.emplace(data, bytes);
+    allocated_ += static_cast<std::int64_t>(bytes);
+    peak_ = std::max(peak_, allocated_);
+    return result;
+  }
+
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &CountingAllocator::release; }
+  void copy_data(void* dest, const void* src, std::size_t count) const override { base_->copy_data(dest, src, count); }
+
+  [[nodiscard]] MeterReading read() {
+    const std::lock_guard lock(mutex_);
+    return {allocated_, peak_, allocated_};
+  }
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    peak_ = allocated_;
+  }
+  void fail(std::int64_t nth) {
+    const std::lock_guard lock(mutex_);
+    fail_in_ = nth;
+  }
+
+  static CountingAllocator*& instance() {
+    static CountingAllocator* meter = nullptr;  // lives as long as the process: blocks may be freed at its very end
+    return meter;
+  }
+
+ private:
+  static void release(void* data) {
+    CountingAllocator& meter = *instance();
+    meter.forget(data);
+    meter.base_->raw_deallocate(data);
+  }
+  void forget(void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sizes_.find(data);
+    if (found == sizes_.end()) return;  // of no bytes
+    allocated_ -= static_cast<std::int64_t>(found->second);
+    sizes_.erase(found);
+  }
+  [[nodiscard]] bool due_to_fail() {
+    const std::lock_guard lock(mutex_);
+    return fail_in_ > 0 && --fail_in_ == 0;
+  }
+
+  c10::Allocator* base_;
+  std::mutex mutex_;
+  std::unordered_map<void*, std::size_t> sizes_;
+  std::int64_t allocated_ = 0;
+  std::int64_t peak_ = 0;
+  std::int64_t fail_in_ = 0;
+};
+
+c10::DeviceAllocator& device_allocator(c10::Device device) {
+  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  if (allocator == nullptr) throw InputError(device.str() + " has no allocator that counts what it hands out");
+  return *allocator;
+}
+
+CountingAllocator& cpu_meter() {
+  install_meter();
+  return *CountingAllocator::instance();
+}
+
+}  // namespace
+
+c10::Device numbered(c10::Device device) {
+  return device.is_cpu() || device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
+void install_meter() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    auto* meter = new CountingAllocator(c10::GetCPUAllocator());  // NOLINT: see instance()
+    CountingAllocator::instance() = meter;
+    c10::SetCPUAllocator(meter, /*priority=*/255);
+  });
+}
+
+MeterReading read_meter(c10::Device device) {
+  if (device.is_cpu()) return cpu_meter().read();
+  const auto stats = device_allocator(device).getDeviceStats(numbered(device).index());
+  const auto& allocated = stats.allocated_bytes[0];
+  return {allocated.current, allocated.peak, stats.reserved_bytes[0].current};
+}
+
+void reset_meter_peak(c10::Device device) {
+  if (device.is_cpu()) {
+    cpu_meter().reset_peak();
+  } else {
+    device_allocator(device).resetPeakStats(numbered(device).index());
+  }
+}
+
+void split_blocks_exactly(c10::Device device) {
+  if (!device.is_cuda()) return;
+  const char* setting = std::getenv("PYTORCH_ALLOC_CONF");
+  if (setting == nullptr || *setting == '\0') setting = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
+  std::string own = setting == nullptr ? "" : setting;
+  if (own.find("expandable_segments") != std::string::npos || own.find("cudaMallocAsync") != std::string::npos) return;
+  if (!own.empty()) own += ",";  // what is left out may go back to its default
+  c10::CachingAllocator::setAllocatorSettings(own + "expandable_segments:True");
+}
+
+std::int64_t granted_bytes(c10::Device device, std::int64_t bytes) {
+  constexpr std::int64_t kBlock = 512;
+  return device.is_cpu() ? bytes : (bytes + kBlock - 1) / kBlock * kBlock;
+}
+
+void fail_allocation(std::int64_t nth) { cpu_meter().fail(nth); }
+
+}  // namespace reprise

@@ -1,0 +1,36 @@
+// In the place of cuda_graph.cc, where libtorch or the headers of CUDA's runtime have no CUDA.
+#include "reprise/error.h"
+#include "runtime/device/cuda_graph.h"
+
+namespace reprise {
+namespace {
+
+[[noreturn]] void refuse() { throw InternalError("this build has no CUDA graphs"); }
+
+}  // namespace
+
+void check_cuda_graphs(c10::Device device) {
+  if (!device.is_cuda()) {
+    throw InputError("the step is on " + device.str() +
+                     ", and CUDA graphs are of CUDA devices only: plan it with CudaGraphs::kOff");
+  }
+  throw InputError(
+      "Reprise was built without CUDA graphs: it found no CUDA in libtorch, or no cuda_runtime.h. Build it with both "
+      "(the configuration says which it found), or plan the step with CudaGraphs::kOff");
+}
+
+struct CudaGraph::State {};
+
+CudaGraph::CudaGraph(c10::Device device) {
+  check_cuda_graphs(device);
+  refuse();
+}
+CudaGraph::~CudaGraph() = default;
+void CudaGraph::record(const std::function<void()>& /*work*/) { refuse(); }
+void CudaGraph::begin() { refuse(); }
+void CudaGraph::replay() { refuse(); }
+void CudaGraph::end() { refuse(); }
+std::int64_t CudaGraph::hidden_bytes() const { refuse(); }
+std::int64_t CudaGraph::cleared_bytes() const { refuse(); }
+
+}  // namespace reprise

@@ -1,0 +1,445 @@
+#include "runtime/engine/executor.h"
+
+#include <ATen/core/List.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "reprise/error.h"
+#include "reprise/validate.h"
+#include "runtime/device/device_thread.h"
+#include "runtime/device/generator.h"
+#include "runtime/device/meter.h"
+#include "runtime/kernels/call_guards.h"
+
+namespace reprise {
+namespace {
+
+bool has_geometry(const at::Tensor& tensor, const Geometry& geometry) {
+  if (tensor.scalar_type() != geometry.dtype || tensor.sizes() != at::IntArrayRef(geometry.sizes)) return false;
+  if (tensor.numel() == 0) return true;  // nothing lies anywhere
+  return tensor.strides() == at::IntArrayRef(geometry.strides) && tensor.storage_offset() == geometry.offset &&
+         tensor.is_conj() == geometry.conj && tensor.is_neg() == geometry.neg;
+}
+
+}  // namespace
+
+void StepState::clear() {
+  slots.clear();
+  ran.clear();
+  versions.clear();
+  trace.reset();
+  pending = false;
+}
+
+Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : program_(std::move(program)) {
+  if (const auto violation = validate(make_graph(*program_), plan)) {
+    throw InputError("the plan does not fit the program: " + violation->message);
+  }
+  find_produced();
+  ops_.reserve(program_->ops.size());
+  for (const ProgramOp& op : program_->ops) {
+    ops_.push_back({&op, prepare(op.call), prepare(op.first_call), prepare(op.in_place_call)});
+  }
+  optional_seeds_ = optional_seeds(*program_);
+  find_boundary(plan);
+  find_watched();
+  find_saved();
+  check_in_place();
+}
+
+// Of several results on one storage a slot keeps the first.
+void Executor::find_produced() {
+  produced_.resize(program_->values.size());
+  const auto note = [&](const std::vector<std::optional<TensorUse>>& uses) {
+    for (const auto& use : uses) {
+      if (use && !produced_[index(use->value)]) produced_[index(use->value)] = use->geometry;
+    }
+  };
+  note(program_->inputs);
+  note(program_->seeds);
+  for (const auto& [value, tensor] : program_->constants) produced_[index(value)] = geometry_of(tensor);
+  for (const ProgramOp& op : program_->ops) {
+    note(op.outputs);
+    for (const ValueId made : op.also_makes) {
+      const ValueId old = program_->values[index(made)].overwrites;
+      if (old != kNoValue) produced_[index(made)] = produced_[index(old)];
+    }
+  }
+}
+
+Executor::PreparedCall Executor::prepare(const std::optional<Call>& call) const {
+  PreparedCall prepared;
+  if (!call) return prepared;
+  prepared.call = &*call;
+  for (const Argument& argument : call->arguments) {
+    const auto position = static_cast<std::uint32_t>(prepared.arguments.size());
+    prepared.arguments.push_back(argument.kind == Argument::Kind::kConstant ? argument.constant : c10::IValue());
+    for (std::uint32_t i = 0; i < argument.tensors.size(); ++i) {
+      const auto& use = argument.tensors[i];
+      if (!use) continue;
+      const bool as_produced = produced_[index(use->value)] == use->geometry;
+      prepared.patches.push_back({position, i, use->value, &use->geometry, as_produced});
+    }
+  }
+  return prepared;
+}
+
+void Executor::find_boundary(const Plan& plan) {
+  steps_ = plan.steps;
+  const OpId caller = program_->caller_op();
+  const auto found =
+      std::ranges::find_if(steps_, [&](const Step& step) { return !step.is_free() && step.op() == caller; });
+  boundary_ = static_cast<std::size_t>(found - steps_.begin());
+}
+
+// Where a state takes no bytes of the device it is saved only for calls that run again: a CUDA graph cannot save it.
+void Executor::find_saved() {
+  saved_.resize(program_->ops.size(), 0);
+  std::vector<std::size_t> runs(program_->ops.size(), 0);
+  for (const Step& step : steps_) {
+    if (!step.is_free()) ++runs[index(step.op())];
+  }
+  std::vector<std::uint8_t> read(program_->values.size(), 0);
+  for (std::size_t i = 0; i < program_->ops.size(); ++i) {
+    const ValueId state = program_->ops[i].generator_state;
+    if (state != kNoValue && runs[i] > 1) read[index(state)] = 1;
+  }
+  for (std::size_t i = 0; i < program_->ops.size(); ++i) {
+    if (program_->ops[i].kind != ProgramOp::Kind::kGeneratorState) continue;
+    const ValueId state = program_->ops[i].also_makes.front();
+    saved_[i] = read[index(state)] != 0 || program_->values[index(state)].bytes > 0 ? 1 : 0;
+  }
+}
+
+// New contents of memory the step does not own are written there, not into a copy.
+void Executor::check_in_place() const {
+  for (const Step& step : steps_) {
+    if (step.is_free() || step.in_place()) continue;
+    for (const ValueId made : makes(program_->ops[index(step.op())])) {
+      if (program_->values[index(made)].overwrites == kNoValue || !is_resident(*program_, made)) continue;
+      throw InputError("the plan runs '" + program_->ops[index(step.op())].name +
+                       "', which changes memory that outlives the step, into a copy");
+    }
+  }
+}
+
+// Which of the caller's tensors (and of those it got from forward) are read after it had its turn, and which values
+// nothing reads any more though the plan may not free them.
+void Executor::find_watched() {
+  released_.resize(program_->values.size(), 0);
+  std::vector<std::uint8_t> read(program_->values.size(), 0);
+  for (std::size_t i = boundary_ + 1; i < steps_.size(); ++i) {
+    if (steps_[i].is_free()) continue;
+    for (const ValueId value : reads(program_->ops[index(steps_[i].op())])) read[index(value)] = 1;
+  }
+  for (const auto& gradient : program_->gradients) {
+    if (gradient) read[index(gradient->value)] = 1;
+  }
+  std::vector<std::uint8_t> callers(program_->values.size(), 0);
+  for (const auto* uses : {&program_->inputs, &program_->forward_outputs}) {
+    for (const auto& use : *uses) {
+      if (use) callers[index(use->value)] = 1;
+    }
+  }
+  for (std::size_t i = 0; i < program_->values.size(); ++i) {
+    const bool never_freed =
+        callers[i] != 0 || program_->values[i].held || program_->values[i].residence != Residence::kPlanned;
+    if (callers[i] != 0 && read[i] != 0) watched_.push_back(value_id(i));
+    released_[i] = never_freed && read[i] == 0 ? 1 : 0;
+  }
+}
+
+std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Tensor> inputs, StepState& state,
+                                                         const std::function<void()>& interrupted) const {
+  const auto trace = state.trace;
+  state.clear();
+  state.trace = trace;
+  if (inputs.size() != program_->inputs.size()) {
+    throw InputError("forward of '" + program_->name + "' takes " + std::to_string(program_->inputs.size()) +
+                     " tensors, got " + std::to_string(inputs.size()));
+  }
+  try {
+    state.slots.resize(program_->values.size());
+    state.ran.resize(program_->ops.size(), 0);
+    for (const auto& [value, tensor] : program_->constants) state.slots[index(value)] = tensor;
+    admit(inputs, program_->inputs, {}, state);
+    run(0, boundary_, state, interrupted);
+    auto outputs = collect(program_->forward_outputs, state, /*keep=*/true);
+    for (std::size_t i = 0; i < released_.size(); ++i) {
+      if (released_[i] != 0) state.slots[i].reset();
+    }
+    for (const ValueId value : watched_) state.versions.push_back(version_of(state.slots[index(value)]));
+    state.pending = true;
+    return outputs;
+  } catch (...) {
+    state.clear();
+    throw;
+  }
+}
+
+std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Tensor> seeds, StepState& state,
+                                                          const std::function<void()>& interrupted) const {
+  if (!state.pending) throw InputError("backward of '" + program_->name + "' without a forward before it");
+  if (seeds.size() != program_->seeds.size()) {
+    throw InputError("backward of '" + program_->name + "' takes " + std::to_string(program_->seeds.size()) +
+                     " tensors, got " + std::to_string(seeds.size()));
+  }
+  try {
+    check_versions(state);
+    admit(seeds, program_->seeds, optional_seeds_, state);
+    run(boundary_ + 1, steps_.size(), state, interrupted);
+    auto gradients = collect(program_->gradients, state, /*keep=*/false);
+    state.clear();
+    return gradients;
+  } catch (...) {
+    state.clear();
+    throw;
+  }
+}
+
+void Executor::admit(std::span<const at::Tensor> tensors, const std::vector<std::optional<TensorUse>>& uses,
+                     const std::vector<std::size_t>& optional, StepState& state) const {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!uses[i]) continue;
+    if (!tensors[i].defined() && std::ranges::find(optional, i) != optional.end()) continue;
+    const Geometry& expected = uses[i]->geometry;
+    at::Tensor tensor = tensors[i];
+    if (tensor.defined() && tensor.storage_offset() != expected.offset) tensor = rebased(tensor, expected.offset);
+    if (!tensor.defined() || !has_geometry(tensor, expected)) {
+      throw InputError("tensor " + std::to_string(i) + " given to '" + program_->name + "' should be " +
+                       to_string(expected) + ", is " + (tensor.defined() ? to_string(geometry_of(tensor)) : "missing"));
+    }
+    at::Tensor& slot = state.slots[index(uses[i]->value)];
+    if (slot.defined() && slot.storage().data() != tensor.storage().data()) {
+      throw InputError("tensor " + std::to_string(i) + " given to '" + program_->name +
+                       "' lay in the memory of another one when the step was captured, and no longer does: capture it "
+                       "again");
+    }
+    if (!slot.defined()) slot = std::move(tensor);
+  }
+}
+
+void Executor::run(std::size_t begin, std::size_t end, StepState& state,
+                   const std::function<void()>& interrupted) const {
+  on_device_thread(program_->device, [&] { run_here(begin, end, state, interrupted); });
+}
+
+void Executor::run_here(std::size_t begin, std::size_t end, StepState& state,
+                        const std::function<void()>& interrupted) const {
+  const CallGuards guards(program_->device);
+  for (std::size_t i = begin; i < end; ++i) {
+    if (interrupted) interrupted();
+    if (state.trace != nullptr) reset_meter_peak(program_->device);
+    take(steps_[i], state);
+    if (state.trace != nullptr) {
+      const MeterReading reading = read_meter(program_->device);
+      state.trace->during_bytes.push_back(reading.peak_bytes);
+      state.trace->after_bytes.push_back(reading.allocated_bytes);
+    }
+  }
+}
+
+void Executor::take(Step step, StepState& state) const {
+  if (step.is_free()) {
+    state.slots[index(step.value())].reset();
+    return;
+  }
+  compute(ops_[index(step.op())], step.in_place(), state);
+  state.ran[index(step.op())] = 1;
+}
+
+void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) const {
+  const bool first = state.ran[static_cast<std::size_t>(&op - ops_.data())] == 0;
+  switch (op.op->kind) {
+    case ProgramOp::Kind::kCall:
+      return compute_call(op, in_place, first, state);
+    case ProgramOp::Kind::kGeneratorState:
+      if (saved_[static_cast<std::size_t>(&op - ops_.data())] == 0) return;
+      state.slots[index(op.op->also_makes.front())] = generator_state(program_->device);
+      return;
+    case ProgramOp::Kind::kEffect:
+      return apply_effect(*op.op, state);
+    case ProgramOp::Kind::kCaller:
+    case ProgramOp::Kind::kHandOver:
+      return;
+  }
+}
+
+// A sum with a gradient that the caller does not have.
+bool Executor::pass_through(const ProgramOp& op, bool in_place, StepState& state) const {
+  if (op.added_seed == kNoValue || state.slots[index(op.added_seed)].defined()) return false;
+  at::Tensor& other = state.slots[index(op.added_to)];
+  at::Tensor& sum = state.slots[index(op.outputs.front()->value)];
+  if (sum.defined()) return true;
+  const Geometry& geometry = op.outputs.front()->geometry;
+  const at::Tensor passed = has_geometry(other, geometry) ? other : view_of(other, geometry);
+  sum = in_place ? passed : passed.clone();
+  if (in_place) other.reset();
+  return true;
+}
+
+// A call that writes over its operands, on these or on copies of them.
+void Executor::compute_mutation(const PreparedOp& op, bool in_place, bool first, StepState& state) const {
+  std::vector<std::pair<ValueId, at::Tensor>> kept;
+  for (const ValueId made : op.op->also_makes) {
+    const ValueId old = program_->values[index(made)].overwrites;
+    if (old == kNoValue) continue;
+    at::Tensor& slot = state.slots[index(old)];
+    if (!slot.defined()) throw InternalError("value " + std::to_string(index(old)) + " is not live");
+    if (in_place) {
+      kept.emplace_back(old, at::Tensor());
+    } else {
+      at::Tensor copy = copy_of(slot);
+      kept.emplace_back(old, std::exchange(slot, std::move(copy)));
+    }
+  }
+  run_call(op, op.call, first, state);
+  for (const ValueId made : op.op->also_makes) {
+    const ValueId old = program_->values[index(made)].overwrites;
+    if (old == kNoValue) continue;
+    at::Tensor& slot = state.slots[index(old)];
+    if (in_place && is_resident(*program_, old)) bump_version(slot);
+    if (!state.slots[index(made)].defined()) state.slots[index(made)] = slot;
+    slot.reset();
+  }
+  for (auto& [old, tensor] : kept) state.slots[index(old)] = std::move(tensor);
+}
+
+void Executor::run_call(const PreparedOp& op, const PreparedCall& prepared, bool first, StepState& state) const {
+  std::vector<c10::IValue> stack;
+  if (!first && op.op->generator_state != kNoValue) {
+    const GeneratorReplay replay(program_->device, state.slots[index(op.op->generator_state)]);
+    call(prepared, state, stack);
+  } else {
+    call(prepared, state, stack);
+  }
+  if (op.op->expected && stack.front().toBool() != *op.op->expected) {
+    throw InputError("'" + op.op->name + "' compared tensors with another result than when '" + program_->name +
+                     "' was captured: another way through the model. Capture it again with such inputs");
+  }
+  keep_outputs(op, stack, state);
+}
+
+void Executor::compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const {
+  if (pass_through(*op.op, in_place, state)) return;
+  if (op.op->mutates) return compute_mutation(op, in_place, first, state);
+  const bool with_effect = first && op.op->first_call.has_value();
+  const PreparedCall& prepared = with_effect ? op.first_call : in_place ? op.in_place_call : op.call;
+  if (prepared.call == nullptr) throw InternalError("op '" + op.op->name + "' has no call for this kind of run");
+  if (in_place) {
+    std::vector<c10::IValue> stack;
+    call(prepared, state, stack);
+    retire_overwritten(*op.op, state);
+    keep_outputs(op, stack, state);
+  } else {
+    run_call(op, prepared, first, state);
+  }
+}
+
+void Executor::retire_overwritten(const ProgramOp& op, StepState& state) const {
+  for (const auto& output : op.outputs) {
+    const ValueId old = output ? program_->values[index(output->value)].overwrites : kNoValue;
+    if (old == kNoValue) continue;
+    at::Tensor& slot = state.slots[index(old)];
+    if (program_->values[index(old)].residence == Residence::kResident) bump_version(slot);
+    slot.reset();
+  }
+}
+
+void Executor::call(const PreparedCall& prepared, const StepState& state, std::vector<c10::IValue>& stack) const {
+  stack = prepared.arguments;
+  const auto& arguments = prepared.call->arguments;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const Argument& argument = arguments[i];
+    if (argument.kind == Argument::Kind::kConstant) continue;
+    const auto tensor_of = [&](const Patch& patch) {
+      const at::Tensor& slot = state.slots[index(patch.value)];
+      if (!slot.defined()) throw InternalError("value " + std::to_string(index(patch.value)) + " is not live");
+      return patch.as_produced ? slot : view_of(slot, *patch.geometry);
+    };
+    const auto is_next = [&](std::size_t element) {
+      return next < prepared.patches.size() && prepared.patches[next].argument == i &&
+             prepared.patches[next].element == element;
+    };
+    if (argument.kind == Argument::Kind::kTensor) {
+      if (is_next(0)) stack[i] = tensor_of(prepared.patches[next++]);
+    } else if (argument.kind == Argument::Kind::kTensorList) {
+      c10::List<at::Tensor> list;
+      list.reserve(argument.tensors.size());
+      for (std::size_t k = 0; k < argument.tensors.size(); ++k) list.push_back(tensor_of(prepared.patches[next++]));
+      stack[i] = std::move(list);
+    } else {
+      c10::List<std::optional<at::Tensor>> list;
+      for (std::size_t k = 0; k < argument.tensors.size(); ++k) {
+        list.push_back(is_next(k) ? std::optional<at::Tensor>(tensor_of(prepared.patches[next++])) : std::nullopt);
+      }
+      stack[i] = std::move(list);
+    }
+  }
+  run_boxed(*prepared.call, stack);
+}
+
+void Executor::keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const {
+  std::vector<at::Tensor> tensors = tensors_of(results);
+  results.clear();
+  const auto& outputs = op.op->outputs;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i] || i >= tensors.size()) continue;
+    if (!tensors[i].defined() || !has_geometry(tensors[i], outputs[i]->geometry)) {
+      throw InternalError("operator '" + op.op->name + "' was expected to give " + to_string(outputs[i]->geometry) +
+                          ", gave " + (tensors[i].defined() ? to_string(geometry_of(tensors[i])) : "nothing"));
+    }
+    // Live already, in its slot or (released) in the caller's hands: this is a second copy.
+    at::Tensor& slot = state.slots[index(outputs[i]->value)];
+    const bool live = slot.defined() || (state.pending && released_[index(outputs[i]->value)] != 0);
+    if (!live) slot = std::move(tensors[i]);
+  }
+}
+
+// The contents changed at the first run of the call before; here the new versions get their names.
+void Executor::apply_effect(const ProgramOp& op, StepState& state) const {
+  for (const ValueId made : op.also_makes) {
+    const ValueId old = program_->values[index(made)].overwrites;
+    at::Tensor& slot = state.slots[index(old)];
+    bump_version(slot);
+    state.slots[index(made)] = std::move(slot);
+    slot.reset();
+  }
+}
+
+void Executor::check_versions(const StepState& state) const {
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    if (version_of(state.slots[index(watched_[i])]) == state.versions[i]) continue;
+    throw InputError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation between "
+        "forward and backward: value " +
+        std::to_string(index(watched_[i])) + " of '" + program_->name +
+        "'. Reprise may read any input, parameter or output of the model again during backward; modify them after it");
+  }
+}
+
+// With `keep`, the slot goes on with an alias of its own: the tensor handed out gets a history that must not hold the
+// step alive.
+std::vector<std::optional<at::Tensor>> Executor::collect(const std::vector<std::optional<TensorUse>>& uses,
+                                                         const StepState& state, bool keep) const {
+  std::vector<std::optional<at::Tensor>> tensors;
+  tensors.reserve(uses.size());
+  for (const auto& use : uses) {
+    if (!use) {
+      tensors.emplace_back(std::nullopt);
+      continue;
+    }
+    const at::Tensor& slot = state.slots[index(use->value)];
+    if (!slot.defined()) throw InternalError("output value " + std::to_string(index(use->value)) + " is not live");
+    const bool as_produced = !keep && has_geometry(slot, use->geometry);
+    at::Tensor tensor = as_produced ? slot : view_of(slot, use->geometry);
+    if (keep && !slot.is_inference())
+      tensor.unsafeGetTensorImpl()->set_version_counter(slot.unsafeGetTensorImpl()->version_counter());
+    tensors.emplace_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+}  // namespace reprise

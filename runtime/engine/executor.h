@@ -1,0 +1,118 @@
+// Runs a program as planned, below autograd.
+//
+//   Executor executor(program, plan);
+//   StepState state;
+//   outputs = executor.forward(inputs, state);     // steps before the caller's op
+//   ...                                            // the caller computes the gradients of the outputs
+//   gradients = executor.backward(seeds, state);   // the rest
+//
+// An exception leaves a state that holds nothing. States are independent of one another: a second forward may run
+// before the backward of the first.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reprise/plan.h"
+#include "runtime/program/program.h"
+#include "runtime/program/tensor_memory.h"
+
+namespace reprise {
+
+// What the allocator said at every step of a plan, from the begin of the step.
+struct Trace {
+  std::vector<std::int64_t> during_bytes;  // highest while the step ran
+  std::vector<std::int64_t> after_bytes;
+};
+
+// What lives between forward and backward.
+struct StepState {
+  std::vector<at::Tensor> slots;        // by value; undefined: not live
+  std::vector<std::uint8_t> ran;        // by op
+  std::vector<std::uint32_t> versions;  // of the caller's tensors that backward reads, in the executor's order
+  std::shared_ptr<Trace> trace;         // filled where given
+  bool pending = false;                 // forward has run, backward has not
+
+  void clear();
+};
+
+class Executor {
+ public:
+  // Throws InputError where validate() refuses the plan. The program must not change afterwards.
+  Executor(std::shared_ptr<const Program> program, const Plan& plan);
+
+  // `interrupted` is called before every op, on the thread the op runs on; it throws to end the step.
+  [[nodiscard]] std::vector<std::optional<at::Tensor>> forward(std::span<const at::Tensor> inputs, StepState& state,
+                                                               const std::function<void()>& interrupted = {}) const;
+  // Of optional_seeds() undefined ones are zeros that take no memory.
+  [[nodiscard]] std::vector<std::optional<at::Tensor>> backward(std::span<const at::Tensor> seeds, StepState& state,
+                                                                const std::function<void()>& interrupted = {}) const;
+  [[nodiscard]] const Program& program() const { return *program_; }
+  // The caller's tensors that backward reads: they must not change before it.
+  [[nodiscard]] std::span<const ValueId> watched() const { return watched_; }
+
+ private:
+  // A tensor argument to put into the prepared arguments of a call.
+  struct Patch {
+    std::uint32_t argument;
+    std::uint32_t element;  // of a list
+    ValueId value;
+    const Geometry* geometry;
+    bool as_produced;  // the slot's tensor has this geometry already
+  };
+  struct PreparedCall {
+    const Call* call = nullptr;
+    std::vector<c10::IValue> arguments;  // constants in place, tensors to be patched
+    std::vector<Patch> patches;
+  };
+  struct PreparedOp {
+    const ProgramOp* op;
+    PreparedCall call;
+    PreparedCall first_call;
+    PreparedCall in_place_call;
+  };
+
+  void find_produced();
+  void check_in_place() const;
+  void admit(std::span<const at::Tensor> tensors, const std::vector<std::optional<TensorUse>>& uses,
+             const std::vector<std::size_t>& optional, StepState& state) const;
+  void retire_overwritten(const ProgramOp& op, StepState& state) const;
+  [[nodiscard]] PreparedCall prepare(const std::optional<Call>& call) const;
+  void find_boundary(const Plan& plan);
+  void find_watched();
+  void find_saved();
+  void run(std::size_t begin, std::size_t end, StepState& state, const std::function<void()>& interrupted) const;
+  void run_here(std::size_t begin, std::size_t end, StepState& state, const std::function<void()>& interrupted) const;
+  void take(Step step, StepState& state) const;
+  void compute(const PreparedOp& op, bool in_place, StepState& state) const;
+  [[nodiscard]] bool pass_through(const ProgramOp& op, bool in_place, StepState& state) const;
+  void compute_mutation(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
+  void run_call(const PreparedOp& op, const PreparedCall& prepared, bool first, StepState& state) const;
+  void compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
+  void call(const PreparedCall& prepared, const StepState& state, std::vector<c10::IValue>& stack) const;
+  void keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const;
+  void apply_effect(const ProgramOp& op, StepState& state) const;
+  void check_versions(const StepState& state) const;
+  [[nodiscard]] std::vector<std::optional<at::Tensor>> collect(const std::vector<std::optional<TensorUse>>& uses,
+                                                               const StepState& state, bool keep) const;
+
+  std::shared_ptr<const Program> program_;
+  std::vector<std::optional<Geometry>> produced_;  // by value: geometry of what a slot holds
+  std::vector<PreparedOp> ops_;
+  std::vector<Step> steps_;
+  std::size_t boundary_ = 0;      // the caller's step
+  std::vector<ValueId> watched_;  // the caller's tensors that backward reads
+  std::vector<std::size_t> optional_seeds_;
+  std::vector<std::uint8_t> saved_;     // by op that saves a generator's state: whether it is needed
+  std::vector<std::uint8_t> released_;  // by value: nothing after the caller's op reads it, so it is dropped there
+};
+
+}  // namespace reprise

@@ -1,0 +1,36 @@
+// Files of a training step: the program (*.program.json) and its parameters and buffers (*.parameters.pt), which
+// reprise.export writes side by side and torch.load and torch.save know, too.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/program/step_program.h"
+
+namespace reprise {
+
+struct ProgramFile {
+  StepProgram step;
+  std::vector<at::Tensor> state;  // by position in step.state_names
+};
+
+// net.program.json and net.parameters.pt beside it, or wherever the parameters are: those of an earlier run, say.
+// Throws InputError where a file cannot be read, or where the parameters are not the program's.
+[[nodiscard]] ProgramFile load_program(const std::filesystem::path& program);
+[[nodiscard]] ProgramFile load_program(const std::filesystem::path& program, const std::filesystem::path& parameters);
+
+// "net.program.json" -> "net.parameters.pt"
+[[nodiscard]] std::filesystem::path parameters_path(const std::filesystem::path& program);
+
+// A dict of tensors by name, for torch.load(path, weights_only=True) and load_state. A file appears whole or not at
+// all.
+void save_state(const std::filesystem::path& path, std::span<const std::string> names,
+                std::span<const at::Tensor> tensors);
+// The tensors of these names, in this order; there may be more in the file.
+[[nodiscard]] std::vector<at::Tensor> load_state(const std::filesystem::path& path, std::span<const std::string> names);
+
+}  // namespace reprise

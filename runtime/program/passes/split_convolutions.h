@@ -1,0 +1,14 @@
+// The backward pass of a large convolution as two calls: the gradients of weight and bias, then that of the input.
+//
+// One call computes both, each by a kernel of its own, and needs the input and its gradient at the same time. The
+// second of two calls takes of the input nothing but its shape, for which a view of other memory will do. Those are
+// split that may be at the peak of a plan: the others would only take longer to call.
+#pragma once
+
+#include "runtime/program/program.h"
+
+namespace reprise {
+
+void split_convolutions(Program& program);
+
+}  // namespace reprise

@@ -1,0 +1,245 @@
+#include "runtime/program/program.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <set>
+#include <unordered_set>
+#include <utility>
+
+#include "reprise/error.h"
+#include "runtime/device/meter.h"
+
+namespace reprise {
+namespace {
+
+// A list without repetitions, in the order of the first comings. The set is for long ones.
+class UniqueList {
+ public:
+  UniqueList() = default;
+  explicit UniqueList(std::vector<ValueId> values) : list_(std::move(values)) {}
+
+  void add(ValueId value) {
+    if (value == kNoValue) return;
+    if (list_.size() >= kShort && seen_.empty()) seen_.insert(list_.begin(), list_.end());
+    const bool is_new = seen_.empty() ? std::ranges::find(list_, value) == list_.end() : seen_.insert(value).second;
+    if (is_new) list_.push_back(value);
+  }
+  [[nodiscard]] std::vector<ValueId> take() { return std::move(list_); }
+
+ private:
+  static constexpr std::size_t kShort = 32;
+  std::vector<ValueId> list_;
+  std::unordered_set<ValueId> seen_;
+};
+
+template <typename Visit>
+void for_each_tensor(const Call& call, Visit visit) {
+  for (const Argument& argument : call.arguments) {
+    for (const auto& tensor : argument.tensors) {
+      if (tensor) visit(*tensor);
+    }
+  }
+}
+
+// No streams: they must not cross into libtorch, which may bring a C++ library of its own.
+std::string list_text(at::IntArrayRef numbers) {
+  std::string text = "[";
+  for (const std::int64_t number : numbers) text += std::to_string(number) + ' ';
+  return text + ']';
+}
+
+std::string double_text(double number) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+
+// Of a wrapped number: a tensor of one element on the CPU. Read in place, since calls may be watched.
+std::string number_text(const at::Tensor& tensor) {
+  const void* data = tensor.storage().data();
+  if (tensor.scalar_type() == at::kDouble) return double_text(*static_cast<const double*>(data));
+  if (tensor.scalar_type() == at::kLong) return std::to_string(*static_cast<const std::int64_t*>(data));
+  if (tensor.scalar_type() == at::kBool) return *static_cast<const bool*>(data) ? "true" : "false";
+  if (tensor.scalar_type() == at::kComplexDouble) {
+    const auto& number = *static_cast<const c10::complex<double>*>(data);
+    return double_text(number.real()) + " + " + double_text(number.imag()) + "j";
+  }
+  throw InternalError("a constant tensor is no number");
+}
+
+std::string constant_text(const c10::IValue& value) {
+  if (value.isNone()) return "none";
+  if (value.isBool()) return value.toBool() ? "true" : "false";
+  if (value.isInt()) return std::to_string(value.toInt());
+  if (value.isDouble()) return double_text(value.toDouble());
+  if (value.isString()) return value.toStringRef();
+  if (value.isDevice()) return value.toDevice().str();
+  if (value.isTensor()) return value.toTensor().defined() ? "number " + number_text(value.toTensor()) : "undefined";
+  if (!value.isList()) return value.tagKind();
+  std::string text = "[";
+  for (const c10::IValue& element : value.toListRef()) text += constant_text(element) + ' ';
+  return text + ']';
+}
+
+}  // namespace
+
+Geometry geometry_of(const at::Tensor& tensor) {
+  return {.dtype = tensor.scalar_type(),
+          .sizes = tensor.sizes().vec(),
+          .strides = tensor.strides().vec(),
+          .offset = tensor.storage_offset(),
+          .conj = tensor.is_conj(),
+          .neg = tensor.is_neg()};
+}
+
+std::int64_t extent_bytes(const Geometry& geometry) {
+  std::int64_t last = geometry.offset;
+  for (std::size_t i = 0; i < geometry.sizes.size(); ++i) {
+    if (geometry.sizes[i] == 0) return 0;
+    last += (geometry.sizes[i] - 1) * geometry.strides[i];
+  }
+  return (last + 1) * static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
+}
+
+std::string to_string(const Geometry& geometry) {
+  std::string text = std::string(c10::toString(geometry.dtype)) + list_text(geometry.sizes) + " strides " +
+                     list_text(geometry.strides);
+  if (geometry.offset != 0) text += " offset " + std::to_string(geometry.offset);
+  if (geometry.conj) text += " conj";
+  if (geometry.neg) text += " neg";
+  return text;
+}
+
+OpId Program::caller_op() const {
+  const auto found = std::ranges::find(ops, ProgramOp::Kind::kCaller, &ProgramOp::kind);
+  return found == ops.end() ? kNoOp : op_id(static_cast<std::size_t>(found - ops.begin()));
+}
+
+std::vector<ValueId> reads(const ProgramOp& op) {
+  UniqueList list;
+  if (op.call) {
+    for_each_tensor(*op.call, [&](const TensorUse& use) { list.add(use.value); });
+  }
+  list.add(op.generator_state);
+  for (const ValueId value : op.also_reads) list.add(value);
+  return list.take();
+}
+
+std::vector<ValueId> makes(const ProgramOp& op) {
+  UniqueList list;
+  for (const auto& output : op.outputs) {
+    if (output) list.add(output->value);
+  }
+  for (const ValueId value : op.also_makes) list.add(value);
+  return list.take();
+}
+
+std::set<ValueId> read_values(const Program& program) {
+  std::set<ValueId> values;
+  for (const ProgramOp& op : program.ops) {
+    for (const ValueId value : reads(op)) values.insert(value);
+  }
+  return values;
+}
+
+std::set<ValueId> overwritten_values(const Program& program) {
+  std::set<ValueId> values;
+  for (const ProgramValue& value : program.values) {
+    if (value.overwrites != kNoValue) values.insert(value.overwrites);
+  }
+  return values;
+}
+
+void run_boxed(const Call& call, std::vector<c10::IValue>& stack) {
+  const at::AutoGradMode grad_mode(call.grad_mode);
+  call.op.callBoxed(stack);
+}
+
+bool is_resident(const Program& program, ValueId value) {
+  while (program.values[index(value)].overwrites != kNoValue) value = program.values[index(value)].overwrites;
+  return program.values[index(value)].residence == Residence::kResident;
+}
+
+std::vector<std::size_t> optional_seeds(const Program& program) {
+  std::set<ValueId> needed;
+  for (const ProgramOp& op : program.ops) {
+    for (const ValueId value : reads(op)) {
+      if (value != op.added_seed) needed.insert(value);
+    }
+  }
+  for (const auto& gradient : program.gradients) {
+    if (gradient) needed.insert(gradient->value);
+  }
+  std::vector<std::size_t> positions;
+  for (std::size_t i = 0; i < program.seeds.size(); ++i) {
+    if (!program.seeds[i] || !needed.contains(program.seeds[i]->value)) positions.push_back(i);
+  }
+  return positions;
+}
+
+Graph make_graph(const Program& program, RandomCalls random) {
+  GraphBuilder builder(program.name);
+  for (const ProgramValue& value : program.values) {
+    const ValueId id = value.residence == Residence::kPlanned    ? builder.value(value.bytes)
+                       : value.residence == Residence::kArriving ? builder.arriving(value.bytes)
+                                                                 : builder.resident(value.bytes);
+    if (value.held) builder.hold(id);
+    if (value.overwrites != kNoValue) builder.overwrite(id, value.overwrites);
+  }
+  std::map<std::string, ScopeId> scopes;
+  for (const ProgramOp& op : program.ops) {
+    ScopeId scope = kNoScope;
+    if (!op.scope.empty()) {
+      const auto [entry, is_new] = scopes.try_emplace(op.scope, kNoScope);
+      if (is_new) entry->second = builder.scope(op.scope);
+      scope = entry->second;
+    }
+    builder.op({.name = op.name,
+                .scope = scope,
+                .phase = op.phase,
+                .time_ns = op.time_ns,
+                .workspace_bytes = op.workspace_bytes,
+                .once = op.once || (random == RandomCalls::kOnce && op.generator_state != kNoValue),
+                .inputs = reads(op),
+                .outputs = makes(op)});
+  }
+  UniqueList outputs(program.new_contents);
+  for (const auto* list : {&program.forward_outputs, &program.gradients}) {
+    for (const auto& use : *list) {
+      if (use) outputs.add(use->value);
+    }
+  }
+  for (const ValueId value : outputs.take()) builder.output(value);
+  return builder.build();
+}
+
+std::string signature(const Program& program, OpId op) {
+  const Call& call = program.ops[index(op)].call.value();
+  std::string text = call.op.operator_name().name + "." + call.op.operator_name().overload_name;
+  std::map<ValueId, std::size_t> order;
+  for (const Argument& argument : call.arguments) {
+    text += ';';
+    if (argument.kind == Argument::Kind::kConstant) {
+      text += constant_text(argument.constant);
+      continue;
+    }
+    for (const auto& tensor : argument.tensors) {
+      if (!tensor) {
+        text += "none,";
+        continue;
+      }
+      const std::size_t number = order.try_emplace(tensor->value, order.size()).first->second;
+      text += '#' + std::to_string(number) + ' ' + to_string(tensor->geometry) + ',';
+      const std::int64_t bytes = program.values[index(tensor->value)].bytes;
+      // Some operators copy whole storages.
+      const std::int64_t granted = granted_bytes(program.device, extent_bytes(tensor->geometry));
+      if (bytes > granted) text += " of " + std::to_string(bytes);
+    }
+  }
+  return text;
+}
+
+}  // namespace reprise

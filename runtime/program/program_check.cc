@@ -1,0 +1,188 @@
+#include "runtime/program/program_check.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "reprise/error.h"
+
+namespace reprise::detail {
+namespace {
+
+using Uses = std::vector<std::optional<TensorUse>>;
+
+class Check {
+ public:
+  Check(const Program& program, const std::string& source) : program_(program), source_(source) {}
+
+  void all() {
+    graph();
+    find_given();
+    caller();
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) op(i);
+    given_geometry();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { throw InputError(source_ + ": " + what); }
+  [[noreturn]] void fail_op(std::size_t i, const std::string& what) const {
+    fail("op " + std::to_string(i) + " '" + program_.ops[i].name + "': " + what);
+  }
+  static std::string label(ValueId value) { return "value " + std::to_string(index(value)); }
+
+  void graph() {
+    try {
+      graph_ = make_graph(program_);
+    } catch (const InputError& error) {
+      fail(error.what());
+    }
+  }
+
+  void find_given();
+  void caller() const;
+  void op(std::size_t i);
+  void call_op(std::size_t i) const;
+  void given_geometry() const;
+
+  const Program& program_;
+  const std::string& source_;
+  std::optional<Graph> graph_;
+  std::vector<const Geometry*> given_;  // by value: of those that come from outside
+  std::unordered_set<ValueId> generator_states_;
+};
+
+// Every value that no op makes is given once: as an input, as a constant; and a seed by the caller.
+void Check::find_given() {
+  given_.resize(program_.values.size(), nullptr);
+  std::vector<std::uint8_t> seen(program_.values.size(), 0);
+  const auto give = [&](ValueId value, const char* as) {
+    if (seen[index(value)]++ != 0) fail(std::string(as) + ": " + label(value) + " is given twice");
+  };
+  for (const auto& use : program_.inputs) {
+    if (!use) continue;
+    give(use->value, "inputs");
+    given_[index(use->value)] = &use->geometry;
+    if (program_.values[index(use->value)].residence == Residence::kPlanned) {
+      fail("inputs: " + label(use->value) + " is neither resident nor arriving");
+    }
+  }
+  for (const auto& [value, tensor] : program_.constants) give(value, "constants");
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    const bool there = program_.values[i].residence != Residence::kPlanned;
+    if (there && seen[i] == 0) fail(label(value_id(i)) + " is there from the start, but no input or constant gives it");
+    if (!there && seen[i] != 0) fail(label(value_id(i)) + " is a constant, but not resident");
+  }
+  for (const auto& use : program_.seeds) {
+    if (!use) continue;
+    give(use->value, "seeds");
+    given_[index(use->value)] = &use->geometry;
+  }
+}
+
+void Check::caller() const {
+  const OpId caller = program_.caller_op();
+  if (caller == kNoOp) fail("no op of the kind 'caller' divides forward from backward");
+  const ProgramOp& op = program_.ops[index(caller)];
+  if (op.phase != Phase::kCaller) fail_op(index(caller), "the caller's op is in another phase than the caller's");
+  const std::vector<ValueId> made = makes(op);
+  const std::vector<ValueId> read = reads(op);
+  const std::unordered_set<ValueId> seeds(made.begin(), made.end());
+  const std::unordered_set<ValueId> outputs(read.begin(), read.end());
+  for (const auto& use : program_.seeds) {
+    if (use && !seeds.contains(use->value)) fail("seeds: the caller's op does not make " + label(use->value));
+  }
+  for (const auto& use : program_.forward_outputs) {
+    if (!use || outputs.contains(use->value)) continue;
+    const OpId producer = graph_->producer(use->value);
+    if (graph_->pinned(use->value) && (producer == kNoOp || index(producer) < index(caller))) continue;
+    fail("forward_outputs: the caller's op does not read " + label(use->value) + ", so a plan may free it before");
+  }
+  if (program_.forward_outputs.empty() || !program_.forward_outputs.front()) fail("forward_outputs: there is no loss");
+}
+
+void Check::op(std::size_t i) {
+  const ProgramOp& op = program_.ops[i];
+  if (op.kind == ProgramOp::Kind::kCall) return call_op(i);
+  const bool calls = op.call || op.first_call || op.in_place_call || !op.outputs.empty();
+  if (calls || op.generator_state != kNoValue || op.added_seed != kNoValue || op.mutates || op.expected)
+    fail_op(i, "only a call has these keys");
+  const bool must_be_once = op.kind == ProgramOp::Kind::kGeneratorState || op.kind == ProgramOp::Kind::kEffect;
+  if (must_be_once && !op.once) fail_op(i, "must not be repeated, but is not `once`");
+  if ((op.kind == ProgramOp::Kind::kCaller) != (op.phase == Phase::kCaller)) fail_op(i, "wrong phase for its kind");
+  if (op.kind == ProgramOp::Kind::kGeneratorState) {
+    if (op.also_makes.size() != 1) fail_op(i, "saves one state of a generator, so it makes one value");
+    generator_states_.insert(op.also_makes.front());
+  }
+  if (op.kind != ProgramOp::Kind::kEffect) return;
+  for (const ValueId made : op.also_makes) {
+    if (program_.values[index(made)].overwrites == kNoValue) fail_op(i, label(made) + " overwrites nothing");
+  }
+}
+
+void Check::call_op(std::size_t i) const {
+  const ProgramOp& op = program_.ops[i];
+  if (!op.call) fail_op(i, "has no call");
+  if (op.phase == Phase::kCaller) fail_op(i, "wrong phase for its kind");
+  const std::vector<ValueId> list = reads(op);
+  const std::unordered_set<ValueId> read(list.begin(), list.end());
+  for (const auto* other : {&op.first_call, &op.in_place_call}) {
+    if (!*other) continue;
+    for (const Argument& argument : (*other)->arguments) {
+      for (const auto& use : argument.tensors) {
+        if (!use || read.contains(use->value)) continue;
+        const ProgramValue& value = program_.values[index(use->value)];
+        // Newer contents of memory that is there already are there, too: tokens and effects order them.
+        if (value.residence == Residence::kResident || value.overwrites != kNoValue) continue;
+        fail_op(i, "one of its calls reads " + label(use->value) + ", which `call` does not");
+      }
+    }
+  }
+  for (const auto& output : op.outputs) {
+    if (!output || program_.values[index(output->value)].overwrites == kNoValue || op.in_place_call) continue;
+    fail_op(i, label(output->value) + " may overwrite, but there is no `in_place_call`");
+  }
+  if (op.mutates && (op.first_call || op.in_place_call)) fail_op(i, "a call that mutates is the same in place or not");
+  for (const ValueId made : op.also_makes) {
+    if (!op.mutates && program_.values[index(made)].overwrites != kNoValue) {
+      fail_op(i, label(made) + " overwrites, but the op does not say `mutates`");
+    }
+  }
+  if (op.generator_state != kNoValue && !generator_states_.contains(op.generator_state)) {
+    fail_op(i, label(op.generator_state) + " is no state of a generator");
+  }
+  if (op.added_seed == kNoValue && op.added_to == kNoValue) return;
+  if (!read.contains(op.added_seed) || !read.contains(op.added_to)) fail_op(i, "adds what it does not read");
+  if (op.outputs.size() != 1 || !op.outputs.front()) fail_op(i, "a sum has one output");
+}
+
+// Calls address memory from the begin of a storage; of the caller's storages they know no more than what they are
+// given.
+void Check::given_geometry() const {
+  const auto begin = [](const Geometry& geometry) {
+    return geometry.offset * static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
+  };
+  const auto check = [&](const std::optional<TensorUse>& use, const std::string& where) {
+    const Geometry* given = use ? given_[index(use->value)] : nullptr;
+    if (given == nullptr || extent_bytes(use->geometry) == 0) return;
+    if (begin(use->geometry) >= begin(*given) && extent_bytes(use->geometry) <= extent_bytes(*given)) return;
+    fail(where + " reads " + label(use->value) + " as " + to_string(use->geometry) +
+         ", beyond what is given: " + to_string(*given));
+  };
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const ProgramOp& op = program_.ops[i];
+    for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
+      if (!*call) continue;
+      for (const Argument& argument : (*call)->arguments) {
+        for (const auto& use : argument.tensors) check(use, "op " + std::to_string(i) + " '" + op.name + "'");
+      }
+    }
+  }
+  for (const Uses* uses : {&program_.forward_outputs, &program_.gradients}) {
+    for (const auto& use : *uses) check(use, "an output");
+  }
+}
+
+}  // namespace
+
+void check_program(const StepProgram& step, const std::string& source) { Check(*step.program, source).all(); }
+
+}  // namespace reprise::detail

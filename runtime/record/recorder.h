@@ -1,0 +1,98 @@
+// Records the calls that ordinary code makes, below autograd, as a Program.
+//
+//   Recorder recorder("net", device);
+//   recorder.resident(parameter, "layer1.conv.weight");
+//   {
+//     const Recording recording(recorder);   // every operator called in this scope, and in its backward passes
+//     loss = ...;
+//     recorder.end_forward(loss);
+//     loss.backward();
+//   }
+//   Program program = recorder.finish(gradients);
+//
+// A value is a version of a storage. Which results share memory is seen, not taken from schemas: a call whose results
+// all lie in memory that is there already is a view and vanishes. Storages are known by weak pointers, so that memory
+// is freed as without a recorder, and no address is used twice.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/program/operator_facts.h"
+#include "runtime/program/program.h"
+
+namespace reprise {
+
+class Recorder {
+ public:
+  Recorder(std::string name, at::Device device);
+
+  // Memory that is there before the step. The scope of ops that read it is the name without its last part.
+  TensorUse resident(const at::Tensor& tensor, const std::string& name);
+  // What comes now is backward.
+  void end_forward(const at::Tensor& loss);
+  // Of tensors that are left in `gradients` at the end of backward. Nothing can be recorded afterwards.
+  [[nodiscard]] Program finish(const std::vector<at::Tensor>& gradients);
+
+  // Makes a call and takes a note of it. May be called from autograd's threads.
+  void call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack);
+
+ private:
+  struct Known {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    ValueId value;  // its latest version
+  };
+
+  [[nodiscard]] TensorUse use_of(const at::Tensor& tensor);
+  TensorUse adopt(const at::Tensor& tensor);
+  void adopt_filled_by_hand(const torch::jit::Stack& arguments, const CallFacts& facts, ProgramOp& op);
+  void check_writable(const std::vector<at::Tensor>& tensors, const std::string& name) const;
+  [[nodiscard]] Argument argument_of(const c10::IValue& value);
+  [[nodiscard]] ValueId add_value(std::int64_t bytes, Residence residence = Residence::kPlanned);
+  [[nodiscard]] ValueId new_version(ValueId old);
+  [[nodiscard]] ValueId save_generator(const ProgramOp& of);
+  [[nodiscard]] ProgramOp make_op(const c10::OperatorHandle& op, const CallFacts& facts, Call call);
+  [[nodiscard]] bool on_device(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& written) const;
+  void keep_results(const std::vector<at::Tensor>& results, ProgramOp& op);
+  void add_statistics(const CallFacts& facts, ProgramOp& op);
+  void note_written(const std::vector<at::Tensor>& before, ProgramOp& op);
+  [[nodiscard]] TensorUse own_memory(const at::Tensor& gradient, std::vector<ValueId>& taken);
+  void find_single_runs();
+  [[nodiscard]] std::string scope_of(const Call& call);
+
+  std::mutex mutex_;
+  Program program_;
+  Phase phase_ = Phase::kForward;
+  std::unordered_map<const c10::StorageImpl*, Known> storages_;
+  std::vector<std::string> scopes_;  // by value, of what was there before
+  std::map<std::string, std::size_t> names_;
+  std::set<ValueId> empty_;   // made by operators that leave memory as it is
+  std::string scope_;         // of the latest op
+  ValueId token_ = kNoValue;  // of the latest random call
+};
+
+// While there is one, the calls of this thread, and of backward passes begun in it, go to the recorder. One at a time
+// in a process; throws InputError where there is another.
+class Recording {
+ public:
+  explicit Recording(Recorder& recorder);
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+ private:
+  std::vector<c10::RegistrationHandleRAII> kernels_;
+  std::optional<c10::impl::IncludeDispatchKeyGuard> include_;
+};
+
+}  // namespace reprise

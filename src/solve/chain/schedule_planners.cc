@@ -1,0 +1,145 @@
+// Planners that run the stages of a chain again and again: `revolve` and `rotor`.
+//
+//   revolve  Griewank and Walther: equal steps, s slots, fewest forward runs (chain/revolve.h)
+//   rotor    Beaumont et al.: least time within a budget among persistent schedules (chain/rotor.h)
+//
+// Their schedules are runs of stages; expand_chain.h turns them into runs of ops, and what is kept follows from what is
+// not run again. As printed, the budget is held against their own count: slots of the largest stage for revolve, slots
+// of memory for rotor. Tested by tests/oracle and tests/property.
+#include <algorithm>
+#include <cmath>
+
+#include "solve/chain/chain_problem.h"
+#include "solve/chain/revolve.h"
+#include "solve/chain/rotor.h"
+#include "solve/lower_sets/family_sweep.h"
+#include "solve/planner.h"
+
+namespace reprise::detail {
+namespace {
+
+// No forward op may be repeated: the step as it is.
+std::optional<Plan> nothing_to_plan(const Problem& problem, const SolveOptions& options, Solution& solution) {
+  if (!accept_by_formula({}, options, solution)) return std::nullopt;
+  return problem.plan(problem.one_block(), /*keep_last=*/true, Expansion::kAsPrinted);
+}
+
+std::int64_t largest_stage(const ChainProblem& chain) {
+  std::int64_t largest = 0;
+  for (const RotorStage& stage : chain.rotor_stages()) largest = std::max(largest, stage.saved_bytes);
+  return largest;
+}
+
+Formula slots_formula(const ChainProblem& chain, std::span<const ChainAction> actions, std::uint32_t slots) {
+  const std::int64_t bytes = static_cast<std::int64_t>(slots) * largest_stage(chain);
+  return {.overhead = chain.rerun_time(actions), .peak_bytes = bytes, .cached_bytes = bytes, .blocks = slots};
+}
+
+// ---- revolve
+
+void propose_revolve(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution) {
+  const ChainProblem chain(problem);
+  chain.describe(solution);
+  if (chain.stages() == 0) return;
+  for (const std::int64_t slots :
+       budget_grid(1, chain.stages(), std::min<std::size_t>(chain.stages(), options.candidates))) {
+    if (asked_to_stop(options)) return stop(solution, "stopped before all numbers of slots were tried");
+    const auto actions = revolve_schedule(chain.stages(), static_cast<std::uint32_t>(slots));
+    front.add(chain.runs(actions), slots_formula(chain, actions, static_cast<std::uint32_t>(slots)));
+  }
+}
+
+std::optional<Plan> revolve_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
+  const ChainProblem chain(problem);
+  chain.describe(solution);
+  if (chain.stages() == 0) return nothing_to_plan(problem, options, solution);
+  const std::int64_t slot = std::max<std::int64_t>(1, largest_stage(chain));
+  const std::int64_t fitting = options.budget_bytes ? *options.budget_bytes / slot : 1;
+  const auto slots = static_cast<std::uint32_t>(std::clamp<std::int64_t>(fitting, 1, chain.stages()));
+  const auto actions = revolve_schedule(chain.stages(), slots);
+  const bool fits = accept_by_formula(slots_formula(chain, actions, slots), options, solution);
+  solution.smallest_budget_bytes = slot;
+  if (!fits) return std::nullopt;
+  return problem.plan(chain.runs(actions));
+}
+
+// ---- rotor
+
+constexpr std::uint32_t kMostRotorStages = 600;  // the table has stages^2 / 2 * slots entries
+
+std::string too_many_stages(const ChainProblem& chain) {
+  return std::to_string(chain.stages()) + " stages; rotor takes at most " + std::to_string(kMostRotorStages);
+}
+
+Formula rotor_formula(const ChainProblem& chain, const RotorAnswer& answer, std::int64_t budget) {
+  std::size_t kept = 0;
+  for (const ChainAction& action : answer.actions) kept += action.kind == ChainAction::Kind::kForwardKeepInput ? 1 : 0;
+  return {.overhead = chain.rerun_time(answer.actions), .peak_bytes = budget, .cached_bytes = 0, .blocks = kept + 1};
+}
+
+std::int64_t everything(const ChainProblem& chain) {
+  std::int64_t bytes = 0;
+  for (const RotorStage& stage : chain.rotor_stages()) {
+    bytes += stage.saved_bytes + stage.gradient_bytes + stage.forward_overhead_bytes + stage.backward_overhead_bytes;
+  }
+  return bytes;
+}
+
+void propose_rotor(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution) {
+  const ChainProblem chain(problem);
+  chain.describe(solution);
+  if (chain.stages() == 0) return;
+  if (chain.stages() > kMostRotorStages) {
+    return stop(solution, too_many_stages(chain));
+  }
+  // A table is as fine as its slots, so the lower half of the memory gets tables of its own.
+  for (std::int64_t top = everything(chain), halvings = 0; halvings < 6; top /= 2, ++halvings) {
+    if (asked_to_stop(options)) return stop(solution, "stopped before all tables were made");
+    const RotorTable table(chain.rotor_stages(), /*input_bytes=*/0, top);
+    for (const std::int64_t budget :
+         budget_grid(std::max<std::int64_t>(1, top / 2), top, std::max<std::size_t>(2, options.candidates / 4))) {
+      const auto answer = table.solve(budget);
+      if (answer) front.add(chain.runs(answer->actions), rotor_formula(chain, *answer, budget));
+    }
+  }
+}
+
+// Memory is counted in slots of the budget, so a smaller budget counts otherwise: down as long as it still has a plan.
+std::int64_t least_rotor_budget(const ChainProblem& chain) {
+  std::int64_t budget = everything(chain);
+  while (true) {
+    const auto least = RotorTable(chain.rotor_stages(), /*input_bytes=*/0, budget).least_memory_bytes();
+    if (!least || *least >= budget) return budget;
+    if (!rotor(chain.rotor_stages(), /*input_bytes=*/0, *least)) return budget;
+    budget = *least;
+  }
+}
+
+std::optional<Plan> rotor_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
+  const ChainProblem chain(problem);
+  chain.describe(solution);
+  if (chain.stages() == 0) return nothing_to_plan(problem, options, solution);
+  if (chain.stages() > kMostRotorStages) {
+    stop(solution, too_many_stages(chain));
+    return std::nullopt;
+  }
+  solution.budget_bytes = options.budget_bytes ? *options.budget_bytes : least_rotor_budget(chain);
+  const RotorTable table(chain.rotor_stages(), /*input_bytes=*/0, solution.budget_bytes);
+  const auto answer = table.solve(solution.budget_bytes);
+  if (!answer) {
+    solution.status = Status::kInfeasible;
+    solution.smallest_budget_bytes = least_rotor_budget(chain);
+    return std::nullopt;
+  }
+  solution.smallest_budget_bytes = options.budget_bytes ? 0 : solution.budget_bytes;
+  solution.formula = rotor_formula(chain, *answer, solution.budget_bytes);
+  solution.status = Status::kOptimal;
+  return problem.plan(chain.runs(answer->actions));
+}
+
+}  // namespace
+
+const Planner kRevolvePlanner{.name = "revolve", .propose = propose_revolve, .as_printed = revolve_as_printed};
+const Planner kRotorPlanner{.name = "rotor", .propose = propose_rotor, .as_printed = rotor_as_printed};
+
+}  // namespace reprise::detail
