@@ -29,7 +29,7 @@ from measure import WARM_STEPS, Row, Rows, Way, fill, in_turns, own_bytes, times
 from torch import Tensor
 
 import reprise
-from reprise import planning, reporting
+from reprise import planning
 from reprise.native import _torch
 
 KEYS = ("case", "kind")
@@ -196,7 +196,7 @@ class Case:
         planned, region = way.planned, self.training.model.plan.region
         plan = planned.found.plan
         line = [b + planned.outside_bytes for b in reprise.timeline(region.graph, plan).during_bytes]
-        measured = reporting._measured(planned.record, plan, region.graph.caller_op)[0]
+        measured = self.training.model.plan.measured_bytes()[0]
         worst = max(abs(m / p - 1) for p, m in zip(line, measured, strict=True))
         simulation = planned.found.simulation
         self.rows[kind] |= way.peak() | {

@@ -22,7 +22,7 @@ from measure import AsCompiled, Row, Rows, Way, fill_one
 
 import reprise
 from reprise import planning
-from reprise.preflighting import question
+from reprise.api.preflight import question
 
 KEYS = ("case", "budget_bytes")
 COMMAND = "python bench/gpu/largest_batches.py"

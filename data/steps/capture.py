@@ -4,7 +4,7 @@
 
 Each network is captured as reprise.compile captures it, with its loss inside. On a device every kind
 of call is measured, alone, and NAME.DEVICE.graph.json has its time and workspace. With --device none
-nothing is measured or allocated, and NAME.graph.json has the roofline of python/reprise/roofline.py
+nothing is measured or allocated, and NAME.graph.json has the roofline of python/reprise/trace/roofline.py
 and no workspaces, with the operators of the CPU at the rates of a GPU. facts.json says how each file
 was made.
 
@@ -38,11 +38,12 @@ sys.path.insert(0, str(ROOT / "bench"))
 from alone import alone  # noqa: E402
 from networks.steps import STEPS, Step  # noqa: E402
 
-from reprise import _core, profile, roofline  # noqa: E402
-from reprise.backend import compile_graph  # noqa: E402
+from reprise import _core, profile  # noqa: E402
+from reprise.api.backend import compile_graph  # noqa: E402
+from reprise.api.settings import settings_from  # noqa: E402
 from reprise.region import Region  # noqa: E402
-from reprise.settings import settings_from  # noqa: E402
-from reprise.tracing import Trace  # noqa: E402
+from reprise.trace import roofline  # noqa: E402
+from reprise.trace.eager_way import Trace  # noqa: E402
 
 FACTS = "facts.json"
 NONE = "none"

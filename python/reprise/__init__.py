@@ -22,7 +22,8 @@ from ._core import (
     timeline,
     validate,
 )
-from .curves import CurvePoint, TimeMemoryCurve, curve
+from .api.curve import curve
+from .show.curve import CurvePoint, TimeMemoryCurve
 
 __all__ = [
     "Curve",
@@ -48,13 +49,13 @@ __all__ = [
 
 # What needs torch is imported when it is first used: planning alone does without.
 _WITH_TORCH = {
-    "compile": "compiling",
-    "restore": "compiling",
-    "verify": "verification",
-    "explain": "explanation",
-    "preflight": "preflighting",
-    "export": "exporting",
-    "declare_repeatable": "operators",
+    "compile": "api.compiled_model",
+    "restore": "api.compiled_model",
+    "verify": "api.verification",
+    "explain": "api.model_plan",
+    "preflight": "api.preflight",
+    "export": "api.exported_step",
+    "declare_repeatable": "trace.operators",
     "RepriseError": "errors",
     "InfeasibleBudget": "errors",
     "BudgetExceeded": "errors",

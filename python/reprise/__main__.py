@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .api.preflight import PROFILES, preflight
 from .errors import RepriseError
-from .preflighting import PROFILES, preflight
 
 
 def _factory(text: str) -> Callable[[int], Any]:

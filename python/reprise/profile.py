@@ -19,7 +19,7 @@ import torch
 from . import _core, cache
 from .captured import Captured
 from .errors import Unsupported
-from .layouts import Layout, Layouts
+from .trace.layouts import Layout, Layouts
 from .native import _torch
 from .progress import Progress
 

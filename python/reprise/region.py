@@ -21,10 +21,10 @@ from . import _core, memory, planning, profile
 from .captured import Captured
 from .cuda_graphs import CudaGraphs, Recorded, hidden_bytes
 from .errors import BudgetExceeded, InfeasibleBudget, Unsupported
-from .layouts import Layouts
+from .trace.layouts import Layouts
 from .memory import Ledger, optimizer_state_bytes, storage_bytes
 from .native import _torch
-from .settings import Settings
+from .api.settings import Settings
 
 log = logging.getLogger("reprise")
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reprise.curves import CurvePoint, TimeMemoryCurve
+from reprise.show.curve import CurvePoint, TimeMemoryCurve
 
 MIB = 1 << 20
 

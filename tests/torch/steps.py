@@ -16,8 +16,8 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_map_only
 
 import reprise
-from reprise.lowering import lower, split_convolutions
 from reprise.native import _torch
+from reprise.trace.lowering import lower, split_convolutions
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ from networks.zoo import CASES, Case
 from steps import bits_of, compiled, different, lower_and_split, model_of, run_step, smallest_budget
 from training import DEVICE
 
-from reprise import backend
+from reprise.api import backend
 
 # Small ones of every kind; deep ones take minutes to trace and are in the matrix.
 NAMES = ("unet", "lstm_cells", "dropout_mlp", "dropout_transformer", "inplace_views", "hf_gpt2", "hf_bert", "hf_vit")

@@ -11,13 +11,16 @@ from steps import CPU, lower_and_split
 from training import Mlp, batch
 
 import reprise
-from reprise import _core, dry_run, known_calls, planning, preflighting, profile, roofline
+from reprise import _core, planning, profile
+from reprise.api import preflight as preflighting
 from reprise.__main__ import main
-from reprise.batches import StepFamily
-from reprise.known_calls import KnownCalls
-from reprise.layouts import AnyBatch
+from reprise.forecast import known_calls
+from reprise.forecast.batches import StepFamily
+from reprise.forecast.known_calls import KnownCalls
+from reprise.forecast.known_layouts import AnyBatch
+from reprise.forecast.question import last_inside
 from reprise.native import _torch
-from reprise.preflighting import last_inside
+from reprise.trace import dry_run, roofline
 
 
 class Conv(torch.nn.Module):

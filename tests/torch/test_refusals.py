@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from training import Mlp, assert_same, batch, state_of
 
 import reprise
-from reprise import cache, tracing
+from reprise import cache
+from reprise.trace import eager_way
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -207,7 +208,7 @@ def test_an_optimizer_step_between_forward_and_backward_is_refused() -> None:
 
 
 def test_more_shapes_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "MAX_SHAPES", 2)
+    monkeypatch.setattr(eager_way, "MAX_SHAPES", 2)
     model = reprise.compile(Mlp(layers=1))
     for rows in (3, 4, 3):
         model(batch(rows)).sum().backward()
@@ -217,7 +218,7 @@ def test_more_shapes_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_limit_of_shapes_is_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "MAX_SHAPES", 1)
+    monkeypatch.setattr(eager_way, "MAX_SHAPES", 1)
     for _ in range(3):
         reprise.compile(Mlp(layers=1))(batch()).sum().backward()
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import reprise
-from reprise.tracing import Trace
+from reprise.trace.eager_way import Trace
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
-from . import _core, planning, reporting
-from .errors import RepriseError
-from .region import Planned, Region
-from .settings import Settings, byte_count
+import torch
+
+from .. import _core, planning
+from ..errors import RepriseError
+from ..region import Planned, Region
+from ..show.explanation import Explanation, module_rows
+from ..show.report import machine_facts, notebook_html, write_report
+from ..show.snapshot import write_snapshot
+from .arguments import byte_count
+from .settings import Settings
+
+log = logging.getLogger("reprise")
+
+CURVE_SECONDS = 10.0
 
 
 class ModelPlan:
@@ -102,27 +113,48 @@ class ModelPlan:
         file = _core.PlanFile.parse(path.read_text(), source=str(path))
         self.region.use(file.plan, file.planner, str(path))
 
-    def report(self, path: str | Path, *, curve_seconds: float = reporting.CURVE_SECONDS) -> Path:
+    def report(self, path: str | Path, *, curve_seconds: float = CURVE_SECONDS) -> Path:
         """Writes the plan as one HTML file: memory over the step, predicted and measured, what is kept and
         computed again, time against memory. With a name that ends in .json, the same as data.
 
         curve_seconds: how long to plan at all budgets, for time against memory; 0 leaves it out.
         """
-        reporting.report(self, Path(path), curve_seconds)
+        write_report(Path(path), self.graph, self.steps, **self._facts(curve_seconds))
+        log.info("the report of %s: %s", self.region.name, path)
         return Path(path)
 
     def trace(self, path: str | Path) -> Path:
         """Writes the planned step for Perfetto and chrome://tracing."""
-        reporting.trace(self, Path(path))
+        Path(path).write_text(_core.trace_json(self.graph, self.steps, **self._facts()))
         return Path(path)
 
     def snapshot(self, path: str | Path) -> Path:
         """Writes the planned step for PyTorch's memory viewer (pytorch.org/memory_viz)."""
-        reporting.snapshot(self, Path(path))
+        write_snapshot(Path(path), self.graph, self.steps)
         return Path(path)
 
     def _repr_html_(self) -> str:
-        return reporting.notebook_html(self) if self.ready else f"<p>{self!r}</p>"
+        return notebook_html(self.graph, self.steps, **self._facts()) if self.ready else f"<p>{self!r}</p>"
+
+    def _facts(self, curve_seconds: float = 0.0) -> dict[str, Any]:
+        """What reports tell beside graph and plan."""
+        points = planning.curve(self.graph, self.region.settings.planner, curve_seconds).points if curve_seconds else []
+        return {"planner": self.planner, "budget_bytes": self.budget_bytes or 0,
+                "outside_bytes": self._planned.outside_bytes, "measured": self.measured_bytes(), "curve": points,
+                "facts": machine_facts(self.region.device)}
+
+    def measured_bytes(self) -> tuple[list[int], list[int]] | None:
+        """Bytes on the device during and after every step of the plan, where a step was looked at op by op.
+        Where forward ended, the caller's come in between."""
+        record = self._planned.record
+        if record is None:
+            return None
+        caller = self.graph.caller_op
+        boundary = next(i for i, (kind, op) in enumerate(self.steps.steps) if kind != _core.Plan.FREE and op == caller)
+        during, after = record.trace.during_bytes, record.trace.after_bytes
+        during.insert(boundary, record.caller_peak_bytes)
+        after.insert(boundary, record.caller_end_bytes)
+        return [b + record.base_bytes for b in during], [b + record.base_bytes for b in after]
 
     def __repr__(self) -> str:
         if not self.ready:
@@ -136,3 +168,22 @@ class ModelPlan:
 
     def __reduce__(self) -> tuple:
         return (ModelPlan, ())
+
+
+def explain(model: torch.nn.Module) -> Explanation:
+    """What the plan of the latest step keeps and computes again, by module."""
+    plan = model.__dict__.get("plan")
+    if not isinstance(plan, ModelPlan):
+        raise RepriseError("this model was not compiled by reprise.compile, so it has no plan")
+    region, graph = plan.region, plan.graph
+    outside = region.current.outside_bytes
+    times = _core.timeline(graph, plan.steps)
+    kind, op = plan.steps.steps[times.peak_step]
+    return Explanation(
+        model=region.name, planner=plan.planner, budget_bytes=plan.budget_bytes, peak_bytes=plan.peak_bytes,
+        measured_peak_bytes=plan.measured_peak_bytes,
+        plain_peak_bytes=_core.solve(graph, planner="none").simulation.peak_bytes + outside,
+        outside_bytes=outside, optimizer_peak_bytes=region.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
+        recompute_ns=plan.recompute_ns, profile_seconds=region.profile_seconds,
+        planning_seconds=region.planning_seconds, modules=module_rows(graph, plan.steps),
+        at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from . import _core
-from .compiling import compile, restore
-from .memory import storage_bytes
-from .native import _torch
+from .. import _core
+from ..memory import storage_bytes
+from ..native import _torch
+from .arguments import call_arguments
+from .compiled_model import compile, restore
 
 
 @dataclass
@@ -70,7 +71,7 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
 
     The model ends as it began, with what reprise.compile did to it, if anything, undone.
     """
-    args, kwargs = _arguments(inputs)
+    args, kwargs = call_arguments(inputs)
     restore(model)
     loss = loss or default_loss
     device = next(iter(model.parameters())).device
@@ -187,16 +188,6 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
                 for tensor, content, gradient in zip(tensors, contents, gradients):
                     tensor.copy_(content)
                     tensor.grad = gradient
-
-
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, (tuple, list)):
-        if len(inputs) == 2 and isinstance(inputs[0], (tuple, list)) and isinstance(inputs[1], Mapping):
-            return tuple(inputs[0]), dict(inputs[1])
-        return tuple(inputs), {}
-    return (inputs,), {}
 
 
 def _synchronize(device: torch.device) -> None:

@@ -1,18 +1,14 @@
-"""reprise.curve: time against memory, all budgets from one run, with what is proven beside it."""
+"""The answer of reprise.curve: time against memory, all budgets from one run, with what is proven beside it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from . import _core
+from .. import _core
 
-if TYPE_CHECKING:
-    import torch
-
-SECONDS = 30.0
 ROWS = 24
 
 
@@ -96,49 +92,6 @@ class TimeMemoryCurve:
         axes.set(xlabel="peak memory, GiB", ylabel="more time, %", title=self.name)
         axes.legend()
         return axes
-
-
-def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: str | torch.device | None = None,
-          optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
-          planning_seconds: float = SECONDS, profile: str | None = None) -> TimeMemoryCurve:
-    """Time against memory of a training step, at all budgets. Nothing of the step runs.
-
-    model: a model with its `inputs` (as of reprise.verify), or a graph.
-    device: where it would be trained; by default where the model lies.
-    optimizer, reserve: bytes that lie beside the step, added to every peak.
-    profile: "measure" each kind of operator by itself, take what is "known" from before, or a "roofline". By default
-        "measure" on the model's own device and "roofline" on another.
-    """
-    if isinstance(model, _core.Graph):
-        return curve_of(model, planner, planning_seconds)
-    from .preflighting import question
-
-    if profile is None:
-        profile = "measure" if device is None else "roofline"
-    asked = question(model, inputs, 0, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
-                     planning_seconds=planning_seconds, profile=profile)
-    graph, beside, counts = asked.step()
-    found = curve_of(graph, planner, planning_seconds, beside)
-    found.name = type(model).__name__
-    found.notes += asked.notes_on(counts)
-    return found
-
-
-def curve_of(graph: _core.Graph, planner: str = "auto", seconds: float = SECONDS,
-             beside_bytes: int = 0) -> TimeMemoryCurve:
-    from . import planning
-
-    planning.check_planner(planner)
-    found = planning.curve(graph, planner, seconds)
-
-    def point(simulation: _core.Simulation, bound: int | None) -> CurvePoint:
-        return CurvePoint(simulation.peak_bytes + beside_bytes, simulation.time_ns, simulation.recompute_ns, bound)
-
-    floor = next((p.floor_bytes for p in found.points if p.floor_bytes), None)
-    return TimeMemoryCurve(
-        graph.name, [point(p.simulation, p.lower_bound_ns) for p in found.points],
-        point(_core.solve(graph, planner="none").simulation, None), floor and floor + beside_bytes, found.stopped,
-        [f"stopped after {seconds:g} s: the best so far"] if found.stopped else [])
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -25,8 +25,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from .captured import Captured
-from .errors import Unsupported
+from ..captured import Captured
+from ..errors import Unsupported
 from .layouts import (
     Layouts,
     dense_bytes,
@@ -38,7 +38,7 @@ from .layouts import (
     use_of,
     with_layouts,
 )
-from .native import _torch
+from ..native import _torch
 from .nodes import check_size, check_supported, scope_of
 from .operators import fake_results, in_place_form, is_random, is_repeatable, lowered, wanted_results
 from .roofline import Rates, Roofline

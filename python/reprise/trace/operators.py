@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from .native import _torch
+from ..native import _torch
 
 _declared_repeatable: set[str] = set()
 

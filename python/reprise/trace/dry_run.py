@@ -17,13 +17,15 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from . import compiling
-from .backend import _boxed, _device_of, _split, trace
-from .capture import Capture, Captured, Layouts
-from .errors import RepriseError
+from ..captured import Captured
+from ..errors import RepriseError
+from .capture import Capture
+from .dynamo import own_errors, own_frame
+from .eager_way import Trace
+from .joint_graph import boxed, device_of, shells, trace
+from .layouts import Layouts
 from .lowering import lower
 from .roofline import Rates
-from .tracing import Trace
 
 Inputs = tuple[Sequence[Any], Mapping[str, Any]]
 
@@ -76,8 +78,8 @@ def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Lay
     twin = _twin(model, fake)
     args, kwargs = tree_map_only(Tensor, fake_input, (tuple(inputs[0]), dict(inputs[1])))
     step = _Step(type(model).__name__, layouts or {}, rates)
-    call = torch.compile(compiling._frame(twin._call_impl), backend=step.backend, fullgraph=True, dynamic=False)
-    with compiling._own_errors(), mode, torch.enable_grad():
+    call = torch.compile(own_frame(twin._call_impl), backend=step.backend, fullgraph=True, dynamic=False)
+    with own_errors(), mode, torch.enable_grad():
         try:
             Trace()(call, *args, **kwargs)
         except _Captured:
@@ -97,8 +99,7 @@ def _twin(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> nn.Module:
         memo[id(parameter)] = nn.Parameter(fake(parameter.data), requires_grad=parameter.requires_grad)
     for buffer in model.buffers():
         memo[id(buffer)] = fake(buffer)
-    twin = copy.deepcopy(model, memo)
-    return compiling.restore(twin)
+    return copy.deepcopy(model, memo)  # of a compiled model a plain one
 
 
 class _Captured(Exception):
@@ -119,17 +120,17 @@ class _Step:
     def partition(self, joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int,
                   **_: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         primals, tangents = joint_inputs
-        device = _device_of(primals)
+        device = device_of(primals)
         lower(joint, device)
 
         def capture(layouts: Layouts) -> Captured:
             return Capture(joint, primals, tangents, num_fwd_outputs, device, self.name, layouts, self.rates).run()
 
         self.capture, self.captured = capture, capture(self.layouts)
-        return _split(joint, num_fwd_outputs, len(primals))
+        return shells(joint, num_fwd_outputs, len(primals))
 
     def stop(self, *_: Any) -> Callable[..., Any]:
         def end(_: list[Any]) -> Any:
             raise _Captured
 
-        return _boxed(end)
+        return boxed(end)

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from . import compiling
+from ..errors import RepriseError, Unsupported
+from ..native import _torch
+from ..region import Region
+from ..trace.dynamo import own_errors
+from ..trace.eager_way import Trace
 from .backend import compile_graph
-from .errors import RepriseError, Unsupported
-from .native import _torch
-from .region import Region
+from .compiled_model import refuse_wrappers
 from .settings import settings_from
-from .tracing import Trace
 
 ENDING = ".program.json"
 
@@ -50,7 +51,7 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
         raise ValueError(f"path={str(path)!r}: the name of a program ends with {ENDING}")
     if not isinstance(model, nn.Module):
         raise TypeError(f"reprise.export takes a torch.nn.Module, not {type(model).__name__}")
-    compiling._refuse_wrappers(model)
+    refuse_wrappers(model)
     batch = _checked(inputs)
     state = {name: tensor.detach() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
     region, tensors = _captured(model, loss, batch)
@@ -102,7 +103,7 @@ def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor]
     step.__code__ = step.__code__.replace()  # by which torch.compile counts how often it compiled
     compiled, model._compiled_call_impl = model._compiled_call_impl, None
     try:
-        with compiling._own_errors(), torch.enable_grad():
+        with own_errors(), torch.enable_grad():
             Trace()(torch.compile(step, backend=backend, fullgraph=True, dynamic=False), *batch)
     except _Caught:
         return regions.pop(), [tensors.pop(0) for _ in range(len(tensors))]  # torch.compile keeps `backend` for good

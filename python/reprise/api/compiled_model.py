@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
-from . import tracing
+from ..errors import Unsupported
+from ..native import _torch
+from ..region import MEASURED_STEPS
+from ..trace.dynamo import own_errors, own_frame
+from ..trace.eager_way import Trace
 from .backend import compile_graph
-from .errors import GraphBreak, RepriseError, Unsupported
-from .native import _torch
-from .plan import ModelPlan
-from .region import MEASURED_STEPS
+from .model_plan import ModelPlan
 from .settings import Settings, settings_from
 
 
@@ -44,7 +42,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
 
     Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
     """
-    _refuse_wrappers(model)
+    refuse_wrappers(model)
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
     settings = settings_from(budget, reserve, planner=planner, planning_seconds=planning_seconds,
@@ -77,15 +75,15 @@ class _Runner:
             self.plan.hooks = _watch_optimizer(settings, self.plan)
 
         self.settings = settings
-        self.compiled = torch.compile(_frame(self.plain), backend=_backend_of(self), fullgraph=True, dynamic=False)
-        self.trace = tracing.Trace()
+        self.compiled = torch.compile(own_frame(self.plain), backend=_backend_of(self), fullgraph=True, dynamic=False)
+        self.trace = Trace()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling():
             return self.plain(*args, **kwargs)
         if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
             raise Unsupported(_NO_WRAPPERS)
-        with _own_errors():
+        with own_errors():
             outputs = self.trace(self.compiled, *args, **kwargs)
         _without_zeros(outputs)
         return outputs
@@ -138,52 +136,15 @@ def _watch_optimizer(settings: Settings, plan: ModelPlan) -> list[Any]:
     return [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
 
 
-def _frame(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of ours around the model: torch.compile skips frames of torch itself, so it would
-    not see hooks of the model, nor anything of a plain nn.Sequential. Every model gets a code
-    object of its own, by which torch.compile counts how often it compiled."""
-
-    def step(*args: Any, **kwargs: Any) -> Any:
-        return call(*args, **kwargs)
-
-    step.__code__ = step.__code__.replace()
-    return step
-
-
 _NO_WRAPPERS = (
     "DistributedDataParallel and FSDP are not supported yet: they hold buffers that no plan knows of. Train on one "
     "device, or compile the parts that are not wrapped.")
 
 
-def _refuse_wrappers(model: Any) -> None:
+def refuse_wrappers(model: Any) -> None:
     if not isinstance(model, torch.nn.Module):
         return
     for module in model.modules():
         names = {base.__name__ for base in type(module).__mro__}
         if names & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel"}:
             raise Unsupported(_NO_WRAPPERS)
-
-
-if torch.__version__ < (2, 12):
-    # It writes its settings as JSON into a log of its own, fails on functions, and says so.
-    logging.getLogger("torch._dynamo.metrics_context").addFilter(
-        lambda record: "logging compilation metrics" not in record.getMessage())
-
-
-@contextlib.contextmanager
-def _own_errors() -> Iterator[None]:
-    """Our errors as themselves, and torch.compile's where the model cannot be captured."""
-    try:
-        yield
-    except torch._dynamo.exc.BackendCompilerFailed as error:
-        if isinstance(error.inner_exception, (RepriseError, ValueError)):
-            raise error.inner_exception from None
-        raise
-    except torch._dynamo.exc.FailOnRecompileLimitHit as error:
-        raise RepriseError(
-            f"the model was called with more than {tracing.MAX_SHAPES} different shapes of inputs; each needs a plan of its "
-            "own. Pad the inputs to a few sizes.") from error
-    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, GuardOnDataDependentSymNode) as error:
-        raise GraphBreak(
-            "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "
-            f"below or move it out of the model:\n{error}") from error

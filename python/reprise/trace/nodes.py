@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
-from .errors import Unsupported
+from ..errors import Unsupported
 
 aten = torch.ops.aten
 

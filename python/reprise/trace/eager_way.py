@@ -16,7 +16,7 @@ from torch._dynamo.variables import ConstantVariable, TorchInGraphFunctionVariab
 from torch._dynamo.variables.torch import tracing_state_functions
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .errors import Unsupported
+from ..errors import Unsupported
 
 MAX_SHAPES = 64  # different shapes of inputs one model may be called with
 

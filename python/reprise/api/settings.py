@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from . import _core, planning
+from .. import planning
+from .arguments import byte_count
 
 PROFILES = ("measure", "roofline")
 CUDA_GRAPHS = ("auto", True, False)
@@ -42,19 +43,6 @@ class Settings:
             raise ValueError(f"cuda_graphs={self.cuda_graphs!r}: choose 'auto', True or False")
         if self.planning_seconds <= 0:
             raise ValueError(f"planning_seconds={self.planning_seconds}: must be positive")
-
-
-def byte_count(name: str, value: Any) -> int:
-    """'6GiB', '500MB' or a number of bytes. A ratio is refused: it bounds nothing."""
-    if isinstance(value, str):
-        try:
-            return _core.parse_bytes(value)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
-    if not whole or value < 0:
-        raise ValueError(f"{name}={value!r}: give bytes, as a whole number or as text like '6GiB'")
-    return int(value)
 
 
 def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module | None = None,

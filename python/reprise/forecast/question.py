@@ -1,4 +1,4 @@
-"""reprise.preflight: will it fit? Before anything runs, and without the device.
+"""Will it fit? The question that reprise.preflight and reprise.curve ask of a model.
 
 The step is captured on fake tensors, at the batch size asked for and at another, and read off these
 at any other (batches). Costs of operators come from what was measured on this device before, at any
@@ -11,116 +11,26 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from . import _core, dry_run, planning, profile
-from .batches import Counts, StepFamily
-from .layouts import AnyBatch, Layouts
-from .memory import optimizer_state_bytes
-from .progress import Progress
-from .roofline import GPU, rates_of
-from .settings import byte_count
-from .verification import _arguments
+from .. import _core, planning, profile
+from ..memory import optimizer_state_bytes
+from ..progress import Progress
+from ..show.preflight import Counts, Fit, Preflight, advice_on
+from ..trace import dry_run
+from ..trace.layouts import Layouts
+from ..trace.roofline import GPU, rates_of
+from .batches import StepFamily
+from .known_layouts import AnyBatch
 
 log = logging.getLogger("reprise")
 
 PROFILES = ("known", "measure", "roofline")
 _MULTIPLIES = re.compile(r"(add|b|baddb)?mm(_|$)")
-
-
-@dataclass
-class Fit:
-    """Training at one batch size, plain or planned."""
-
-    batch: int
-    peak_bytes: int  # everything on the device; of planned training that does not fit, the least found
-    time_ns: int | None  # of a step; None: it does not fit
-    fits: bool
-
-    @property
-    def samples_per_second(self) -> float | None:
-        return None if not self.time_ns else 1e9 * self.batch / self.time_ns
-
-
-@dataclass
-class Preflight:
-    """`str()` of it is a table; the numbers are in the fields."""
-
-    model: str
-    device: str
-    budget_bytes: int
-    plain: Fit  # at the batch size asked for
-    planned: Fit
-    largest_plain: Fit | None  # None: not even one, or not asked for
-    largest_planned: Fit | None
-    counts: Counts
-    notes: list[str] = field(default_factory=list)
-    advice: list[str] = field(default_factory=list)
-
-    @property
-    def fits(self) -> bool:
-        """Whether it can be trained, with recomputation if need be."""
-        return self.planned.fits
-
-    def __str__(self) -> str:
-        size = _core.format_bytes
-        lines = [f"{self.model} on {self.device}, budget {size(self.budget_bytes)}", "",
-                 f"  {'':<22}{'batch':>7}{'peak':>14}{'':>18}{'step':>12}{'samples/s':>12}"]
-        rows = [("plain", self.plain), ("planned", self.planned), ("largest, plain", self.largest_plain),
-                ("largest, planned", self.largest_planned)]
-        for name, fit in rows:
-            if fit is not None:
-                room = self.budget_bytes - fit.peak_bytes
-                verdict = f"{size(abs(room))} {'left' if room >= 0 else 'over'}"
-                step = "" if fit.time_ns is None else f"{fit.time_ns / 1e6:.1f} ms"
-                rate = "" if fit.samples_per_second is None else f"{fit.samples_per_second:.1f}"
-                lines.append(f"  {name:<22}{fit.batch:>7}{size(fit.peak_bytes):>14}{verdict:>18}{step:>12}{rate:>12}")
-        lines += ["", *self.advice, *(f"({note})" for note in self.notes)]
-        return "\n".join(lines)
-
-
-def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None = None,
-              optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = planning.AUTO,
-              planning_seconds: float = 10.0, profile: str = "known", largest: bool = True,
-              batch_dim: int = 0) -> Preflight:
-    """Says whether training fits into `budget` bytes, plain and planned, and the largest batch sizes that do.
-    Nothing runs and nothing is allocated on the device; the model stays as it is.
-
-    inputs: as of reprise.verify; dimension `batch_dim` of the first tensor is the batch size, and every tensor of
-        that size in that dimension is resized with it.
-    device: where it would be trained; by default where the model lies.
-    optimizer, reserve, planner, planning_seconds: as of reprise.compile.
-    profile: costs of operators: those "known" from earlier measurements on this device, at any batch size, and a
-        roofline for the rest; the "roofline" for all; or "measure" each kind of operator by itself, which is the one
-        case that touches the device.
-    largest: also look for the largest batch sizes, which takes captures at two or more of them.
-    """
-    return question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
-                    planning_seconds=planning_seconds, profile=profile, batch_dim=batch_dim).answer(largest)
-
-
-def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None,
-             optimizer: torch.optim.Optimizer | None, reserve: str | int, planner: str, planning_seconds: float,
-             profile: str, batch_dim: int = 0) -> Question:
-    if profile not in PROFILES:
-        raise ValueError(f"profile={profile!r}: choose {', '.join(map(repr, PROFILES))}")
-    planning.check_planner(planner)
-    return Question(model, _arguments(inputs), byte_count("budget", budget), byte_count("reserve", reserve),
-                    _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim)
-
-
-def _device(model: nn.Module, named: str | torch.device | None) -> torch.device:
-    if named is not None:
-        return torch.device(named)
-    parameter = next(model.parameters(), None)
-    if parameter is None:
-        raise ValueError("the model has no parameters: there is nothing to train")
-    return parameter.device
 
 
 @dataclass
@@ -168,7 +78,7 @@ class Question:
             best_planned = self._planned(best_planned.batch)
         result = Preflight(type(self.model).__name__, str(self.device), self.budget_bytes, plain, planned, best_plain,
                            best_planned, counts, self.notes_on(counts))
-        result.advice = _advice(result)
+        result.advice = advice_on(result)
         return result
 
     def step(self) -> tuple[_core.Graph, int, Counts]:
@@ -320,26 +230,3 @@ def last_fit(fit: Callable[[int], Fit], near: int) -> Fit | None:
 def _crossing(known: dict[int, int], limit: int) -> int:
     (x1, y1), (x2, y2) = sorted(known.items(), key=lambda point: abs(point[1] - limit))[:2]
     return x1 + int((limit - y1) * (x2 - x1) / (y2 - y1)) if y1 != y2 else max(x1, x2) * 2
-
-
-def _advice(found: Preflight) -> list[str]:
-    """What to do about it."""
-    size = _core.format_bytes
-    call = f'reprise.compile(model, budget="{size(found.budget_bytes)}")'
-    if found.plain.fits:
-        more = found.largest_planned
-        lines = [f"It fits as it is, with {size(found.budget_bytes - found.plain.peak_bytes)} left."]
-        if more is not None and more.batch > found.plain.batch:
-            lines.append(f"With {call} batches up to {more.batch} fit.")
-        return lines
-    over = size(found.plain.peak_bytes - found.budget_bytes)
-    if found.planned.fits:
-        extra = 100 * (found.planned.time_ns / found.plain.time_ns - 1)
-        return [f"It does not fit plain, by {over}. With {call} it does, for {extra:.1f} % more time."]
-    lines = [f"It does not fit, plain by {over}, planned by "
-             f"{size(found.planned.peak_bytes - found.budget_bytes)}.",
-             f"Raise the budget to {size(found.planned.peak_bytes)} ({found.planned.peak_bytes} bytes)"]
-    if found.largest_planned is not None:
-        lines[-1] += f", or lower the batch to {found.largest_planned.batch}"
-    lines[-1] += ", or train in a narrower type (torch.autocast)."
-    return lines

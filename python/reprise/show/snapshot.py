@@ -1,76 +1,23 @@
-"""model.plan for people and for other tools: the page, its data, a trace, a snapshot."""
+"""A planned step as a memory snapshot of PyTorch's, for its memory viewer."""
 
 from __future__ import annotations
 
-import html
 import json
-import logging
 import pickle
-import platform
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
+from .. import _core
 
-from . import _core, planning
-from .region import Record
-
-if TYPE_CHECKING:
-    from .plan import ModelPlan
-
-log = logging.getLogger("reprise")
-
-CURVE_SECONDS = 10.0
-BASE = 1 << 32  # address of a snapshot's segment
+BASE = 1 << 32  # address of the one segment
 
 
-def report(plan: ModelPlan, path: Path, curve_seconds: float) -> None:
-    """The page, or with a name that ends in .json its data."""
-    data = _core.report_json(plan.graph, plan.steps, **_input(plan, curve_seconds))
-    path.write_text(data if path.suffix == ".json" else _core.report_page(data))
-    log.info("the report of %s: %s", plan.region.name, path)
-
-
-def trace(plan: ModelPlan, path: Path) -> None:
-    path.write_text(_core.trace_json(plan.graph, plan.steps, **_input(plan, 0)))
-
-
-def notebook_html(plan: ModelPlan) -> str:
-    """The page in a frame of its own: its styles stay inside."""
-    page = _core.report_page(_core.report_json(plan.graph, plan.steps, **_input(plan, 0)))
-    return (f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:720px;border:0" '
-            'title="Reprise: the plan of this model"></iframe>')
-
-
-def _input(plan: ModelPlan, curve_seconds: float) -> dict[str, Any]:
-    region, planned = plan.region, plan.region.current
-    points = planning.curve(plan.graph, plan.region.settings.planner, curve_seconds).points if curve_seconds else []
-    measured = None if planned.record is None else _measured(planned.record, plan.steps, plan.graph.caller_op)
-    return {"planner": plan.planner, "budget_bytes": plan.budget_bytes or 0, "outside_bytes": planned.outside_bytes,
-            "measured": measured, "curve": points, "facts": _facts(region.device)}
-
-
-def _measured(record: Record, plan: _core.Plan, caller: int) -> tuple[list[int], list[int]]:
-    """Bytes at every step of the plan. Where forward ended, the caller's come in between."""
-    boundary = next(i for i, (kind, op) in enumerate(plan.steps) if kind != _core.Plan.FREE and op == caller)
-    during, after = record.trace.during_bytes, record.trace.after_bytes
-    during.insert(boundary, record.caller_peak_bytes)
-    after.insert(boundary, record.caller_end_bytes)
-    return [b + record.base_bytes for b in during], [b + record.base_bytes for b in after]
-
-
-def _facts(device: torch.device) -> dict[str, str]:
-    threads = torch.get_num_threads()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else \
-        f"{platform.processor() or platform.machine()}, {threads} thread{'s' if threads > 1 else ''}"
-    return {"device": f"{device.type} ({name})", "torch": torch.__version__, "reprise": _core.__version__}
-
-
-def snapshot(plan: ModelPlan, path: Path) -> None:
-    """The planned step as torch.cuda.memory._dump_snapshot would have written it, for PyTorch's
-    memory viewer: an allocation per life of a value, with the module as its stack."""
+def write_snapshot(path: Path, graph: _core.Graph, plan: _core.Plan) -> None:
+    """As torch.cuda.memory._dump_snapshot would have written it: an allocation per life of a value, with
+    the module as its stack."""
     with path.open("wb") as file:
-        pickle.dump(snapshot_of(plan.graph, plan.steps), file, protocol=4)  # what the viewer reads
+        pickle.dump(snapshot_of(graph, plan), file, protocol=4)  # what the viewer reads
 
 
 def snapshot_of(graph: _core.Graph, plan: _core.Plan) -> dict[str, Any]:
@@ -108,7 +55,7 @@ def snapshot_of(graph: _core.Graph, plan: _core.Plan) -> dict[str, Any]:
 class _Lives:
     """Allocations and frees as the viewer reads them. Each life has an address of its own."""
 
-    def __init__(self, frames: Any) -> None:
+    def __init__(self, frames: Callable[[int | None], list[dict[str, Any]]]) -> None:
         self.frames = frames
         self.events: list[dict[str, Any]] = []
         self.live: dict[int, tuple[int, int, list[dict[str, Any]]]] = {}

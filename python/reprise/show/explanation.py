@@ -1,15 +1,11 @@
-"""reprise.explain: what a plan keeps and what it computes again, in the user's own names."""
+"""The answer of reprise.explain: what a plan keeps and what it computes again, in the user's own names."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-import torch
-
-from . import _core, planning
-from .errors import RepriseError
-from .plan import ModelPlan
+from .. import _core, planning
 
 ROWS = 40
 
@@ -77,26 +73,7 @@ class Explanation:
         return [row for row in self.modules if row.name in names]
 
 
-def explain(model: torch.nn.Module) -> Explanation:
-    """What the plan of the latest step keeps and computes again, by module."""
-    plan = model.__dict__.get("plan")
-    if not isinstance(plan, ModelPlan):
-        raise RepriseError("this model was not compiled by reprise.compile, so it has no plan")
-    region, graph = plan.region, plan.graph
-    outside = region.current.outside_bytes
-    times = _core.timeline(graph, plan.steps)
-    kind, op = plan.steps.steps[times.peak_step]
-    return Explanation(
-        model=region.name, planner=plan.planner, budget_bytes=plan.budget_bytes, peak_bytes=plan.peak_bytes,
-        measured_peak_bytes=plan.measured_peak_bytes,
-        plain_peak_bytes=_core.solve(graph, planner="none").simulation.peak_bytes + outside,
-        outside_bytes=outside, optimizer_peak_bytes=region.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
-        recompute_ns=plan.recompute_ns, profile_seconds=region.profile_seconds,
-        planning_seconds=region.planning_seconds, modules=_rows(graph, plan.steps),
-        at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")
-
-
-def _rows(graph: _core.Graph, plan: _core.Plan) -> list[ModuleRow]:
+def module_rows(graph: _core.Graph, plan: _core.Plan) -> list[ModuleRow]:
     rows: dict[str, ModuleRow] = {}
     runs: dict[int, int] = defaultdict(int)
     live: set[int] = set()

@@ -20,9 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import _core
-from .dry_run import DryStep
-from .errors import RepriseError
+from .. import _core
+from ..errors import RepriseError
+from ..show.preflight import Counts
+from ..trace.dry_run import DryStep
 from .known_calls import KnownCalls
 
 ADDS = re.compile(r"add(_\d+)?")  # and not addmm, nor addcmul
@@ -71,15 +72,6 @@ class Line:
         if self.x1 == self.x2:
             return self.y1
         return round(self.y1 + (self.y2 - self.y1) * (x - self.x1) / (self.x2 - self.x1))
-
-
-@dataclass
-class Counts:
-    """How the costs of calls are known."""
-
-    measured: int = 0  # at this batch size
-    scaled: int = 0  # at others
-    estimated: int = 0  # by the roofline; workspace unknown, taken for none
 
 
 @dataclass

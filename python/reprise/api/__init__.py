@@ -1,0 +1,1 @@
+"""The public functions of Reprise that need a model."""

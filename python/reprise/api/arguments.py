@@ -1,0 +1,31 @@
+"""Arguments of the public functions, in the forms that users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import _core
+
+
+def byte_count(name: str, value: Any) -> int:
+    """'6GiB', '500MB' or a number of bytes. A ratio is refused: it bounds nothing."""
+    if isinstance(value, str):
+        try:
+            return _core.parse_bytes(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+    if not whole or value < 0:
+        raise ValueError(f"{name}={value!r}: give bytes, as a whole number or as text like '6GiB'")
+    return int(value)
+
+
+def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, (tuple, list)):
+        if len(inputs) == 2 and isinstance(inputs[0], (tuple, list)) and isinstance(inputs[1], Mapping):
+            return tuple(inputs[0]), dict(inputs[1])
+        return tuple(inputs), {}
+    return (inputs,), {}

@@ -1,0 +1,52 @@
+"""reprise.preflight: will it fit? Before anything runs, and without the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import planning
+from ..forecast.question import PROFILES, Question
+from ..show.preflight import Preflight
+from .arguments import byte_count, call_arguments
+
+
+def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None = None,
+              optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = planning.AUTO,
+              planning_seconds: float = 10.0, profile: str = "known", largest: bool = True,
+              batch_dim: int = 0) -> Preflight:
+    """Says whether training fits into `budget` bytes, plain and planned, and the largest batch sizes that do.
+    Nothing runs and nothing is allocated on the device; the model stays as it is.
+
+    inputs: as of reprise.verify; dimension `batch_dim` of the first tensor is the batch size, and every tensor of
+        that size in that dimension is resized with it.
+    device: where it would be trained; by default where the model lies.
+    optimizer, reserve, planner, planning_seconds: as of reprise.compile.
+    profile: costs of operators: those "known" from earlier measurements on this device, at any batch size, and a
+        roofline for the rest; the "roofline" for all; or "measure" each kind of operator by itself, which is the one
+        case that touches the device.
+    largest: also look for the largest batch sizes, which takes captures at two or more of them.
+    """
+    return question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
+                    planning_seconds=planning_seconds, profile=profile, batch_dim=batch_dim).answer(largest)
+
+
+def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None,
+             optimizer: torch.optim.Optimizer | None, reserve: str | int, planner: str, planning_seconds: float,
+             profile: str, batch_dim: int = 0) -> Question:
+    if profile not in PROFILES:
+        raise ValueError(f"profile={profile!r}: choose {', '.join(map(repr, PROFILES))}")
+    planning.check_planner(planner)
+    return Question(model, call_arguments(inputs), byte_count("budget", budget), byte_count("reserve", reserve),
+                    _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim)
+
+
+def _device(model: nn.Module, named: str | torch.device | None) -> torch.device:
+    if named is not None:
+        return torch.device(named)
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise ValueError("the model has no parameters: there is nothing to train")
+    return parameter.device

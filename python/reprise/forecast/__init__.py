@@ -1,0 +1,1 @@
+"""A step before it runs: at any batch size, on any device."""

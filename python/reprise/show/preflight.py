@@ -1,0 +1,90 @@
+"""The answer of reprise.preflight: a table, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .. import _core
+
+
+@dataclass
+class Counts:
+    """How the costs of calls are known."""
+
+    measured: int = 0  # at this batch size
+    scaled: int = 0  # at others
+    estimated: int = 0  # by the roofline; workspace unknown, taken for none
+
+
+@dataclass
+class Fit:
+    """Training at one batch size, plain or planned."""
+
+    batch: int
+    peak_bytes: int  # everything on the device; of planned training that does not fit, the least found
+    time_ns: int | None  # of a step; None: it does not fit
+    fits: bool
+
+    @property
+    def samples_per_second(self) -> float | None:
+        return None if not self.time_ns else 1e9 * self.batch / self.time_ns
+
+
+@dataclass
+class Preflight:
+    """`str()` of it is a table; the numbers are in the fields."""
+
+    model: str
+    device: str
+    budget_bytes: int
+    plain: Fit  # at the batch size asked for
+    planned: Fit
+    largest_plain: Fit | None  # None: not even one, or not asked for
+    largest_planned: Fit | None
+    counts: Counts
+    notes: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be trained, with recomputation if need be."""
+        return self.planned.fits
+
+    def __str__(self) -> str:
+        size = _core.format_bytes
+        lines = [f"{self.model} on {self.device}, budget {size(self.budget_bytes)}", "",
+                 f"  {'':<22}{'batch':>7}{'peak':>14}{'':>18}{'step':>12}{'samples/s':>12}"]
+        rows = [("plain", self.plain), ("planned", self.planned), ("largest, plain", self.largest_plain),
+                ("largest, planned", self.largest_planned)]
+        for name, fit in rows:
+            if fit is not None:
+                room = self.budget_bytes - fit.peak_bytes
+                verdict = f"{size(abs(room))} {'left' if room >= 0 else 'over'}"
+                step = "" if fit.time_ns is None else f"{fit.time_ns / 1e6:.1f} ms"
+                rate = "" if fit.samples_per_second is None else f"{fit.samples_per_second:.1f}"
+                lines.append(f"  {name:<22}{fit.batch:>7}{size(fit.peak_bytes):>14}{verdict:>18}{step:>12}{rate:>12}")
+        lines += ["", *self.advice, *(f"({note})" for note in self.notes)]
+        return "\n".join(lines)
+
+
+def advice_on(found: Preflight) -> list[str]:
+    """What to do about it."""
+    size = _core.format_bytes
+    call = f'reprise.compile(model, budget="{size(found.budget_bytes)}")'
+    if found.plain.fits:
+        more = found.largest_planned
+        lines = [f"It fits as it is, with {size(found.budget_bytes - found.plain.peak_bytes)} left."]
+        if more is not None and more.batch > found.plain.batch:
+            lines.append(f"With {call} batches up to {more.batch} fit.")
+        return lines
+    over = size(found.plain.peak_bytes - found.budget_bytes)
+    if found.planned.fits:
+        extra = 100 * (found.planned.time_ns / found.plain.time_ns - 1)
+        return [f"It does not fit plain, by {over}. With {call} it does, for {extra:.1f} % more time."]
+    lines = [f"It does not fit, plain by {over}, planned by "
+             f"{size(found.planned.peak_bytes - found.budget_bytes)}.",
+             f"Raise the budget to {size(found.planned.peak_bytes)} ({found.planned.peak_bytes} bytes)"]
+    if found.largest_planned is not None:
+        lines[-1] += f", or lower the batch to {found.largest_planned.batch}"
+    lines[-1] += ", or train in a narrower type (torch.autocast)."
+    return lines

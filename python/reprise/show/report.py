@@ -1,0 +1,32 @@
+"""A plan for people and for other tools: the page, its data, a trace."""
+
+from __future__ import annotations
+
+import html
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import _core
+
+
+def write_report(path: Path, graph: _core.Graph, plan: _core.Plan, **facts: Any) -> None:
+    """The page, or with a name that ends in .json its data."""
+    data = _core.report_json(graph, plan, **facts)
+    path.write_text(data if path.suffix == ".json" else _core.report_page(data))
+
+
+def notebook_html(graph: _core.Graph, plan: _core.Plan, **facts: Any) -> str:
+    """The page in a frame of its own: its styles stay inside."""
+    page = _core.report_page(_core.report_json(graph, plan, **facts))
+    return (f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:720px;border:0" '
+            'title="Reprise: the plan of this model"></iframe>')
+
+
+def machine_facts(device: torch.device) -> dict[str, str]:
+    threads = torch.get_num_threads()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else \
+        f"{platform.processor() or platform.machine()}, {threads} thread{'s' if threads > 1 else ''}"
+    return {"device": f"{device.type} ({name})", "torch": torch.__version__, "reprise": _core.__version__}

@@ -1,0 +1,1 @@
+"""From a model to the program of its training step."""

@@ -1,0 +1,51 @@
+"""torch.compile as Reprise calls it: what it traces, and what its errors become."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from ..errors import GraphBreak, RepriseError
+from . import eager_way
+
+
+def own_frame(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of ours around the model: torch.compile skips frames of torch itself, so it would
+    not see hooks of the model, nor anything of a plain nn.Sequential. Every model gets a code
+    object of its own, by which torch.compile counts how often it compiled."""
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    step.__code__ = step.__code__.replace()
+    return step
+
+
+if torch.__version__ < (2, 12):
+    # It writes its settings as JSON into a log of its own, fails on functions, and says so.
+    logging.getLogger("torch._dynamo.metrics_context").addFilter(
+        lambda record: "logging compilation metrics" not in record.getMessage())
+
+
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Our errors as themselves, and torch.compile's where the model cannot be captured."""
+    try:
+        yield
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        if isinstance(error.inner_exception, (RepriseError, ValueError)):
+            raise error.inner_exception from None
+        raise
+    except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+        raise RepriseError(
+            f"the model was called with more than {eager_way.MAX_SHAPES} different shapes of inputs; each needs a plan of its "
+            "own. Pad the inputs to a few sizes.") from error
+    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, GuardOnDataDependentSymNode) as error:
+        raise GraphBreak(
+            "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "
+            f"below or move it out of the model:\n{error}") from error
