@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from networks.zoo import CASES, FULL_CASES, Case
 from torch.utils._pytree import tree_map_only
 
-import reprise
-from reprise.memory import storage_bytes
-from reprise.native import _torch
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from models.zoo import CASES, FULL_CASES, Case  # noqa: E402
+
+import reprise  # noqa: E402
+from reprise.memory import storage_bytes  # noqa: E402
+from reprise.native import _torch  # noqa: E402
 
 ALLOWED = 0.03
 PLANNING_SECONDS = 60.0  # more than planning takes: what is found depends on the work allowed, not on the clock

@@ -26,8 +26,8 @@ NAMES = ("resnet50", "gpt2")
 
 def make(name: str):  # type: ignore[no-untyped-def]
     import torch
-    from networks import huggingface as hf
-    from networks.resnet import ResNet
+    from models import huggingface as hf
+    from models.resnet import ResNet
 
     if name == "resnet50":
         return ResNet(50), (torch.randn(8, 3, 96, 96),), {"classes": 1000}
@@ -85,7 +85,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "step-overhead-cpu.json")
     options = parser.parse_args()
     if options.case:
-        sys.path.insert(0, str(ROOT / "bench"))
+        sys.path.insert(0, str(ROOT))
         print(json.dumps(run(options.case, options.steps, options.share)))
         return 0
     results = []

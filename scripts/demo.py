@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(ROOT))
 
-from networks.resnet import ResNet  # noqa: E402
+from models.resnet import ResNet  # noqa: E402
 
 import reprise  # noqa: E402
 from reprise.memory import storage_bytes  # noqa: E402

@@ -36,9 +36,9 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "torch")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "torch")]
 
-from networks.zoo import CASES  # noqa: E402
+from models.zoo import CASES  # noqa: E402
 from steps import Step, different, distances, model_of, run_step  # noqa: E402
 
 import reprise  # noqa: E402

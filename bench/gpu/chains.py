@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-import common  # noqa: F401  knows where networks lie
-from networks.resnet import ResNet
-from networks.unet import UNet
-from networks.vgg import Vgg19
-from networks.zoo import cross_entropy
+import common  # noqa: F401  knows where models lie
+from models.resnet import ResNet
+from models.unet import UNet
+from models.vgg import Vgg19
+from models.zoo import cross_entropy
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

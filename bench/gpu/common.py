@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from alone import alone  # noqa: E402, F401
-from networks.steps import STEPS  # noqa: E402
+from models.steps import STEPS  # noqa: E402
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")

@@ -29,7 +29,7 @@ import torch._functorch.config
 from children import Children, add_arguments, clock, compile_beside, device_alone, give
 from common import CPU, GPU, ROOT, STEPS, Training
 from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, fill_one, in_turns, times
-from networks.resnet import Bottleneck
+from models.resnet import Bottleneck
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import reprise

@@ -33,10 +33,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from alone import alone  # noqa: E402
-from networks.steps import STEPS, Step  # noqa: E402
+from models.steps import STEPS, Step  # noqa: E402
 
 from reprise import _core, profile  # noqa: E402
 from reprise.api.backend import compile_graph  # noqa: E402

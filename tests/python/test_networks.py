@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from networks.zoo import CASES, FULL_CASES
+from models.zoo import CASES, FULL_CASES
 from torch import Tensor
 
 PARAMETERS = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from networks.zoo import Case, Inputs
+from models.zoo import Case, Inputs
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_map_only
 

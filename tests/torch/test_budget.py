@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from networks.zoo import CASES
+from models.zoo import CASES
 from steps import model_of, run_step
 from steps import smallest_budget as smallest_of_case
 from torch import Tensor, nn

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from networks.steps import STEPS
+from models.steps import STEPS
 
 import reprise
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from networks.zoo import CASES
+from models.zoo import CASES
 from steps import bits_of, compiled, different, model_of, run_step
 from torch import Tensor, nn
 

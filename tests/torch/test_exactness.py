@@ -3,7 +3,7 @@ predicted peak is the allocator's, to the byte. All networks, budgets and planne
 
 import pytest
 import torch
-from networks.zoo import CASES, Case
+from models.zoo import CASES, Case
 from steps import bits_of, compiled, different, lower_and_split, model_of, run_step, smallest_budget
 from training import DEVICE
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from networks.zoo import CASES, Case, cross_entropy, features
+from models.zoo import CASES, Case, cross_entropy, features
 from torch import Tensor, library, nn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))

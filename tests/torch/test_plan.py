@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from networks.zoo import CASES
+from models.zoo import CASES
 from steps import compiled, different, model_of, run_step, smallest_budget
 from training import Mlp, batch
 

@@ -13,7 +13,7 @@ from typing import Any
 Row = dict[str, Any]
 GIB = 2**30
 APART_PERCENT = 10.0  # samples further apart than this get a mark
-# As bench/networks/steps.py has them; the paper's seven in the order of its table.
+# As models/steps.py has them; the paper's seven in the order of its table.
 TITLES = {
     "pspnet_2": "PSPNet, batch 2 of 713x713", "unet_8x572": "U-Net, batch 8 of 572x572", "resnet50_96": "ResNet50, batch 96",
     "resnet152_48": "ResNet152, batch 48", "vgg19_64": "VGG19, batch 64", "densenet161_32": "DenseNet161, batch 32",
