@@ -39,43 +39,14 @@ from alone import alone  # noqa: E402
 from models.steps import STEPS, Step  # noqa: E402
 
 from reprise import _core, profile  # noqa: E402
-from reprise.api.backend import compile_graph  # noqa: E402
-from reprise.api.settings import settings_from  # noqa: E402
-from reprise.region import Region  # noqa: E402
-from reprise.trace import roofline  # noqa: E402
-from reprise.trace.eager_way import Trace  # noqa: E402
+from reprise.trace.roofline import GPU  # noqa: E402
+from reprise.trace.step_capture import CapturedStep, capture_step  # noqa: E402
 
 FACTS = "facts.json"
 NONE = "none"
 
 
-class Caught(Exception):
-    """Leaves torch.compile as soon as there is a program: nothing has to run."""
-
-    def __init__(self, region: Region) -> None:
-        super().__init__()
-        self.region = region
-
-
-def capture(module: torch.nn.Module, args: Any, kwargs: Any) -> Region:
-    settings = settings_from(model=module)
-
-    def catch(region: Region) -> None:
-        raise Caught(region)
-
-    def backend(gm: Any, inputs: Any, **_: Any) -> Any:
-        return compile_graph(gm, inputs, settings, catch)
-
-    try:
-        Trace()(torch.compile(module, backend=backend, fullgraph=True, dynamic=False), *args, **kwargs)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
-        if isinstance(error.inner_exception, Caught):
-            return error.inner_exception.region
-        raise
-    raise RuntimeError("torch.compile captured nothing: does the loss need a gradient?")
-
-
-def region_of(step: Step, device: str, *, tiny: bool) -> Region:
+def captured(step: Step, device: str, *, tiny: bool) -> CapturedStep:
     """On a device, or (none) on fake tensors: the CPU's operators at the rates of a GPU."""
     case = step.tiny if tiny else step.case
     inputs = case.make_inputs()
@@ -83,13 +54,13 @@ def region_of(step: Step, device: str, *, tiny: bool) -> Region:
         with torch.device(device):
             module = step.make_module(tiny=tiny)
         args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to(device), inputs)
-        return capture(module, args, kwargs)
+        return capture_step(module, args, kwargs, type(module).__name__)
     # One initialisation looks at the numbers it drew; fake tensors have none.
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake, mock.patch.object(roofline, "CPU", roofline.GPU), \
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake, \
             mock.patch.object(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor):
         module = step.make_module(tiny=tiny)
         args, kwargs = tree_map_only(torch.Tensor, fake.from_tensor, inputs)
-        return capture(module, args, kwargs)
+    return capture_step(module, args, kwargs, type(module).__name__, rates=GPU)
 
 
 def graph_of(captured: Any) -> _core.Graph:
@@ -103,17 +74,17 @@ def make(step: Step, device: str, out: Path, *, tiny: bool, lock: Path | None) -
     torch.backends.cudnn.allow_tf32 = True
     torch.manual_seed(0)
     begin = time.monotonic()
-    region = region_of(step, device, tiny=tiny)
+    found = captured(step, device, tiny=tiny)
     facts: dict[str, Any] = {"title": step.title, "precision": step.precision, "torch": torch.__version__,
                              "capture_seconds": round(time.monotonic() - begin, 1)}
     if device != NONE:
         with alone(lock):
-            region.measure()
-        facts |= {"profile_seconds": round(region.profile_seconds, 1), "measured_on": profile.environment(torch.device(device)),
+            seconds = found.measure(found.joint.device)
+        facts |= {"profile_seconds": round(seconds, 1), "measured_on": profile.environment(torch.device(device)),
                   "machine": platform.machine()}
     else:
-        profile.estimate(region.captured)
-    graph = graph_of(region.captured)
+        profile.estimate(found.captured)
+    graph = graph_of(found.captured)
     (out / f"{stem(step.name, device)}.graph.json").write_text(graph.format())
     return facts | {"ops": graph.num_ops, "forward_ops": graph.caller_op}
 

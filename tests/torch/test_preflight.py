@@ -20,7 +20,7 @@ from reprise.forecast.known_calls import KnownCalls
 from reprise.forecast.known_layouts import AnyBatch
 from reprise.forecast.question import last_inside
 from reprise.native import _torch
-from reprise.trace import dry_run, roofline
+from reprise.trace import joint_graph, roofline
 
 
 class Conv(torch.nn.Module):
@@ -248,27 +248,6 @@ def test_a_call_of_a_captured_batch_is_known_by_its_own_text(known_conv: Conv) -
     assert all(graph.workspace_bytes(op) >= 1_000_000 for op in step.signatures)
 
 
-def test_layouts_that_are_not_as_expected_are_no_reason_to_trace_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on CUDA, where libraries lay results out in their own way."""
-    traced, measured, layouts = [], [], []
-    trace, measure, capture = dry_run.trace, profile.measure, dry_run.Capture
-
-    def disagree(captured: Any, device: torch.device) -> tuple[float, Any]:
-        measured.append(captured)
-        seconds, wrong = measure(captured, device)
-        op, key = next(iter(captured.keys.items()))
-        found = profile.known_calls(device)[captured.program.signature(op)][2]
-        return seconds, {key: found} if len(measured) == 1 else wrong
-
-    monkeypatch.setattr(dry_run, "trace", lambda *args: (traced.append(args), trace(*args))[1])
-    monkeypatch.setattr(dry_run, "Capture", lambda *args: (layouts.append(args[6]), capture(*args))[1])
-    monkeypatch.setattr(profile, "measure", disagree)
-    found = reprise.preflight(Mlp(), batch(), "1MiB", profile="measure", largest=False, planning_seconds=1)
-    assert len(traced) == 1 and len(layouts) == 2 and len(measured) == 2 and measured[0] is not measured[1]
-    assert layouts[1].get(next(iter(measured[0].keys.values()))) is not None
-    assert found.plain.peak_bytes == reprise.preflight(Mlp(), batch(), "1MiB", largest=False).plain.peak_bytes
-
-
 def test_the_time_at_a_batch_is_not_that_of_another(known_conv: Conv) -> None:
     asked = preflighting.question(known_conv, images(8), 1 << 40, device=None, optimizer=None, reserve=0, planner="auto",
                                   planning_seconds=1, profile="known")
@@ -309,7 +288,7 @@ def test_plain_training_runs_whole_what_plans_split(monkeypatch: pytest.MonkeyPa
         return sum(name.startswith("convolution_backward") for name in names), asked._plain(8).peak_bytes
 
     assert (whole := convolutions(eager=True)) == convolutions(eager=False)
-    monkeypatch.setattr(dry_run, "lower", lower_and_split)
+    monkeypatch.setattr(joint_graph, "lower", lower_and_split)
     assert convolutions(eager=True) == whole
     assert convolutions(eager=False)[0] > whole[0]
 
@@ -324,7 +303,7 @@ def test_a_plan_drops_the_input_between_the_two_calls_of_a_convolution(monkeypat
         return planning.smallest_budget_bytes(asked.step()[0], "auto", 5.0)
 
     whole = smallest()
-    monkeypatch.setattr(dry_run, "lower", lower_and_split)
+    monkeypatch.setattr(joint_graph, "lower", lower_and_split)
     assert smallest() == pytest.approx(whole - 8 * 16 * 20 * 20 * 4, abs=8192)
 
 

@@ -1,8 +1,7 @@
 """reprise.export: a training step as a file, to be planned and trained by C++, without Python.
 
-The step is captured as reprise.compile captures one, with the loss inside. Its compiled call is
-caught where it would run for the first time: there it is given the very tensors it reads, each of
-which is a parameter, a buffer, or of the batch.
+The step is captured as reprise.compile captures one, with the loss inside. What it reads can be told by
+its memory: each tensor is a parameter, a buffer, or of the batch.
 """
 
 from __future__ import annotations
@@ -13,16 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from ..errors import RepriseError, Unsupported
 from ..native import _torch
-from ..region import Region
-from ..trace.dynamo import own_errors
-from ..trace.eager_way import Trace
-from .backend import compile_graph
+from ..trace.step_capture import CapturedStep, capture_step
 from .compiled_model import refuse_wrappers
-from .settings import settings_from
 
 ENDING = ".program.json"
 
@@ -54,11 +49,11 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
     refuse_wrappers(model)
     batch = _checked(inputs)
     state = {name: tensor.detach() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
-    region, tensors = _captured(model, loss, batch)
-    owners = _owners(tensors, list(state), [*state.values(), *batch])
-    region.measure()  # results lie as the device lays them
+    step = _captured(model, loss, batch)
+    owners = _owners(step, len(state), [*model.parameters(), *model.buffers(), *batch])
+    step.measure(step.joint.device)  # results lie as the device lays them
     gradients = [-1 - owner if owner < 0 else -1 for owner in owners]
-    text = _torch.format_program(region.captured.program, list(state), owners, gradients)
+    text = _torch.format_program(step.captured.program, list(state), owners, gradients)
     if _torch.format_program(*_torch.parse_program(text, path.name)) != text:
         raise RepriseError(f"{path.name} would not be read as it was written: a bug of Reprise's")
     beside = path.with_name(path.name.removesuffix(ENDING) + ".parameters.pt")
@@ -75,46 +70,20 @@ def _checked(inputs: Sequence[Tensor]) -> list[Tensor]:
     return batch
 
 
-class _Caught(Exception):
-    """Thrown where the step would run."""
-
-
-def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor]) -> tuple[Region, list[Any]]:
-    """The step, and the tensors it was called with."""
-    settings = settings_from(model=model)
-    regions: list[Region] = []
-    tensors: list[Any] = []
-
-    def end(args: list[Any]) -> list[Any]:
-        tensors.extend(args)
-        raise _Caught
-
-    def catch(region: Region) -> None:
-        regions.append(region)
-        region.forward = end
-
-    def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
-        _check_loss(gm)
-        return compile_graph(gm, example_inputs, settings, catch)
-
+def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor]) -> CapturedStep:
     def step(*inputs: Tensor) -> Tensor:
         return loss(model, *inputs)
 
-    step.__code__ = step.__code__.replace()  # by which torch.compile counts how often it compiled
     compiled, model._compiled_call_impl = model._compiled_call_impl, None
     try:
-        with own_errors(), torch.enable_grad():
-            Trace()(torch.compile(step, backend=backend, fullgraph=True, dynamic=False), *batch)
-    except _Caught:
-        return regions.pop(), [tensors.pop(0) for _ in range(len(tensors))]  # torch.compile keeps `backend` for good
+        found = capture_step(step, batch, {}, type(model).__name__)
     finally:
         model._compiled_call_impl = compiled
-    raise RepriseError(f"{type(model).__name__} has no gradients to train with: the loss needs none")
+    _check_loss(found.results)
+    return found
 
 
-def _check_loss(gm: fx.GraphModule) -> None:
-    outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
-    results = [node.meta.get("example_value") if isinstance(node, fx.Node) else node for node in outputs]
+def _check_loss(results: list[Any]) -> None:
     if len(results) == 1 and isinstance(results[0], Tensor) and results[0].numel() == 1 and results[0].dim() == 0:
         return
     found = ", ".join(str(tuple(r.shape)) if isinstance(r, Tensor) else type(r).__name__ for r in results)
@@ -126,13 +95,13 @@ def _key(tensor: Tensor) -> tuple[Any, ...]:
             tensor.dtype)
 
 
-def _owners(tensors: Sequence[Any], names: Sequence[str], known: Sequence[Tensor]) -> list[int]:
-    """Of each: its position in the batch, or -(1 + position among the names)."""
+def _owners(step: CapturedStep, num_names: int, known: Sequence[Tensor]) -> list[int]:
+    """Of each tensor that the step reads: its position in the batch, or -(1 + position among the names)."""
     positions: dict[tuple[Any, ...], int] = {}
-    for i, tensor in enumerate(known):
-        positions.setdefault(_key(tensor), -(1 + i) if i < len(names) else i - len(names))
+    for i, fake in enumerate(step.fakes_of(known)):
+        positions.setdefault(_key(fake), -(1 + i) if i < num_names else i - num_names)
     owners = []
-    for i, tensor in enumerate(tensors):
+    for tensor in step.joint.primals:
         if not isinstance(tensor, Tensor) or _key(tensor) not in positions:
             what = f"a tensor {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else f"{tensor!r}"
             raise Unsupported(f"the step reads {what} that is no parameter, no buffer and not of the batch, so a file "

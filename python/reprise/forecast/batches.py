@@ -45,7 +45,7 @@ class Sized:
 
     @staticmethod
     def of(batch: int, step: DryStep) -> Sized:
-        captured, program = step.captured, step.captured.program
+        captured, program = step.step.captured, step.step.captured.program
         program.set_value_bytes(captured.caller_value, 4096)  # as a compiled model plans its first step
         graph = json.loads(_core.Graph.from_capsule(program.graph()).format())
         calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}

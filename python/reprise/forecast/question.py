@@ -22,7 +22,6 @@ from ..memory import optimizer_state_bytes
 from ..progress import Progress
 from ..show.preflight import Counts, Fit, Preflight, advice_on
 from ..trace import dry_run
-from ..trace.layouts import Layouts
 from ..trace.roofline import GPU, rates_of
 from .batches import StepFamily
 from .known_layouts import AnyBatch
@@ -115,14 +114,8 @@ class Question:
         rates = self.rates or rates_of(self.device)
         step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, rates, resize)
         log.info("%s: captured at batch %d in %.1f s", type(self.model).__name__, batch, time.monotonic() - begin)
-        known: Layouts = {}
-        while self.profile == "measure":
-            _, wrong = profile.measure(step.captured, self.device)
-            if not wrong:
-                break
-            profile.check_layouts(wrong, known)
-            known |= wrong
-            step = step.again(AnyBatch(profile.known_layouts(self.device) | known))
+        if self.profile == "measure":
+            step.step.measure(self.device, AnyBatch)
         return step
 
     def _refresh(self) -> None:

@@ -34,7 +34,7 @@ class Trace:
         try:
             with self.ways[0]:
                 return call(*args, **kwargs)
-        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
+        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, Unsupported) as error:
             _forget(error, handled)
         except BackendCompilerFailed as error:
             if not isinstance(error.inner_exception, Unsupported):

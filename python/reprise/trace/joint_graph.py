@@ -3,41 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from ..errors import Unsupported
+from ..captured import Captured
+from ..errors import GraphBreak, Unsupported
+from .capture import Capture
 from .eager_kernels import kept_whole
+from .layouts import Layouts
+from .lowering import lower
+from .roofline import Rates
+
+# Takes its arguments in a list that it empties, so that they can be freed while it runs.
+Run = Callable[[list[Any]], list[Any]]
 
 
-def trace(gm: fx.GraphModule, inputs: Sequence[Any], partition: Callable[..., Any], forward: Callable[..., Any],
-          backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Forward and backward in one graph of the operators that eager runs, which `partition` gets."""
-    compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition, inference_compiler=run_plainly,
-                            keep_inference_input_mutations=True)
-    with kept_whole():
-        return compiler(gm, inputs)
+@dataclass(frozen=True)
+class JointGraph:
+    """Forward and backward of a training step together, of the operators that eager runs."""
+
+    module: fx.GraphModule
+    primals: Sequence[Any]  # what forward reads, as fake tensors
+    tangents: Sequence[Any]
+    num_forward_outputs: int
+    device: torch.device
+
+    def capture(self, name: str, layouts: Layouts, rates: Rates | None = None) -> Captured:
+        """The step as a program."""
+        return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts,
+                       rates).run()
 
 
-def run_plainly(gm: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-    """Without gradients there is nothing to plan."""
-    return boxed(lambda args: fx.Interpreter(gm).boxed_run(args))
+def trace(gm: fx.GraphModule, inputs: Sequence[Any],
+          runs_of: Callable[[JointGraph], tuple[Run, Run]]) -> Callable[..., Any]:
+    """What torch.compile calls instead of `gm`: the forward and backward that `runs_of` makes of the joint graph.
+    Without gradients there is no joint graph, and `gm` runs as it is."""
+    runs: list[tuple[Run, Run]] = []
+
+    def partition(joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int,
+                  **_: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+        primals, tangents = joint_inputs
+        device = _device_of(primals)
+        lower(joint, device)
+        runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device)))
+        return _shells(joint, num_fwd_outputs, len(primals))
+
+    def forward(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        return _boxed(runs[0][0] if runs else lambda args: fx.Interpreter(module).boxed_run(args))
+
+    def backward(*_: Any) -> Callable[..., Any]:
+        return _boxed(runs[0][1])
+
+    compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition,
+                            inference_compiler=forward, keep_inference_input_mutations=True)
+    try:
+        with kept_whole():
+            return compiler(gm, inputs)
+    except GuardOnDataDependentSymNode as error:
+        raise GraphBreak(
+            "the model cannot be captured as one graph: its shapes or branches depend on a number read out of a "
+            f"tensor (.item(), int(), bool()). Change the line below or move it out of the model:{_reads(gm)}"
+        ) from error
 
 
-def boxed(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    """Takes its arguments in a list that it empties, so that they can be freed while it runs."""
+def _reads(gm: fx.GraphModule) -> str:
+    """Where the user's code reads numbers out of tensors."""
+    nodes = gm.graph.find_nodes(op="call_method", target="item")
+    return "".join("\n" + node.stack_trace.rstrip() for node in nodes if node.stack_trace)
 
+
+def _boxed(run: Run) -> Callable[..., Any]:
     def call(args: list[Any]) -> Any:
-        return function(args)
+        return run(args)
 
     call._boxed_call = True
     return call
 
 
-def device_of(primals: Sequence[Any]) -> torch.device:
+def _device_of(primals: Sequence[Any]) -> torch.device:
     devices = {p.device for p in primals if isinstance(p, torch.Tensor)}
     accelerated = sorted((d for d in devices if d.type != "cpu"), key=str)
     if len(accelerated) > 1:
@@ -46,7 +94,7 @@ def device_of(primals: Sequence[Any]) -> torch.device:
     return accelerated[0] if accelerated else torch.device("cpu")
 
 
-def shells(joint: fx.GraphModule, num_forward: int, num_primals: int) -> tuple[fx.GraphModule, fx.GraphModule]:
+def _shells(joint: fx.GraphModule, num_forward: int, num_primals: int) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Forward and backward for AOTAutograd's books: it looks at inputs and outputs alone. What
     forward saves is one tensor, the handle of the step. It is said to lie in an input's memory,
     so that AOTAutograd does not offer it to backward for reuse."""

@@ -1,0 +1,124 @@
+"""A training step as a program, captured without running it.
+
+Dynamo gives the graph of a call and the tensors it reads, AOTAutograd the joint graph of that, and
+capture the program. No compiled code is made, so nothing of the model is changed, whatever its code does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, fx
+from torch._dynamo.convert_frame import compile_lock, fullgraph_capture
+from torch._dynamo.eval_frame import set_enable_dynamic
+from torch._dynamo.utils import get_metrics_context
+from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
+from torch._guards import TracingContext, tracing
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .. import memory, profile
+from ..captured import Captured
+from ..errors import RepriseError
+from .dynamo import own_errors
+from .eager_way import Trace
+from .joint_graph import JointGraph, Run, trace
+from .layouts import Layouts
+from .roofline import Rates
+
+
+@dataclass
+class CapturedStep:
+    """A program, and the graph it was made from: with other layouts it is made again without tracing."""
+
+    name: str
+    joint: JointGraph
+    rates: Rates | None  # of the roofline; None: the device's
+    results: list[Any]  # of the call, as fake tensors
+    captured: Captured
+
+    def capture_again(self, layouts: Layouts) -> None:
+        self.captured = self.joint.capture(self.name, layouts, self.rates)
+
+    def measure(self, device: torch.device, layouts_of: Callable[[Layouts], Layouts] = dict) -> float:
+        """Gives every call the cost it has on the device, and its results their layout there: where fake tensors and
+        the device disagree, the device is right. Returns the seconds it took.
+
+        layouts_of: what to capture with, of the layouts that are known.
+        """
+        memory.prepare(device)
+        total, known = 0.0, Layouts()
+        while True:
+            seconds, wrong = profile.measure(self.captured, device)
+            total += seconds
+            if not wrong:
+                return total
+            profile.check_layouts(wrong, known)
+            known |= wrong
+            self.capture_again(layouts_of(profile.known_layouts(device) | known))
+
+    def fakes_of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """As the joint graph's inputs have them: what shares memory shares it there, too."""
+        mode = next(p.fake_mode for p in self.joint.primals if isinstance(p, Tensor))
+        return [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
+
+
+def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str,
+                 layouts: Layouts | None = None, rates: Rates | None = None) -> CapturedStep:
+    """The step of call(*args, **kwargs), and of backward from what it returns.
+
+    layouts: of results, where they are known to differ from those of fake tensors; by default all that were found on
+        the device of the tensors.
+    """
+
+    def captured() -> CapturedStep | None:
+        found = _dynamo_graph(call, args, kwargs)
+        return None if found is None else _captured(found, name, layouts, rates)
+
+    with own_errors(), torch.enable_grad(), compile_lock, _compiling(), _disable_current_modes():
+        step = Trace()(captured)
+    if step is None:
+        raise RepriseError(f"{name} has no gradients to train with: nothing that it returns needs one")
+    return step
+
+
+def _captured(found: Any, name: str, layouts: Layouts | None, rates: Rates | None) -> CapturedStep | None:
+    steps: list[CapturedStep] = []
+
+    def keep(joint: JointGraph) -> tuple[Run, Run]:
+        known = profile.known_layouts(joint.device) if layouts is None else layouts
+        steps.append(CapturedStep(name, joint, rates, _results(found.graph_module), joint.capture(name, known, rates)))
+        return _never, _never
+
+    context = TracingContext(found.fake_mode)
+    context.tensor_to_context = found.tensor_to_context
+    with tracing(context):
+        trace(found.graph_module, found.example_inputs, keep)
+    return steps[0] if steps else None
+
+
+def _dynamo_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What torch.compile(fullgraph=True, dynamic=False) would give its backend; None: nothing."""
+    with get_metrics_context(), set_enable_dynamic(False), _without_modes():
+        return fullgraph_capture(call, tuple(args), dict(kwargs)).backend_input
+
+
+def _without_modes() -> contextlib.AbstractContextManager[Any]:
+    """Before 2.12 Dynamo itself puts modes of torch functions aside while it traces."""
+    return contextlib.nullcontext() if torch.__version__ < (2, 12) else torch_function_mode_stack_state_mgr
+
+
+# Says to what asks while it is traced, but is not the model's code, that it is compiled. Before 2.13 nothing did.
+_compiling = getattr(torch.compiler, "_compile_session_context", contextlib.nullcontext)
+
+
+def _results(gm: fx.GraphModule) -> list[Any]:
+    outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
+    return [node.meta.get("example_value") if isinstance(node, fx.Node) else node for node in outputs]
+
+
+def _never(_: list[Any]) -> NoReturn:
+    raise AssertionError("a step that was captured alone does not run")
