@@ -65,14 +65,14 @@ def run(name: str, steps: int, share: float) -> dict[str, object]:
     for _ in range(steps):
         times["eager"].append(step(plain))
         times["none"].append(step(model))
-    region = model.plan.region
-    budget = int(share * model.plan.peak_bytes)
-    found = reprise.planning.find(region.graph, budget - region.current.outside_bytes, "auto", 10.0)
+    plan = model.plan
+    budget = int(share * plan.peak_bytes)
+    found = reprise.planning.find(plan.graph, budget - plan.outside_bytes, "auto", 10.0)
     medians = {kind: statistics.median(values[2:]) for kind, values in times.items()}
     return {
-        "case": name, "ops": region.graph.num_ops, "eager_ms": 1e3 * medians["eager"],
+        "case": name, "ops": plan.graph.num_ops, "eager_ms": 1e3 * medians["eager"],
         "none_ms": 1e3 * medians["none"], "ratio": medians["none"] / medians["eager"],
-        "first_step_s": first, "profile_s": region.profile_seconds, "share": share,
+        "first_step_s": first, "profile_s": plan.profile_seconds, "share": share,
         "planning_s": found.seconds, "planner": found.planner, "since_compile_s": time.perf_counter() - begin,
     }
 

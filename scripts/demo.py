@@ -85,7 +85,6 @@ def main() -> int:
     reprise.compile(model, budget)
     planned = train(model, data, "planned")
 
-    region = model.plan.region
     same = plain.losses == planned.losses
     inside = planned.peak_bytes <= budget
     rows = [
@@ -97,7 +96,7 @@ def main() -> int:
          f"{min(planned.seconds) / min(plain.seconds):.2f} x"),
         ("loss of the last step", f"{plain.losses[-1]:.9f}", f"{planned.losses[-1]:.9f}",
          "the same bits" if same else "DIFFERENT"),
-        ("profiled / planned in", "", f"{region.profile_seconds:.1f} s / {region.planning_seconds:.1f} s", ""),
+        ("profiled / planned in", "", f"{model.plan.profile_seconds:.1f} s / {model.plan.planning_seconds:.1f} s", ""),
     ]
     print(f"\n{'':<24}{'plain':>14}{'planned':>18}")
     for name, left, right, note in rows:

@@ -99,7 +99,6 @@ class Bench:
         self.model = reprise.compile(model_of(self.case, device=device), cuda_graphs=False)
         for _ in range(2):  # the second knows what the caller allocates
             self.none = self._again()
-        self.region = self.model.plan.region
         self.graph = self.model.plan.graph
 
     def _step(self, model: torch.nn.Module) -> Step:
@@ -111,14 +110,14 @@ class Bench:
         return self._step(self.model)
 
     def row(self, planner: str, budget: str, plan: Any, budget_bytes: int) -> Row:
-        self.region.use(plan, planner, "matrix")
+        self.model.plan.use(plan, planner)
         step = self._again()
         measured = self.model.plan.measured_peak_bytes
         return Row(self.case.name, planner, budget, budget_bytes, self.model.plan.peak_bytes, measured,
                    round(100 * self.model.plan.recompute_ns / max(1, self.model.plan.time_ns), 2),
-                   **self._judged(step))
+                   **self.judged(step))
 
-    def _judged(self, step: Step) -> dict[str, bool | None]:
+    def judged(self, step: Step) -> dict[str, bool | None]:
         is_exception = self.case.name in NOT_EAGERS
         if self.repeats:
             return {"as_none": not different(step, self.none),
@@ -137,22 +136,22 @@ class Bench:
         for _ in range(5):
             model.load_state_dict(self.start)
             step = self._step(model)
-        if model.plan.region.graphs.recorded is None:
-            raise RuntimeError(f"{self.case.name} did not run as CUDA graphs: {model.plan.region.graphs.refused}")
+        if not model.plan.cuda_graphs.recorded:
+            raise RuntimeError(f"{self.case.name} did not run as CUDA graphs: {model.plan.cuda_graphs.refused}")
         return Row(self.case.name, GRAPHS, "150% + 256 MiB", model.plan.budget_bytes, model.plan.peak_bytes,
-                   model.plan.measured_peak_bytes, 0.0, **self._judged(step))
+                   model.plan.measured_peak_bytes, 0.0, **self.judged(step))
 
     def budgets(self, seconds: float) -> dict[str, int | None]:
         """None: the smallest of each planner. Networks whose parameters or largest operator leave
         little to save have a budget halfway to the smallest at least."""
-        plain = self.region.current.peak_bytes
+        plain = self.model.plan.peak_bytes - self.model.plan.outside_bytes
         smallest = planning.smallest_budget_bytes(self.graph, planning.AUTO, seconds)
         return {"100%": plain, **{f"{share:.0%}": int(share * plain) for share in SHARES},
                 "halfway": (plain + smallest) // 2, "smallest": None}
 
     def rows(self, seconds: float) -> list[Row]:
         rows = []
-        outside = self.region.current.outside_bytes
+        outside = self.model.plan.outside_bytes
         budgets = self.budgets(10 * seconds)
         with Progress(f"{self.case.name}: planner") as progress:
             for done, planner in enumerate(_core.planner_names()):

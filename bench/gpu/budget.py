@@ -21,62 +21,38 @@ from common import CPU, GPU, ROOT, STEPS, Training
 from measure import Rows, fill
 
 import reprise
-from reprise import planning
-from reprise.native import _torch
 
 # Large ones far apart, for --jobs.
 CASES = ("bert_large_32x512", "densenet161_32", "gpt2_medium_8x1024", "resnet152_48", "pspnet_2", "resnet50_96",
          "llama_1b_4x2048", "googlenet_256", "vgg19_64", "unet_8x572", "vit_large_64")
 KEYS = ("case",)
 COMMAND = "python bench/gpu/budget.py"
-STEPS_PER_BUDGET = 3
+STEPS_PER_BUDGET = 6  # in the first four Reprise resets the counters, and has the peak of what is allocated itself
 # Of the allocator. Reserved alone: memory held for other budgets was given back before.
 COUNTERS = {"allocated": "allocated", "requested": "requested", "reserved": "reserved_alone"}
 
 
-class Watch:
-    """Highest numbers of the allocator over a step."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.reset = _torch.reset_peak
-        _torch.reset_peak = self._before_reset
-        self.highest: dict[str, int] = {}
-
-    def _read(self) -> dict[str, int]:
-        if self.device.type == "cpu":
-            return {"allocated": _torch.peak_bytes(self.device)}
-        stats = torch.cuda.memory_stats(self.device)
-        return {key: stats[f"{name}_bytes.all.peak"] for name, key in COUNTERS.items()}
-
-    def _before_reset(self, device: torch.device) -> None:
-        self._note()
-        self.reset(device)
-
-    def _note(self) -> None:
-        for name, value in self._read().items():
-            self.highest[name] = max(value, self.highest.get(name, 0))
-
-    def begin(self) -> None:
-        self.reset(self.device)
-        self.highest = {}
-
-    def end(self) -> dict[str, int]:
-        self._note()
-        return dict(self.highest)
+def peaks(training: Training) -> dict[str, int]:
+    """Of the allocator over a step. Reprise counts by itself in the first steps of a plan, on the CPU in all."""
+    plan = training.model.plan
+    training.model.zero_grad(set_to_none=True)
+    if training.device.type == "cpu":
+        training.step()
+        return {"allocated": plan.measured_peak_bytes}
+    torch.cuda.reset_peak_memory_stats(training.device)
+    training.step()
+    stats = torch.cuda.memory_stats(training.device)
+    found = {key: stats[f"{name}_bytes.all.peak"] for name, key in COUNTERS.items()}
+    return found | {"allocated": max(found["allocated"], plan.measured_peak_bytes)}
 
 
 def row_of(name: str, count: int, device: torch.device, tiny: bool) -> Row:
     training = Training(name, "fp32", device, tiny=tiny)
     model = reprise.compile(training.model, cuda_graphs=False, planning_seconds=1.0)
-    watch = Watch(device)
     for _ in range(3):
-        watch.begin()
         training.step()
     plain = model.plan.peak_bytes
-    region = model.plan.region
-    outside = region.current.outside_bytes
-    smallest = outside + planning.smallest_budget_bytes(region.graph, planning.AUTO, 3.0)
+    smallest = model.plan.smallest_budget_bytes(3.0)
     rows: list[dict[str, Any]] = []
     for i in range(count):
         budget = plain - (plain - smallest) * i // max(1, count - 1)
@@ -86,13 +62,7 @@ def row_of(name: str, count: int, device: torch.device, tiny: bool) -> Row:
             torch.cuda.empty_cache()  # what was reserved for larger budgets
         row: dict[str, Any] = {"budget": budget}
         for _ in range(STEPS_PER_BUDGET):
-            training.model.zero_grad(set_to_none=True)
-            watch.begin()
-            training.step()
-            highest = watch.end()
-            # The first steps of a plan are looked at op by op, and the counters reset at each.
-            highest["allocated"] = max(highest["allocated"], model.plan.measured_peak_bytes)
-            for key, value in highest.items():
+            for key, value in peaks(training).items():
                 row[key] = max(value, row.get(key, 0))
         row |= {"predicted": model.plan.peak_bytes,
                 "recompute_percent": round(100 * model.plan.recompute_ns / max(1, model.plan.time_ns), 2)}

@@ -33,12 +33,11 @@ class OwnPlan(AsCompiled):
 
     def __init__(self, training: Training, plan: Any, planner: str) -> None:
         super().__init__(training)
-        region = training.model.plan.region
-        region.use(plan, planner, "this plan")
-        self.planned = region.current
+        self.plan, self.planner = plan, planner
+        self.simulation = reprise.simulate(training.model.plan.graph, plan)
 
     def begin(self) -> None:
-        self.training.model.plan.region.plans = [self.planned]
+        self.training.model.plan.use(self.plan, self.planner)
 
 
 class CapturedStep:
@@ -58,9 +57,8 @@ class CapturedStep:
             for _ in range(WARM_STEPS):
                 training.step()
             training.model.zero_grad(set_to_none=True)
-        region = training.model.plan.region
-        self.graph, self.outside = region.graph, region.current.outside_bytes
-        self.plain_peak = training.model.plan.peak_bytes
+        plan = training.model.plan
+        self.graph, self.outside, self.plain_peak = plan.graph, plan.outside_bytes, plan.peak_bytes
         self.rows: dict[str, Row] = {"eager": {}}
 
     def add_theirs(self, kind: str, **options: Any) -> None:
@@ -89,9 +87,8 @@ class CapturedStep:
     def _add(self, kind: str, plan: Any, planner: str) -> None:
         way = OwnPlan(self.training, plan, planner)
         self.ways[kind] = way
-        simulation = way.planned.found.simulation
-        self.rows[kind] |= {"predicted_bytes": way.planned.peak_bytes + self.outside,
-                            "recompute_percent": round(100 * simulation.recompute_ns / max(1, simulation.time_ns), 2)}
+        self.rows[kind] |= {"predicted_bytes": way.simulation.peak_bytes + self.outside,
+                            "recompute_percent": recompute_percent(way.simulation)}
 
     def measure(self, samples: int) -> list[Row]:
         """Rows of all kinds, eager's last: with it a case counts as complete."""
@@ -107,6 +104,10 @@ class CapturedStep:
             self.rows[kind] |= times(taken, found["eager"])
         common = {"eager_peak_bytes": eager_bytes, "set_up_seconds": set_up}
         return [{"kind": kind} | self.rows[kind] | common for kind in sorted(self.rows, key="eager".__eq__)]
+
+
+def recompute_percent(simulation: reprise.Simulation) -> float:
+    return round(100 * simulation.recompute_ns / max(1, simulation.time_ns), 2)
 
 
 def clear_workspaces(device: torch.device) -> None:

@@ -22,12 +22,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from common import alone, facts
 
-from reprise import profile
+from reprise.measuring import measured_within
 
 Row = dict[str, Any]
 # What reprise.compile asks of the allocator anyway; here of all, so that they are counted alike.
@@ -196,27 +195,20 @@ def _release_memory() -> None:
 @contextlib.contextmanager
 def operators_alone(lock: Path | None) -> Iterator[None]:
     """What Reprise measures of operators it measures alone; the rest goes on beside others."""
-    measure = profile.measure
-
-    def measure_alone(*args: Any) -> Any:
-        with device_alone(lock):
-            return measure(*args)
-
-    with mock.patch.object(profile, "measure", measure_alone):
+    with measured_within(lambda: device_alone(lock)):
         yield
 
 
 def compile_beside(training: Any, lock: Path | None, call: Callable[..., Any] | None = None) -> None:
     """The first step of a compiled model, nearly all of which is compilation: beside others, which measure meanwhile.
     Reprise's runs alone from the profile on: without a plan it takes all the memory that eager does."""
-    measure = profile.measure
     with contextlib.ExitStack() as held:
 
-        def measure_and_hold(*args: Any) -> Any:
+        def hold() -> contextlib.AbstractContextManager[None]:
             held.enter_context(device_alone(lock))
-            return measure(*args)
+            return contextlib.nullcontext()
 
-        with mock.patch.object(profile, "measure", measure_and_hold):
+        with measured_within(hold):
             training.step(call)
         training.model.zero_grad(set_to_none=True)
     _release_memory()

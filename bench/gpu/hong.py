@@ -165,15 +165,14 @@ class Case:
     def plan(self) -> None:
         """Reprise: the chain planners on the captured step, and auto within the peaks of the sets. Needs no device."""
         targets = {f"auto={kind}": self.rows[kind]["peak_bytes"] for kind in self.ways if kind != "plain"}
-        region = self.training.model.plan.region
-        graph, outside = region.graph, region.current.outside_bytes
+        graph, outside = self.training.model.plan.graph, self.training.model.plan.outside_bytes
         for planner in CAPTURED:
             found = reprise.solve(graph, planner=planner, judge="formula")
             kind = f"captured {planner}"
             self.rows[kind] = {"way": EXECUTOR, "message": found.message}
             if found.found:
                 way = self.ways[kind] = OwnPlan(self.training, found.plan, planner)
-                targets[f"auto={kind}"] = way.planned.peak_bytes + outside
+                targets[f"auto={kind}"] = way.simulation.peak_bytes + outside
             else:
                 self.rows[kind]["refused"] = f"{found.status}: {found.message}"
         targets["auto-least"] = outside + planning.smallest_budget_bytes(graph, planning.AUTO, PLANNING_SECONDS)
@@ -193,15 +192,13 @@ class Case:
     def _run(self, kind: str, way: OwnPlan) -> None:
         """Runs a plan and compares its every step with the allocator."""
         way.run(WARM_STEPS)
-        planned, region = way.planned, self.training.model.plan.region
-        plan = planned.found.plan
-        line = [b + planned.outside_bytes for b in reprise.timeline(region.graph, plan).during_bytes]
-        measured = self.training.model.plan.measured_bytes()[0]
+        plan = self.training.model.plan
+        line = [b + plan.outside_bytes for b in reprise.timeline(plan.graph, way.plan).during_bytes]
+        measured = plan.measured_bytes()[0]
         worst = max(abs(m / p - 1) for p, m in zip(line, measured, strict=True))
-        simulation = planned.found.simulation
         self.rows[kind] |= way.peak() | {
-            "predicted_bytes": planned.peak_bytes + planned.outside_bytes, "worst_step_percent": round(100 * worst, 3),
-            "recompute_percent": round(100 * simulation.recompute_ns / max(1, simulation.time_ns), 2)}
+            "predicted_bytes": plan.peak_bytes, "worst_step_percent": round(100 * worst, 3),
+            "recompute_percent": recompute_percent(way.simulation)}
         if len(line) <= LONGEST_CURVE:
             self.rows[kind]["curve"] = {"steps": [list(pair) for pair in zip(line, measured)]}
 

@@ -71,7 +71,7 @@ def add_ours(step: CapturedStep, name: str) -> None:
         step.add_auto(f"auto={kind}", step.rows[kind]["predicted_bytes"])
     step.add_auto("auto-least", least)
     if "auto-least" in step.ways:
-        step.rows["auto-least"]["at_peak"] = live_at_peak(step.graph, step.ways["auto-least"].planned.found.plan)
+        step.rows["auto-least"]["at_peak"] = live_at_peak(step.graph, step.ways["auto-least"].plan)
     if name in PAPER:
         step.add_auto("auto-paper", int(step.eager_peak["peak_bytes"] * (1 - PAPER[name] / 100)))
     for i in range(1, SWEEP):

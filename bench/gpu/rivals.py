@@ -33,7 +33,6 @@ from models.resnet import Bottleneck
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import reprise
-from reprise.cuda_graphs import CudaGraphs
 
 CASES = ("resnet50_96", "resnet152_48", "gpt2_medium_8x1024", "bert_large_32x512", "vit_large_64", "llama_1b_4x2048")
 BUDGETS = ("1.0", "0.8", "0.6", "0.4", "0.2", "0.0")
@@ -140,17 +139,13 @@ class Planned(AsCompiled):
     def __init__(self, training: Training, budget: int, graphs: bool, outside: int) -> None:
         super().__init__(training)
         plan = training.model.plan
-        self.region = region = plan.region
-        region.graphs = CudaGraphs(region, must=True) if graphs else None
-        region.plans = []
+        plan.set_cuda_graphs(graphs)
         plan.set_budget(budget)
         if not graphs:
-            total = outside + region.captured.resident_bytes
-            region._plan_for(region._room(total), total)
+            plan.plan_ahead(outside)
 
     def release(self) -> None:
-        if self.region.graphs is not None:
-            self.region.graphs.release()
+        self.training.model.plan.release_graphs()
 
 
 def way_of(training: Training, kind: str, point: str) -> Way:
@@ -221,7 +216,7 @@ def own(case: str, options: argparse.Namespace) -> None:
         for _ in range(WARM_STEPS):
             training.step()
         training.model.zero_grad(set_to_none=True)
-    outside = training.model.plan.region.current.outside_bytes
+    outside = training.model.plan.outside_bytes
     for kind, point, budget in json.loads(options.targets):
         row: Row = {"case": case, "kind": kind, "point": point, "budget_bytes": budget}
         try:

@@ -28,7 +28,6 @@ import torch
 from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, synchronize, write
 
 import reprise
-from reprise.cuda_graphs import CudaGraphs
 from reprise.native import _torch
 
 CASES = ("resnet50_96", "resnet152_48", "densenet161_32", "vgg19_64", "gpt2_medium_8x1024")
@@ -54,8 +53,8 @@ class Kind:
     def __init__(self, training: Training, call: Any = None, budget: int | None = None, beside: int = 0,
                  graphs: bool = False) -> None:
         self.training, self.call, self.budget, self.beside = training, call, budget, beside
-        self.graphs: Any = graphs or None
-        self.planned: Any = None  # once it has been found
+        self.graphs = graphs
+        self.plan: tuple[reprise.Plan, str] | None = None  # and its planner, once it has been found
         self.samples: list[float] = []
         self.facts: dict[str, Any] = {}
 
@@ -75,27 +74,23 @@ class Kind:
     def _take_over(self) -> None:
         """One capture serves all kinds: each puts its budget, its plan and its graphs in place."""
         plan = self.training.model.plan
-        if plan.ready:
-            if self.graphs is True:
-                self.graphs = CudaGraphs(plan.region, must=True)
-            plan.region.graphs = self.graphs
+        plan.set_cuda_graphs(self.graphs)
         # The graphs' pool lies beside the other kinds: their plans stay, with no budget to compare with.
-        if self.planned is not None and self.graphs is None:
-            plan.region.plans = [self.planned]
+        if self.plan is not None and not self.graphs:
+            plan.use(*self.plan)
             plan.set_budget(None)
         else:
             plan.set_budget(self.budget)
 
     def note(self) -> None:
         plan = self.training.model.plan
-        self.planned = plan.region.current
+        self.plan = plan.steps, plan.planner
         self.facts = {"predicted_bytes": plan.peak_bytes - self.beside,
                       "measured_bytes": plan.measured_peak_bytes - self.beside,
                       "recompute_percent": round(100 * plan.recompute_ns / max(1, plan.time_ns), 2),
                       "kernels_ms": round(plan.time_ns / 1e6, 3)}
-        graphs = plan.region.graphs
-        if graphs is not None and graphs.recorded is not None:
-            self.facts["pool_bytes"] = graphs.recorded.pool_reserved_bytes
+        if plan.cuda_graphs.recorded:
+            self.facts["pool_bytes"] = plan.cuda_graphs.pool_bytes
 
 
 def beside_bytes(training: Training) -> int:

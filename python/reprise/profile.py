@@ -19,9 +19,10 @@ import torch
 from . import _core, cache
 from .captured import Captured
 from .errors import Unsupported
-from .trace.layouts import Layout, Layouts
+from .measuring import measuring
 from .native import _torch
 from .progress import Progress
+from .trace.layouts import Layout, Layouts
 
 log = logging.getLogger("reprise")
 
@@ -118,7 +119,7 @@ def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:
     wrong: Layouts = {}
     changed = False
     unsure: set[int] = set()  # values made from results that are not as expected
-    with Progress("profiling call") as progress:
+    with measuring(), Progress("profiling call") as progress:
         for op, signature in ops:
             if not unsure.isdisjoint(program.reads(op)):
                 unsure.update(program.makes(op))

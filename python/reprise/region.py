@@ -119,9 +119,10 @@ class Region:
         self.open: dict[int, Open] = {}
         self._optimizer_state: int | None = None
         self.excess_bytes = 0  # that steps took above their plans
+        self.given: list[Planned] = []  # plans made elsewhere
         self.graphs: CudaGraphs | None = None
-        if self.device.type == "cuda" and self.settings.cuda_graphs is not False:
-            self.graphs = CudaGraphs(self, must=self.settings.cuda_graphs is True)
+        self.idle_graphs: CudaGraphs | None = None
+        self.set_cuda_graphs(self.settings.cuda_graphs)
 
     # -- Called by the compiled model.
 
@@ -330,21 +331,42 @@ class Region:
         return max(times.during_bytes[begin:])
 
     def use(self, plan: Any, planner: str, source: str) -> None:
-        """Takes a plan made elsewhere for this graph."""
-        wrong = _core.validate(self.graph, plan)
-        if wrong is not None:
-            raise ValueError(f"{source}: this plan is not for {self.name} with these shapes: {wrong}")
-        found = planning.Found(plan, planner, _core.simulate(self.graph, plan), 0)
-        planned = Planned(found, _torch.Executor(self.captured.program, plan.to_bytes()), None,
-                          self.current.outside_bytes, self._backward_peak(plan))
+        """Takes a plan made elsewhere for this graph. One that was taken before goes on as it was."""
+        planned = next((p for p in (*self.given, *self.plans) if p.found.plan is plan), None)
+        if planned is None:
+            wrong = _core.validate(self.graph, plan)
+            if wrong is not None:
+                raise ValueError(f"{source}: this plan is not for {self.name} with these shapes: {wrong}")
+            found = planning.Found(plan, planner, _core.simulate(self.graph, plan), 0)
+            planned = Planned(found, _torch.Executor(self.captured.program, plan.to_bytes()), None,
+                              self.current.outside_bytes, self._backward_peak(plan))
+        if planned not in self.given:
+            self.given.append(planned)
         self.plans = [planned]
         self.current = planned
-        self.graphs = None  # they have plans of their own
+        self.set_cuda_graphs(False)  # they have plans of their own
+
+    def plan_ahead(self, outside: int) -> None:
+        """Makes the plan of the next call now, and drops all others."""
+        self.plans = []
+        total = outside + self.captured.resident_bytes
+        self._plan_for(self._room(total), total)
+
+    def set_cuda_graphs(self, use: bool | str) -> None:
+        """What was recorded stays, with its memory."""
+        self.idle_graphs, self.graphs = self.graphs or self.idle_graphs, None
+        if self.device.type == "cuda" and use is not False:
+            self.graphs = self.idle_graphs or CudaGraphs(self, must=False)
+            self.graphs.must = use is True
+
+    def release_graphs(self) -> None:
+        for graphs in (self.graphs, self.idle_graphs):
+            if graphs is not None:
+                graphs.release()
 
     def release(self) -> None:
-        self.plans, self.current = [], None
-        if self.graphs is not None:
-            self.graphs.release()
+        self.plans, self.given, self.current = [], [], None
+        self.release_graphs()
 
     # -- Between forward and backward.
 

@@ -349,10 +349,9 @@ def test_a_budget_named_as_the_smallest_can_be_set_however_little_time_there_is(
     model = reprise.compile(Mlp(layers=12), planning_seconds=1e-9)
     step(model)
     step(model)
-    region = model.plan.region
-    room = reprise.planning.smallest_budget_bytes(region.graph, "auto", 10.0)
-    assert not _core.solve(region.graph, budget_bytes=room, should_stop=lambda: True).plan.steps
-    budget = room + region.current.outside_bytes
+    budget = model.plan.smallest_budget_bytes(10.0)
+    room = budget - model.plan.outside_bytes
+    assert not _core.solve(model.plan.graph, budget_bytes=room, should_stop=lambda: True).plan.steps
     model.plan.set_budget(budget)
     for _ in range(3):
         model.zero_grad()
@@ -368,8 +367,7 @@ def test_so_can_one_that_a_refusal_names(tmp_path: Path, monkeypatch: pytest.Mon
         step(model)
     budget = caught.value.smallest_budget_bytes
     del caught  # it holds the batch
-    model.plan.set_budget(budget)
-    monkeypatch.setattr(model.plan._settings, "planning_seconds", 1e-9)
+    reprise.compile(model, budget, planning_seconds=1e-9)
     for _ in range(3):  # less than was thought is taken between forward and backward
         model.zero_grad()
         step(model)

@@ -31,7 +31,6 @@ from common import CPU, Training, alone, facts  # noqa: E402
 from measure import Rows, Way  # noqa: E402
 
 import reprise  # noqa: E402
-from reprise.region import Region  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -147,10 +146,38 @@ def test_holders_of_a_lock_exclude_each_other(tmp_path: Path) -> None:
         assert set(pool.map(hold, range(8))) == {1}
 
 
-def test_a_capture_needs_no_lock_and_its_first_step_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: dict[str, bool] = {}
+noted: list[tuple[str, bool]] = []  # what runs, and whether the lock is held
+is_held: Any = None
 
-    def is_held() -> bool:
+
+@torch.library.custom_op("reprise_tests::noting", mutates_args=())
+def noting(x: torch.Tensor) -> torch.Tensor:
+    noted.append(("call", is_held()))
+    return x.clone()
+
+
+@noting.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    noted.append(("capture", is_held()))
+    return torch.empty_like(x)
+
+
+noting.register_autograd(lambda ctx, gradient: noting(gradient))
+
+
+class Noting:
+    """A training whose model notes what becomes of it."""
+
+    def __init__(self) -> None:
+        self.model = torch.nn.Linear(4, 4)
+        self.model.register_forward_hook(lambda model, args, output: noting(output))
+
+    def step(self, call: Any = None) -> None:
+        self.model(torch.rand(2, 4)).sum().backward()
+
+
+def test_a_capture_needs_no_lock_and_its_first_step_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lock_is_held() -> bool:
         with (tmp_path / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,17 +185,12 @@ def test_a_capture_needs_no_lock_and_its_first_step_does(tmp_path: Path, monkeyp
                 return True
         return False
 
-    for name in ("__post_init__", "_run_back"):
-        def noted(region: Region, *args: Any, name: str = name, call: Any = getattr(Region, name)) -> Any:
-            held[name] = is_held()
-            return call(region, *args)
-
-        monkeypatch.setattr(Region, name, noted)
-    training = Training("vgg19_64", "fp32", CPU, tiny=True)
+    monkeypatch.setattr(sys.modules[__name__], "is_held", lock_is_held)
+    training = Noting()
     reprise.compile(training.model, planning_seconds=0.5)
     compile_beside(training, tmp_path / "lock")
-    assert held == {"__post_init__": False, "_run_back": True}
-    assert not is_held()
+    assert set(noted) == {("capture", False), ("call", True)}
+    assert not lock_is_held()
     assert all(parameter.grad is None for parameter in training.model.parameters())
 
 

@@ -96,8 +96,7 @@ def tight(model: nn.Module) -> nn.Module:
         loss_of(trial).backward()
         trial.zero_grad()
     plain = trial.plan.peak_bytes
-    smallest = trial.plan.region.current.outside_bytes + reprise.planning.smallest_budget_bytes(
-        trial.plan.graph, "auto", 5.0)
+    smallest = trial.plan.smallest_budget_bytes(5.0)
     return reprise.compile(model, (plain + smallest) // 2 + (1 << 20), cuda_graphs=False)
 
 
@@ -134,8 +133,8 @@ def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together
     x = torch.rand(8, 3, 128, 128, device=GPU)
     plain = reprise.compile(make(), cuda_graphs=False)
     step(plain)
-    graph, outside = plain.plan.region.graph, plain.plan.region.current.outside_bytes
-    budget = outside + reprise.planning.smallest_budget_bytes(graph, "auto", 5.0) + (1 << 20)
+    graph, outside = plain.plan.graph, plain.plan.outside_bytes
+    budget = plain.plan.smallest_budget_bytes(5.0) + (1 << 20)
     del plain
     planned = reprise.compile(make(), budget, cuda_graphs=False)
     bits = [step(planned) for _ in range(3)]
@@ -219,20 +218,16 @@ class TestGraphs:
     def graphed(budget: Any = "1GiB") -> nn.Module:
         return reprise.compile(net(), budget, cuda_graphs=True)
 
-    @staticmethod
-    def recorded(model: nn.Module) -> Any:
-        return model.plan.region.graphs.recorded
-
     def test_training_has_the_bits_of_eager(self) -> None:
         model = self.graphed()
         assert_same_bits(trained(net()), trained(model))
-        assert self.recorded(model) is not None
-        assert model.plan.region.graphs.recordings == 1
+        assert model.plan.cuda_graphs.recorded
+        assert model.plan.cuda_graphs.recordings == 1
 
     def test_gradients_of_micro_batches_add_up_as_eager_adds_them(self) -> None:
         model = self.graphed()
         assert_same_bits(trained(net(), accumulate=3), trained(model, accumulate=3))
-        assert self.recorded(model) is not None
+        assert model.plan.cuda_graphs.recorded
 
     def test_pool_and_all_beside_it_stay_inside_the_budget(self) -> None:
         torch.manual_seed(0)
@@ -246,30 +241,29 @@ class TestGraphs:
 
         for _ in range(4):
             step()
-        graphs = model.plan.region.graphs
-        plain, pool = model.plan.peak_bytes, graphs.recorded.pool_reserved_bytes
+        plain, pool = model.plan.peak_bytes, model.plan.cuda_graphs.pool_bytes
         for part in (8, 4):
             model.plan.set_budget(plain - pool // part)
             step()
-            assert graphs.recorded.pool_reserved_bytes < pool
+            assert model.plan.cuda_graphs.pool_bytes < pool
             assert model.plan.recompute_ns > 0
             torch.cuda.reset_peak_memory_stats()
             step()
-            measured = max(torch.cuda.max_memory_allocated() + graphs.hidden_bytes, model.plan.measured_peak_bytes)
+            hidden = model.plan.cuda_graphs.hidden_bytes
+            measured = max(torch.cuda.max_memory_allocated() + hidden, model.plan.measured_peak_bytes)
             assert measured <= model.plan.peak_bytes <= model.plan.budget_bytes
 
     def test_recording_again_and_again_leaves_nothing_behind(self) -> None:
         model = self.graphed("8GiB")
-        graphs = None
-        levels = []
+        levels, recordings = [], []
         for i in range(7):
             loss_of(model).backward()
             model.zero_grad()
-            graphs = model.plan.region.graphs
+            recordings.append(model.plan.cuda_graphs.recordings)
             if i >= 2:
-                graphs.release()
+                model.plan.release_graphs()
                 levels.append(torch.cuda.memory_allocated())
-        assert graphs.recordings >= 4
+        assert recordings[-1] >= 4
         assert levels[-1] == levels[0]
 
     def test_what_is_handed_out_stays_as_it_was(self) -> None:
@@ -282,7 +276,7 @@ class TestGraphs:
         gradient_content = bits_of(gradient)
         model.zero_grad()
         model(images(2)).sum().backward()
-        assert self.recorded(model) is not None
+        assert model.plan.cuda_graphs.recorded
         assert bits_of(first) == content
         assert bits_of(gradient) == gradient_content
 
@@ -298,15 +292,15 @@ class TestGraphs:
 
         model = self.graphed()
         assert_same_bits(loop(net()), loop(model))
-        assert self.recorded(model) is not None
+        assert model.plan.cuda_graphs.recorded
 
     def test_a_forward_without_backward_frees_the_graphs_again(self) -> None:
         model = self.graphed()
         trained(model, 4)
         loss = loss_of(model)
-        assert self.recorded(model).pending
+        assert model.plan.cuda_graphs.pending
         del loss
-        assert not self.recorded(model).pending
+        assert not model.plan.cuda_graphs.pending
 
     def test_parameters_that_moved_are_read_where_they_are(self) -> None:
         def loop(model: nn.Module) -> dict[str, Any]:
@@ -317,7 +311,7 @@ class TestGraphs:
 
         model = self.graphed()
         assert_same_bits(loop(net()), loop(model))
-        assert model.plan.region.graphs.recordings == 2
+        assert model.plan.cuda_graphs.recordings == 2
 
     def test_a_parameter_changed_before_backward_is_an_error(self) -> None:
         model = self.graphed()
@@ -334,8 +328,7 @@ class TestGraphs:
         trial = reprise.compile(net(), cuda_graphs=False)
         loss_of(trial).backward()
         trial.zero_grad()
-        smallest = trial.plan.region.current.outside_bytes + reprise.planning.smallest_budget_bytes(
-            trial.plan.graph, "auto", 5.0)
+        smallest = trial.plan.smallest_budget_bytes(5.0)
         del trial
         with pytest.raises(reprise.RepriseError, match="cannot run as CUDA graphs"):
             trained(self.graphed(smallest + (1 << 20)))
@@ -346,7 +339,7 @@ class TestGraphs:
             monkeypatch.setattr(cuda_graphs, "LAUNCH_BOUND", bound)
             model = reprise.compile(net(), "1GiB")
             assert_same_bits(expected, trained(model, 10))
-            assert (self.recorded(model) is not None) == taken
+            assert model.plan.cuda_graphs.recorded == taken
 
 
     def test_a_recording_survives_the_end_of_another(self) -> None:
@@ -354,7 +347,7 @@ class TestGraphs:
         expected = trained(net(), 8)
         trained(second, 4)
         bits = trained(first, 4)
-        second.plan.region.graphs.release()
+        second.plan.release_graphs()
         torch.cuda.empty_cache()
         filler = torch.full((64 << 20,), float("nan"), device=GPU)
         fresh = net()
@@ -384,7 +377,7 @@ def test_a_new_batch_size_and_back() -> None:
 
     model = reprise.compile(model_of(case, device=GPU), "1GiB", cuda_graphs=True)
     planned = loop(model)
-    assert model.plan.region.graphs.recorded is not None
+    assert model.plan.cuda_graphs.recorded
     assert [different(a, b) for a, b in zip(loop(model_of(case, device=GPU)), planned)] == [[]] * 8
 
 
@@ -429,7 +422,7 @@ def test_losses_that_are_kept_are_no_reason_to_record_again() -> None:
     x = torch.rand(8, 3, 32, 32, device=GPU)
     plain = reprise.compile(copy.deepcopy(model))
     plain(x).square().mean().backward()
-    outside = plain.plan.region.current.outside_bytes
+    outside = plain.plan.outside_bytes
     reprise.compile(model, outside + int(0.9 * (plain.plan.peak_bytes - outside)) + (64 << 20), cuda_graphs=True)
     del plain
     kept = []
@@ -437,4 +430,4 @@ def test_losses_that_are_kept_are_no_reason_to_record_again() -> None:
         model.zero_grad(set_to_none=True)
         kept.append(model(x).square().mean())
         kept[-1].backward()
-    assert model.plan.region.graphs.recordings == 1
+    assert model.plan.cuda_graphs.recordings == 1

@@ -7,7 +7,7 @@ from models.zoo import CASES, Case
 from steps import bits_of, compiled, different, lower_and_split, model_of, run_step, smallest_budget
 from training import DEVICE
 
-from reprise.api import backend
+from reprise.trace import joint_graph
 
 # Small ones of every kind; deep ones take minutes to trace and are in the matrix.
 NAMES = ("unet", "lstm_cells", "dropout_mlp", "dropout_transformer", "inplace_views", "hf_gpt2", "hf_bert", "hf_vit")
@@ -104,11 +104,11 @@ def test_backward_of_large_convolutions_in_two_calls_has_the_same_bits(name: str
     whole = compiled(model_of(case))
     run_step(whole, case)
 
-    monkeypatch.setattr(backend, "lower", lower_and_split)
+    monkeypatch.setattr(joint_graph, "lower", lower_and_split)
     split = compiled(model_of(case))
     assert different(plain, run_step(split, case)) == []
     assert split.plan.peak_bytes == split.plan.measured_peak_bytes
-    graphs = [model.plan.region.graph for model in (whole, split)]
+    graphs = [model.plan.graph for model in (whole, split)]
     counts = [sum(g.op_name(op).startswith("convolution_backward") for op in range(g.num_ops)) for g in graphs]
     assert counts[0] < counts[1] < 2 * counts[0]
     read = [len(set(graphs[1].inputs(op))) for op in range(graphs[1].num_ops)

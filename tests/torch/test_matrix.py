@@ -83,21 +83,21 @@ def test_but_not_by_anything_goes(noisy: Case) -> None:
 
     gradient = next(n for n in right.bits if n.startswith("grad first") and n.endswith("weight"))
     state = gradient.replace("grad", "state")
-    assert bench._judged(changed(gradient, 1 + 1e-7))["close"]
-    assert not bench._judged(changed(gradient, 1.001))["close"]
-    assert not bench._judged(changed(gradient, float("nan")))["close"]
-    assert not bench._judged(dataclasses.replace(right, bits=right.bits | {gradient: None}))["close"]
+    assert bench.judged(changed(gradient, 1 + 1e-7))["close"]
+    assert not bench.judged(changed(gradient, 1.001))["close"]
+    assert not bench.judged(changed(gradient, float("nan")))["close"]
+    assert not bench.judged(dataclasses.replace(right, bits=right.bits | {gradient: None}))["close"]
     # What eager repeats has to be repeated.
-    assert not bench._judged(changed("loss", 1 + 2e-7))["close"]
-    assert not bench._judged(changed(state, 1 + 2e-7))["close"]
+    assert not bench.judged(changed("loss", 1 + 2e-7))["close"]
+    assert not bench.judged(changed(state, 1 + 2e-7))["close"]
     generator = right.bits["generator"]
     other = (*generator[:2], bytes(len(generator[2])))
-    assert not bench._judged(dataclasses.replace(right, bits=right.bits | {"generator": other}))["close"]
+    assert not bench.judged(dataclasses.replace(right, bits=right.bits | {"generator": other}))["close"]
 
 
 def test_others_are_judged_by_their_bits() -> None:
     bench = matrix.Bench("dropout_mlp", None, CPU)
-    assert bench._judged(bench.none) == {"as_none": True, "as_eager": True}
+    assert bench.judged(bench.none) == {"as_none": True, "as_eager": True}
     loss = bench.none.bits["loss"]
     wrong = dataclasses.replace(bench.none, bits=bench.none.bits | {"loss": (*loss[:2], bytes(len(loss[2])))})
-    assert bench._judged(wrong) == {"as_none": False, "as_eager": False}
+    assert bench.judged(wrong) == {"as_none": False, "as_eager": False}

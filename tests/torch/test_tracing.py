@@ -243,7 +243,7 @@ def test_resizing_runs_as_in_eager(mode: str) -> None:
     expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     reprise.compile(model)(x).backward()
-    graph = model.plan.region.graph
+    graph = model.plan.graph
     names = [graph.op_name(op) for op in range(graph.num_ops)]
     assert sum("upsample" in name for name in names) == 2  # forward and backward, whole
     assert all(torch.equal(p.grad, e) for p, e in zip(model.parameters(), expected, strict=True))

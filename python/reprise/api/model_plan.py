@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,18 @@ from .settings import Settings
 log = logging.getLogger("reprise")
 
 CURVE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class CudaGraphsUse:
+    """How the steps of a model run as CUDA graphs."""
+
+    recorded: bool  # the next step may be a replay
+    pending: bool  # a forward whose backward has not run holds their memory
+    recordings: int
+    refused: str  # why there are none
+    pool_bytes: int
+    hidden_bytes: int  # of the pool, in use at every replay and counted by no allocator
 
 
 class ModelPlan:
@@ -59,7 +72,7 @@ class ModelPlan:
     @property
     def peak_bytes(self) -> int:
         """Predicted: all that is allocated on the device at the highest instant of the step."""
-        return self._planned.peak_bytes + self._planned.outside_bytes
+        return self._planned.peak_bytes + self.outside_bytes
 
     @property
     def measured_peak_bytes(self) -> int | None:
@@ -83,6 +96,19 @@ class ModelPlan:
         return self._planned.found.planner
 
     @property
+    def outside_bytes(self) -> int:
+        """On the device, but no part of the step."""
+        return self._planned.outside_bytes
+
+    @property
+    def profile_seconds(self) -> float:
+        return self.region.profile_seconds
+
+    @property
+    def planning_seconds(self) -> float:
+        return self.region.planning_seconds
+
+    @property
     def graph(self) -> _core.Graph:
         return self.region.graph
 
@@ -90,11 +116,51 @@ class ModelPlan:
     def steps(self) -> _core.Plan:
         return self._planned.found.plan
 
+    @property
+    def cuda_graphs(self) -> CudaGraphsUse:
+        """How steps run as CUDA graphs."""
+        graphs = self.region.graphs
+        recorded = None if graphs is None else graphs.recorded
+        return CudaGraphsUse(
+            recorded is not None, recorded is not None and recorded.pending, 0 if graphs is None else graphs.recordings,
+            "" if graphs is None else graphs.refused, 0 if recorded is None else recorded.pool_reserved_bytes,
+            0 if recorded is None else recorded.hidden_bytes)
+
+    def smallest_budget_bytes(self, seconds: float = 10.0) -> int:
+        """The smallest budget found in that time, with what lies beside the step now."""
+        planner = self.region.settings.planner
+        return self.outside_bytes + planning.smallest_budget_bytes(self.graph, planner, seconds)
+
     def set_budget(self, budget: str | int | None) -> None:
         """From the next step on; nothing is captured or measured again."""
+        self._own_settings.budget_bytes = None if budget is None else byte_count("budget", budget)
+
+    def set_cuda_graphs(self, use: bool | str) -> None:
+        """From the next step on. What was recorded stays, with its memory, until `release_graphs`."""
+        self._own_settings.set_cuda_graphs(use)
+        for region in self._regions:
+            region.set_cuda_graphs(use)
+
+    def release_graphs(self) -> None:
+        for region in self._regions:
+            region.release_graphs()
+
+    def plan_ahead(self, outside_bytes: int | None = None) -> None:
+        """Plans for the budget now instead of at the next call. Plans for other budgets are dropped.
+
+        outside_bytes: what will lie on the device beside the step; by default, what lay there last.
+        """
+        self.region.plan_ahead(self.outside_bytes if outside_bytes is None else outside_bytes)
+
+    def use(self, plan: _core.Plan, planner: str) -> None:
+        """Takes a plan that was made for `graph` elsewhere, from the next step on."""
+        self.region.use(plan, planner, "this plan")
+
+    @property
+    def _own_settings(self) -> Settings:
         if self._settings is None:
             raise RepriseError("this is the plan of a copy: compile the model it belongs to")
-        self._settings.budget_bytes = None if budget is None else byte_count("budget", budget)
+        return self._settings
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as *.plan.json, and its graph beside it as *.graph.json."""
@@ -140,7 +206,7 @@ class ModelPlan:
         """What reports tell beside graph and plan."""
         points = planning.curve(self.graph, self.region.settings.planner, curve_seconds).points if curve_seconds else []
         return {"planner": self.planner, "budget_bytes": self.budget_bytes or 0,
-                "outside_bytes": self._planned.outside_bytes, "measured": self.measured_bytes(), "curve": points,
+                "outside_bytes": self.outside_bytes, "measured": self.measured_bytes(), "curve": points,
                 "facts": machine_facts(self.region.device)}
 
     def measured_bytes(self) -> tuple[list[int], list[int]] | None:
@@ -176,7 +242,7 @@ def explain(model: torch.nn.Module) -> Explanation:
     if not isinstance(plan, ModelPlan):
         raise RepriseError("this model was not compiled by reprise.compile, so it has no plan")
     region, graph = plan.region, plan.graph
-    outside = region.current.outside_bytes
+    outside = plan.outside_bytes
     times = _core.timeline(graph, plan.steps)
     kind, op = plan.steps.steps[times.peak_step]
     return Explanation(
@@ -184,6 +250,6 @@ def explain(model: torch.nn.Module) -> Explanation:
         measured_peak_bytes=plan.measured_peak_bytes,
         plain_peak_bytes=_core.solve(graph, planner="none").simulation.peak_bytes + outside,
         outside_bytes=outside, optimizer_peak_bytes=region.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
-        recompute_ns=plan.recompute_ns, profile_seconds=region.profile_seconds,
-        planning_seconds=region.planning_seconds, modules=module_rows(graph, plan.steps),
+        recompute_ns=plan.recompute_ns, profile_seconds=plan.profile_seconds,
+        planning_seconds=plan.planning_seconds, modules=module_rows(graph, plan.steps),
         at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")

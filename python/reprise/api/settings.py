@@ -39,10 +39,14 @@ class Settings:
         planning.check_planner(self.planner)
         if self.profile not in PROFILES:
             raise ValueError(f"profile={self.profile!r}: choose {' or '.join(map(repr, PROFILES))}")
-        if self.cuda_graphs not in CUDA_GRAPHS:
-            raise ValueError(f"cuda_graphs={self.cuda_graphs!r}: choose 'auto', True or False")
+        self.set_cuda_graphs(self.cuda_graphs)
         if self.planning_seconds <= 0:
             raise ValueError(f"planning_seconds={self.planning_seconds}: must be positive")
+
+    def set_cuda_graphs(self, use: bool | str) -> None:
+        if use not in CUDA_GRAPHS:
+            raise ValueError(f"cuda_graphs={use!r}: choose 'auto', True or False")
+        self.cuda_graphs = use
 
 
 def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module | None = None,
