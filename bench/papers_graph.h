@@ -11,6 +11,6 @@ inline std::string papers_text(const std::string& network) {
   return read_text(std::string(REPRISE_SOURCE_DIR) + "/data/papers/" + network + ".graph.json");
 }
 
-inline Graph papers_graph(const std::string& network) { return parse_graph(papers_text(network), network); }
+inline CostedGraph papers_graph(const std::string& network) { return parse_graph(papers_text(network), network); }
 
 }  // namespace reprise

@@ -8,9 +8,9 @@ namespace reprise {
 namespace {
 
 void BM_Simulate(benchmark::State& state) {
-  const Graph graph = residual_step(state.range(0));
-  const Solution solution = solve(graph, {.planner = "chen", .candidates = 1});
-  Simulator simulator(graph);
+  const auto [graph, costs] = residual_step(state.range(0));
+  const Solution solution = solve(graph, costs, {.planner = "chen", .candidates = 1});
+  Simulator simulator(graph, costs);
   for (auto _ : state) benchmark::DoNotOptimize(simulator.run(solution.plan));
   const auto steps = static_cast<double>(solution.plan.steps.size());
   state.counters["plan_steps"] = steps;

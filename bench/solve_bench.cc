@@ -27,8 +27,9 @@ double max_resident_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
 
-Solution smallest(const Graph& graph, const char* planner) {
-  return solve(graph, {.planner = planner, .judge = Judge::kFormula, .objective = Objective::kMinCache});
+Solution smallest(const CostedGraph& step, const char* planner) {
+  return solve(step.graph, step.costs,
+               {.planner = planner, .judge = Judge::kFormula, .objective = Objective::kMinCache});
 }
 
 void report(benchmark::State& state, const Solution& solution) {
@@ -39,11 +40,11 @@ void report(benchmark::State& state, const Solution& solution) {
   state.counters["max_resident_mib"] = max_resident_mib();
 }
 
-void least_overhead(benchmark::State& state, const Graph& graph, const char* planner, std::int64_t percent) {
-  const std::int64_t budget = smallest(graph, planner).budget_bytes * percent / 100;
+void least_overhead(benchmark::State& state, const CostedGraph& step, const char* planner, std::int64_t percent) {
+  const std::int64_t budget = smallest(step, planner).budget_bytes * percent / 100;
   Solution solution;
   for (auto _ : state) {
-    solution = solve(graph, {.planner = planner, .budget_bytes = budget, .judge = Judge::kFormula});
+    solution = solve(step.graph, step.costs, {.planner = planner, .budget_bytes = budget, .judge = Judge::kFormula});
   }
   report(state, solution);
 }
@@ -60,14 +61,14 @@ void register_networks() {
       })->Unit(benchmark::kMillisecond);
     }
     benchmark::RegisterBenchmark(("smallest/" + network).c_str(), [=](benchmark::State& state) {
-      const Graph graph = papers_graph(network);
+      const CostedGraph step = papers_graph(network);
       Solution solution;
-      for (auto _ : state) solution = smallest(graph, "lower-sets");
+      for (auto _ : state) solution = smallest(step, "lower-sets");
       report(state, solution);
     })->Unit(benchmark::kMillisecond);
     benchmark::RegisterBenchmark(("curve/" + network).c_str(), [=](benchmark::State& state) {
-      const Graph graph = papers_graph(network);
-      for (auto _ : state) benchmark::DoNotOptimize(curve(graph, {.planner = "lower-sets-approx"}));
+      const auto [graph, costs] = papers_graph(network);
+      for (auto _ : state) benchmark::DoNotOptimize(curve(graph, costs, {.planner = "lower-sets-approx"}));
     })->Unit(benchmark::kMillisecond);
   }
 }

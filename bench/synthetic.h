@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "reprise/graph.h"
+#include "reprise/graph_builder.h"
 
 namespace reprise {
 
 // A training step of about `ops` ops: residual blocks of four, each with its backward ops and parameter gradients.
-inline Graph residual_step(std::int64_t ops) {
+inline CostedGraph residual_step(std::int64_t ops) {
   GraphBuilder b("residual step");
   const std::int64_t layers = ops / 2;
   std::vector<ValueId> x = {b.arriving(4096)};
@@ -41,7 +41,7 @@ inline Graph residual_step(std::int64_t ops) {
 
 // Forward-only: `branches` chains of `length` nodes between a first and a last node; (length + 1)^branches + 2 lower
 // sets.
-inline Graph parallel_chains(std::int64_t branches, std::int64_t length) {
+inline CostedGraph parallel_chains(std::int64_t branches, std::int64_t length) {
   GraphBuilder b("parallel chains");
   const ValueId first = b.value(100);
   b.op({.name = "first", .time_ns = 1, .outputs = {first}});

@@ -8,7 +8,7 @@
 using namespace reprise;  // NOLINT(google-build-using-namespace): an example
 
 // Eight layers of 1 MB each; the gradient of a layer reads the layer's input.
-Graph eight_layers() {
+CostedGraph eight_layers() {
   GraphBuilder step("eight layers");
   std::vector<ValueId> x = {step.arriving(1'000'000)};
   for (std::size_t i = 0; i < 8; ++i) {
@@ -28,8 +28,8 @@ Graph eight_layers() {
 }
 
 int main() {
-  const Graph graph = eight_layers();
-  const Solution found = solve(graph, {.planner = "lower-sets", .budget_bytes = parse_bytes("6MB")});
+  const auto [graph, costs] = eight_layers();
+  const Solution found = solve(graph, costs, {.planner = "lower-sets", .budget_bytes = parse_bytes("6MB")});
   if (!found.found()) {
     std::printf("the smallest peak is %s\n", format_bytes(found.smallest_budget_bytes).c_str());
     return 1;

@@ -1,6 +1,7 @@
 // reprise convert: other formats to graph JSON, and graph JSON to its one canonical form.
 #include "commands.h"
 #include "reprise/io.h"
+#include "reprise/papers.h"
 
 namespace reprise::tools {
 namespace {
@@ -16,8 +17,9 @@ int run_convert(Options& options) {
   const std::string text = read_text(options.graph);
   const std::string source = source_name(options.graph);
   const bool authors_text = options.from.empty() ? begins_with_digit(text) : options.from == "authors-text";
-  const Graph graph = authors_text ? parse_authors_text(text, source) : parse_graph(text, source);
-  write_text(options.out, format_graph(options.complete ? complete_backward(graph) : graph));
+  CostedGraph step = authors_text ? parse_authors_text(text, source) : parse_graph(text, source);
+  if (options.complete) step = complete_backward(step.graph, step.costs);
+  write_text(options.out, format_graph(step.graph, step.costs));
   return kFound;
 }
 

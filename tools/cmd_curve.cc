@@ -33,9 +33,9 @@ Report point_row(const Solution& point, const Graph& graph, std::int64_t largest
 }  // namespace
 
 int run_curve(Options& options) {
-  const Graph graph = load_graph(options.graph);
+  const auto [graph, costs] = load_graph(options.graph);
   const Watch watch(options.solve, options.seconds);
-  const Curve found = curve(graph, options.solve);
+  const Curve found = curve(graph, costs, options.solve);
 
   std::int64_t largest_peak = 0;
   for (const Solution& point : found.points) largest_peak = std::max(largest_peak, point.simulation.peak_bytes);

@@ -20,20 +20,20 @@ std::unordered_set<OpId> makers(const Graph& graph, OpId op) {
 }  // namespace
 
 int run_info(Options& options) {
-  const Graph graph = load_graph(options.graph);
+  const auto [graph, costs] = load_graph(options.graph);
   std::array<std::int64_t, 3> ops{};    // by phase
   std::array<std::int64_t, 3> bytes{};  // by residence
   std::int64_t time_ns = 0;
   std::size_t edges = 0;
   for (std::size_t i = 0; i < graph.num_ops(); ++i) {
     ++ops[static_cast<std::size_t>(graph.phase(op_id(i)))];
-    time_ns += graph.time_ns(op_id(i));
+    time_ns += costs.time_ns[i];
     edges += makers(graph, op_id(i)).size();
   }
   for (std::size_t i = 0; i < graph.num_values(); ++i) {
-    bytes[static_cast<std::size_t>(graph.residence(value_id(i)))] += graph.bytes(value_id(i));
+    bytes[static_cast<std::size_t>(graph.residence(value_id(i)))] += costs.value_bytes[i];
   }
-  const Solution none = solve(graph, {.planner = "none"});
+  const Solution none = solve(graph, costs, {.planner = "none"});
 
   const bool papers = graph.forward_only();
   Report report = graph_report(graph);

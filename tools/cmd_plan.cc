@@ -8,9 +8,9 @@
 namespace reprise::tools {
 namespace {
 
-PlanFile plan_file(const Solution& solution, const Graph& graph, const Options& options) {
-  const Graph planned = planned_graph(graph);
-  return {.graph = graph.name(),
+PlanFile plan_file(const Solution& solution, const CostedGraph& file, const Options& options) {
+  const Graph planned = planned_graph(file).graph;
+  return {.graph = planned.name(),
           .ops = planned.num_ops(),
           .values = planned.num_values(),
           .planner = solution.planner,
@@ -37,14 +37,14 @@ int verdict(const Solution& solution) {
 
 int run_plan(Options& options) {
   if (options.solve.planner == "all") return run_plan_all(options);
-  const Graph graph = load_graph(options.graph);
+  const CostedGraph file = load_graph(options.graph);
   const Watch watch(options.solve, options.seconds);
-  const Solution solution = solve(graph, options.solve);
-  Report report = graph_report(graph);
-  add_solution(solution, graph, report);
+  const Solution solution = solve(file.graph, file.costs, options.solve);
+  Report report = graph_report(file.graph);
+  add_solution(solution, file.graph, report);
   report.seconds("seconds", "planned in", watch.elapsed_seconds());
   if (has_plan(solution) && !options.plan.empty()) {
-    write_text(options.plan, format_plan(plan_file(solution, graph, options)));
+    write_text(options.plan, format_plan(plan_file(solution, file, options)));
   }
   if (options.plan == "-") {
     std::fputs(text_of(report, options).c_str(), stderr);

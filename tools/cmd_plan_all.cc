@@ -27,7 +27,7 @@ Report planner_row(const Solution& solution, const Graph& graph, double seconds)
 }  // namespace
 
 int run_plan_all(Options& options) {
-  const Graph graph = load_graph(options.graph);
+  const auto [graph, costs] = load_graph(options.graph);
   std::vector<Report> rows;
   bool any_found = false;
   bool any_stopped = false;
@@ -35,7 +35,7 @@ int run_plan_all(Options& options) {
     SolveOptions solve_options = options.solve;
     solve_options.planner = planner;
     const Watch watch(solve_options, options.seconds);
-    const Solution solution = solve(graph, solve_options);
+    const Solution solution = solve(graph, costs, solve_options);
     any_found = any_found || solution.found();
     any_stopped = any_stopped || solution.status == Status::kStopped;
     rows.push_back(planner_row(solution, graph, watch.elapsed_seconds()));

@@ -34,17 +34,18 @@ std::string graph_beside(const std::string& plan) {
 }  // namespace
 
 int run_report(Options& options) {
-  const Graph file_graph = load_graph(options.graph.empty() ? graph_beside(options.plan) : options.graph);
-  const Graph graph = planned_graph(file_graph);
-  const PlanFile file = load_plan(options.plan, graph);
-  ReportInput input{.graph = graph,
+  const CostedGraph file_step = load_graph(options.graph.empty() ? graph_beside(options.plan) : options.graph);
+  const CostedGraph step = planned_graph(file_step);
+  const PlanFile file = load_plan(options.plan, step);
+  ReportInput input{.graph = step.graph,
+                    .costs = step.costs,
                     .plan = file.plan,
                     .planner = file.planner,
                     .budget_bytes = file.budget_bytes,
-                    .time_in_units = file_graph.forward_only()};
+                    .time_in_units = file_step.graph.forward_only()};
   if (!options.no_curve) {
     const Watch watch(options.solve, options.seconds);
-    input.curve = curve(file_graph, options.solve).points;
+    input.curve = curve(file_step.graph, file_step.costs, options.solve).points;
   }
   const std::string data = report_json(input);
   write_text(options.out, options.json ? data : report_page(data));

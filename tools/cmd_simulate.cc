@@ -14,12 +14,14 @@ std::string step_text(const Graph& graph, const Plan& plan, std::size_t i) {
          graph.op_name(plan.steps[i].op()) + "'";
 }
 
-Report value_row(const Graph& graph, ValueId value) {
+Report value_row(const CostedGraph& step, ValueId value) {
+  const Graph& graph = step.graph;
+  const std::int64_t bytes = step.costs.value_bytes[index(value)];
   const OpId maker = graph.producer(value);
   const std::string there = graph.residence(value) == Residence::kResident ? "(resident)" : "(arriving)";
   return Report()
-      .text("", "size", format_bytes(graph.bytes(value)))
-      .number("bytes", "bytes", graph.bytes(value))
+      .text("", "size", format_bytes(bytes))
+      .number("bytes", "bytes", bytes)
       .number("value", "value", static_cast<std::int64_t>(index(value)))
       .text("op", "made by", maker == kNoOp ? there : graph.op_name(maker))
       .text("scope", "scope", maker == kNoOp ? "" : graph.scope_name(maker));
@@ -28,24 +30,24 @@ Report value_row(const Graph& graph, ValueId value) {
 }  // namespace
 
 int run_simulate(Options& options) {
-  const Graph file_graph = load_graph(options.graph);
-  const Graph graph = planned_graph(file_graph);
-  const PlanFile file = load_plan(options.plan, graph);
-  const Timeline found = timeline(graph, file.plan);
+  const CostedGraph file_step = load_graph(options.graph);
+  const CostedGraph step = planned_graph(file_step);
+  const PlanFile file = load_plan(options.plan, step);
+  const Timeline found = timeline(step.graph, step.costs, file.plan);
 
   std::vector<Report> live;
   for (std::size_t i = 0; i < std::min(options.top, found.live_at_peak.size()); ++i) {
-    live.push_back(value_row(graph, found.live_at_peak[i]));
+    live.push_back(value_row(step, found.live_at_peak[i]));
   }
-  const bool in_units = file_graph.forward_only();
-  Report report = graph_report(graph);
+  const bool in_units = file_step.graph.forward_only();
+  Report report = graph_report(step.graph);
   report.text("planner", "planner", file.planner)
       .bytes("budget_bytes", file.budget_bytes > 0 ? "budget" : "", file.budget_bytes)
       .bytes("peak_bytes", "peak", found.total.peak_bytes)
       .time("time_ns", "time", found.total.time_ns, in_units)
       .time("recompute_ns", "recomputed", found.total.recompute_ns, in_units)
       .bytes("start_bytes", "at the start", found.start_bytes)
-      .text("", "peak at", step_text(graph, file.plan, found.peak_step))
+      .text("", "peak at", step_text(step.graph, file.plan, found.peak_step))
       .number("peak_step", "", static_cast<std::int64_t>(found.peak_step))
       .number("values_at_peak", "values there", static_cast<std::int64_t>(found.live_at_peak.size()))
       .rows("live_at_peak", std::move(live));

@@ -5,6 +5,7 @@
 
 #include "reprise/error.h"
 #include "reprise/io.h"
+#include "reprise/papers.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
 
@@ -62,11 +63,14 @@ std::string status_name(Status status) {
 
 std::string source_name(const std::string& path) { return path == "-" ? "standard input" : path; }
 
-Graph load_graph(const std::string& path) { return parse_graph(read_text(path), source_name(path)); }
+CostedGraph load_graph(const std::string& path) { return parse_graph(read_text(path), source_name(path)); }
 
-Graph planned_graph(Graph graph) { return graph.forward_only() ? complete_backward(graph) : std::move(graph); }
+CostedGraph planned_graph(const CostedGraph& file) {
+  return file.graph.forward_only() ? complete_backward(file.graph, file.costs) : file;
+}
 
-PlanFile load_plan(const std::string& path, const Graph& graph) {
+PlanFile load_plan(const std::string& path, const CostedGraph& step) {
+  const Graph& graph = step.graph;
   const std::string source = source_name(path);
   PlanFile file = parse_plan(read_text(path), source);
   if (file.ops != graph.num_ops() || file.values != graph.num_values()) {
@@ -75,7 +79,7 @@ PlanFile load_plan(const std::string& path, const Graph& graph) {
                      std::to_string(graph.num_values()));
   }
   if (const auto violation = validate(graph, file.plan)) throw InputError(source + ": " + violation->message);
-  const Simulation found = simulate(graph, file.plan);
+  const Simulation found = simulate(graph, step.costs, file.plan);
   if (found == file.simulation) return file;
   throw InputError(source + ": says " + costs_text(file.simulation) + "; the simulator says " + costs_text(found));
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "report.h"
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 #include "reprise/io.h"
 #include "reprise/solve.h"
@@ -49,12 +50,12 @@ void add_report_options(CLI::App& app, Options& options);
 
 // What several of them need.
 [[nodiscard]] std::string source_name(const std::string& path);  // of a file, for messages
-[[nodiscard]] Graph load_graph(const std::string& path);
+[[nodiscard]] CostedGraph load_graph(const std::string& path);
 // The graph that plans are for: with the papers' backward pass, where it has none of its own.
-[[nodiscard]] Graph planned_graph(Graph graph);
+[[nodiscard]] CostedGraph planned_graph(const CostedGraph& file);
 // The plan in a file, checked against its graph: InputError for another graph's, an illegal one, or one that costs
 // something else than it says.
-[[nodiscard]] PlanFile load_plan(const std::string& path, const Graph& graph);
+[[nodiscard]] PlanFile load_plan(const std::string& path, const CostedGraph& step);
 [[nodiscard]] Report graph_report(const Graph& graph);
 [[nodiscard]] std::string status_name(Status status);
 // A stopped planner may have a plan too.

@@ -1,10 +1,5 @@
-// One training step, frozen: ops in execution order, and the values they read and make.
-//
-//   GraphBuilder b;
-//   ValueId weight = b.resident(400), x = b.arriving(64), y = b.value(64);
-//   b.op({.name = "linear", .time_ns = 1200, .inputs = {weight, x}, .outputs = {y}});
-//   ...
-//   Graph graph = b.build();
+// One training step, frozen: ops in execution order, and the values they read and make. Structure alone, as
+// GraphBuilder makes it (graph_builder.h): what ops and values cost stands beside it (costs.h).
 //
 // A value is one version of one storage. Views are not values. An output may *overwrite* one input of its op (an
 // in-place op): run in place it takes over that input's memory and the input dies; run otherwise it is a fresh copy.
@@ -33,44 +28,27 @@ enum class Residence : std::uint8_t {
 // Forward-only graphs: what the gradient of an op reads, beside the gradient of its output. Ignored elsewhere.
 enum class BackwardReads : std::uint8_t { kInputs, kOutputs, kBoth };
 
-struct OpSpec {
-  std::string name{};
-  ScopeId scope = kNoScope;
-  Phase phase = Phase::kForward;
-  std::int64_t time_ns = 0;
-  std::int64_t workspace_bytes = 0;
-  bool once = false;  // must not be repeated; the caller's op always is
-  BackwardReads backward_reads = BackwardReads::kInputs;
-  std::vector<ValueId> inputs{};
-  std::vector<ValueId> outputs{};
-};
-
 class Graph {
  public:
-  // No live set of any plan can come near the range of a 64-bit integer: build() refuses graphs above these.
-  static constexpr std::int64_t kMaxTotalBytes = std::int64_t{1} << 59;
-  static constexpr std::int64_t kMaxTotalTime = std::int64_t{1} << 59;
-
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] std::size_t num_ops() const { return time_ns_.size(); }
-  [[nodiscard]] std::size_t num_values() const { return bytes_.size(); }
-  // Neither a caller's op nor backward ops: has to be completed before it can be planned (papers_backward.h).
+  [[nodiscard]] std::size_t num_ops() const { return phase_.size(); }
+  [[nodiscard]] std::size_t num_values() const { return residence_.size(); }
+  // Neither a caller's op nor backward ops: has to be completed before it can be planned (papers.h).
   [[nodiscard]] bool forward_only() const { return caller_op_ == kNoOp; }
   [[nodiscard]] OpId caller_op() const { return caller_op_; }
 
   [[nodiscard]] const std::string& op_name(OpId op) const { return op_name_[index(op)]; }
   [[nodiscard]] ScopeId scope(OpId op) const { return scope_[index(op)]; }
-  [[nodiscard]] std::string_view scope_name(OpId op) const;  // "" where the op has none
+  [[nodiscard]] std::string_view scope_name(OpId op) const {  // "" where the op has none
+    return scope(op) == kNoScope ? std::string_view{} : std::string_view{scope_names_[index(scope(op))]};
+  }
   [[nodiscard]] const std::vector<std::string>& scopes() const { return scope_names_; }
   [[nodiscard]] Phase phase(OpId op) const { return phase_[index(op)]; }
-  [[nodiscard]] std::int64_t time_ns(OpId op) const { return time_ns_[index(op)]; }
-  [[nodiscard]] std::int64_t workspace_bytes(OpId op) const { return workspace_bytes_[index(op)]; }
   [[nodiscard]] bool once(OpId op) const { return once_[index(op)] != 0; }
   [[nodiscard]] BackwardReads backward_reads(OpId op) const { return backward_reads_[index(op)]; }
   [[nodiscard]] std::span<const ValueId> inputs(OpId op) const { return row(inputs_, index(op)); }
   [[nodiscard]] std::span<const ValueId> outputs(OpId op) const { return row(outputs_, index(op)); }
 
-  [[nodiscard]] std::int64_t bytes(ValueId value) const { return bytes_[index(value)]; }
   [[nodiscard]] Residence residence(ValueId value) const { return residence_[index(value)]; }
   [[nodiscard]] bool held(ValueId value) const { return held_[index(value)] != 0; }
   [[nodiscard]] bool is_output(ValueId value) const { return is_output_[index(value)] != 0; }
@@ -105,14 +83,11 @@ class Graph {
   std::vector<std::string> op_name_;
   std::vector<ScopeId> scope_;
   std::vector<Phase> phase_;
-  std::vector<std::int64_t> time_ns_;
-  std::vector<std::int64_t> workspace_bytes_;
   std::vector<std::uint8_t> once_;
   std::vector<BackwardReads> backward_reads_;
   Rows<ValueId> inputs_;
   Rows<ValueId> outputs_;
   // Indexed by value.
-  std::vector<std::int64_t> bytes_;
   std::vector<Residence> residence_;
   std::vector<std::uint8_t> held_;
   std::vector<std::uint8_t> is_output_;
@@ -122,43 +97,5 @@ class Graph {
 
   std::vector<ValueId> step_outputs_;
 };
-
-// Collects a graph and checks it. Ids count up from 0 in the order of the calls, values and ops each on their own.
-class GraphBuilder {
- public:
-  explicit GraphBuilder(std::string name = {});
-
-  ScopeId scope(std::string path);
-  ValueId value(std::int64_t bytes);
-  ValueId arriving(std::int64_t bytes);
-  ValueId resident(std::int64_t bytes);
-  OpId op(OpSpec spec);
-
-  void hold(ValueId value);                              // the caller owns it too
-  void output(ValueId value);                            // must be live at the end of the step
-  void overwrite(ValueId new_value, ValueId old_value);  // new_value's op may write over old_value
-
-  // Throws InputError, naming the op or value, when the graph breaks a rule of docs/formats.md. The builder is spent.
-  [[nodiscard]] Graph build();
-
- private:
-  ValueId add_value(std::int64_t bytes, Residence residence);
-  [[nodiscard]] bool known(ValueId value) const;
-  void check_known(ValueId value, const char* list) const;
-  void check_totals() const;
-  void connect();
-  void check_produced() const;
-  void check_overwrites() const;
-  void check_overwrite(std::size_t op, ValueId new_value, ValueId old_value) const;
-  void freeze();
-
-  Graph graph_;
-  std::vector<OpSpec> specs_;
-};
-
-// A forward-only graph with the papers' model of the backward pass added: the ops and values of `forward` keep their
-// ids, then come the caller's op and the backward ops. Backward ops take no time: the papers count forward work only.
-// Throws InputError where `forward` already has a backward pass.
-[[nodiscard]] Graph complete_backward(const Graph& forward);
 
 }  // namespace reprise

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 #include "reprise/plan.h"
 #include "reprise/simulate.h"
@@ -16,8 +17,8 @@
 namespace reprise {
 
 // `source` names the text in errors: a file name, usually.
-[[nodiscard]] Graph parse_graph(std::string_view text, std::string_view source);
-[[nodiscard]] std::string format_graph(const Graph& graph);
+[[nodiscard]] CostedGraph parse_graph(std::string_view text, std::string_view source);
+[[nodiscard]] std::string format_graph(const Graph& graph, const Costs& costs);
 
 struct PlanFile {
   std::string graph;  // name of the graph the plan was made for
@@ -35,7 +36,7 @@ struct PlanFile {
 
 // The text format of Kusumoto et al.'s released program: variables without a producer are inputs and become no
 // values; forward records give the graph; functions named Conv* take time 10, all others 1.
-[[nodiscard]] Graph parse_authors_text(std::string_view text, std::string_view source);
+[[nodiscard]] CostedGraph parse_authors_text(std::string_view text, std::string_view source);
 
 // "-" is the standard input or output. A file appears whole or not at all.
 [[nodiscard]] std::string read_text(const std::filesystem::path& path);

@@ -1,6 +1,6 @@
 // A plan for people: what it keeps, what it computes again, and what that saves and costs (docs/report.md).
 //
-//   const ReportInput input{.graph = graph, .plan = file.plan, .planner = file.planner};
+//   const ReportInput input{.graph = graph, .costs = costs, .plan = file.plan, .planner = file.planner};
 //   write_text("plan.html", report_page(report_json(input)));
 //
 // REQUIRES: validate(input.graph, input.plan) found nothing.
@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 #include "reprise/plan.h"
 #include "reprise/solve.h"
@@ -27,6 +28,7 @@ struct MeasuredStep {
 
 struct ReportInput {
   const Graph& graph;
+  const Costs& costs;
   const Plan& plan;
   std::string planner{};
   std::int64_t budget_bytes = 0;   // of everything on the device; 0: none

@@ -1,13 +1,16 @@
 // Memory and time of a plan. At a compute, outputs and workspace are taken while the inputs are still held: that
 // instant is the candidate for the peak. Then the workspace goes back.
 //
-// REQUIRES: validate(graph, plan) found nothing.
+// REQUIRES: validate(graph, plan) found nothing. Throws InputError where the costs are not the graph's, and where the
+// total time of the plan does not fit 64 bits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 #include "reprise/plan.h"
 
@@ -21,12 +24,14 @@ struct Simulation {
   friend bool operator==(const Simulation&, const Simulation&) = default;
 };
 
-[[nodiscard]] Simulation simulate(const Graph& graph, const Plan& plan);
+[[nodiscard]] Simulation simulate(const Graph& graph, const Costs& costs, const Plan& plan);
 
-// The same, thousands of times on one graph: keeps its memory between runs. `graph` must outlive it.
+// The same, thousands of times on one graph: keeps its memory between runs. A time of kTooLong does not fit 64 bits.
 class Simulator {
  public:
-  explicit Simulator(const Graph& graph);
+  static constexpr std::int64_t kTooLong = std::numeric_limits<std::int64_t>::max();
+
+  Simulator(const Graph& graph, const Costs& costs);
   [[nodiscard]] Simulation run(const Plan& plan);
 
  private:
@@ -60,6 +65,6 @@ struct Timeline {
   std::vector<ValueId> live_at_peak;
 };
 
-[[nodiscard]] Timeline timeline(const Graph& graph, const Plan& plan);
+[[nodiscard]] Timeline timeline(const Graph& graph, const Costs& costs, const Plan& plan);
 
 }  // namespace reprise

@@ -1,6 +1,6 @@
 // Planners: one question, several methods, one answer type.
 //
-//   Solution found = solve(graph, {.planner = "lower-sets", .budget_bytes = parse_bytes("6GiB")});
+//   Solution found = solve(graph, costs, {.planner = "lower-sets", .budget_bytes = parse_bytes("6GiB")});
 //   if (found.status == Status::kInfeasible) { ... found.smallest_budget_bytes ... }
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 #include "reprise/plan.h"
 #include "reprise/simulate.h"
@@ -95,8 +96,8 @@ struct Formula {
 
 struct Solution {
   Status status = Status::kStopped;
-  Plan plan{};  // for the graph, or, of a forward-only graph, for complete_backward(graph); of a stopped search, the
-                // best so far that fits; empty where there is none
+  Plan plan{};  // for the graph, or, of a forward-only graph, for complete_backward(graph, costs); of a stopped search,
+                // the best so far that fits; empty where there is none
   Simulation simulation{};
   std::int64_t budget_bytes = 0;           // as asked, or the smallest feasible one where none was
   std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known
@@ -127,12 +128,13 @@ struct Solution {
   [[nodiscard]] bool found() const { return status == Status::kOptimal || status == Status::kFeasible; }
 };
 
-// Throws InputError for an unknown planner or a negative budget. Every plan returned passed validate and simulate.
-[[nodiscard]] Solution solve(const Graph& graph, const SolveOptions& options);
+// Throws InputError for an unknown planner, a negative budget, or costs that are not the graph's. Every plan returned
+// passed validate and simulate.
+[[nodiscard]] Solution solve(const Graph& graph, const Costs& costs, const SolveOptions& options);
 
 // For a plan of any origin, which passed validate: no plan within its peak that runs the ops of backward in the same
 // order is faster than this.
-[[nodiscard]] std::int64_t lower_bound_ns(const Graph& graph, const Plan& plan);
+[[nodiscard]] std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& plan);
 
 // Best plans over all budgets, smallest peak first: each is faster than all before it. Budgets in the options are
 // ignored. Stopped early where should_stop said so: then `stopped` and what was found until then.
@@ -141,7 +143,7 @@ struct Curve {
   bool stopped = false;
   std::string message{};
 };
-[[nodiscard]] Curve curve(const Graph& graph, const SolveOptions& options);
+[[nodiscard]] Curve curve(const Graph& graph, const Costs& costs, const SolveOptions& options);
 
 [[nodiscard]] std::vector<std::string_view> planner_names();
 

@@ -15,8 +15,8 @@ struct Violation {
   std::string message;  // "step 41: computes op 7 'relu', whose input value 12 is not live"
 };
 
-// The first rule the plan breaks, or nothing. Rules:
-//   1. every id exists; total time fits 64 bits
+// Structure alone: what the plan costs is for simulate() to say. The first rule the plan breaks, or nothing. Rules:
+//   1. every id exists
 //   2. what is read is live
 //   3. what is freed is live, and its memory is neither resident nor held by the caller
 //   4. in place only for an op with outputs that overwrite, none of which is live; what is overwritten dies

@@ -9,16 +9,18 @@
 #include <memory>
 #include <span>
 
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 
 namespace reprise::bindings {
 
 namespace py = pybind11;
 
-// Frozen, so shared; held without const because pybind11's holders are. No binding changes a graph.
+// Frozen, so shared; held without const because pybind11's holders are. No binding changes either.
 using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
+using CostsClass = py::class_<Costs, std::shared_ptr<Costs>>;
 
-void bind_graph(py::module_& module);   // graph.h and its text
+void bind_graph(py::module_& module);   // graph.h, costs.h, papers.h and their text
 void bind_plan(py::module_& module);    // plan.h, validate.h, simulate.h and the plan's text
 void bind_solve(py::module_& module);   // solve.h
 void bind_report(py::module_& module);  // report.h

@@ -1,17 +1,24 @@
-// Graph, and how it crosses from one extension module to another.
+// Graph and Costs, and how they cross from one extension module to another.
 //
-// A capsule named "reprise.Graph" holds a std::shared_ptr<const Graph>*, which it owns. So a module built with another
-// pybind11 can hand over a graph without copying it.
+// A capsule named "reprise.Graph" holds a std::shared_ptr<const Graph>*, which it owns, and "reprise.Costs" likewise.
+// So a module built with another pybind11 can hand over either without copying it.
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core.h"
 #include "reprise/io.h"
+#include "reprise/papers.h"
 
 namespace reprise::bindings {
 namespace {
 
-using SharedGraph = std::shared_ptr<const Graph>;
-constexpr const char* kCapsuleName = "reprise.Graph";
+template <typename T>
+constexpr const char* kCapsuleName = nullptr;
+template <>
+constexpr const char* kCapsuleName<Graph> = "reprise.Graph";
+template <>
+constexpr const char* kCapsuleName<Costs> = "reprise.Costs";
 
 OpId checked_op(const Graph& graph, std::size_t op) {
   if (op < graph.num_ops()) return op_id(op);
@@ -40,20 +47,27 @@ py::object id_or_none(Id id, Id none) {
   return py::int_(index(id));
 }
 
-py::capsule to_capsule(const std::shared_ptr<Graph>& graph) {
-  auto owned = std::make_unique<SharedGraph>(graph);
-  py::capsule capsule(owned.get(), kCapsuleName, [](PyObject* object) {
-    delete static_cast<SharedGraph*>(PyCapsule_GetPointer(object, kCapsuleName));
+template <typename T>
+py::capsule to_capsule(const std::shared_ptr<T>& shared) {
+  using Shared = std::shared_ptr<const T>;
+  auto owned = std::make_unique<Shared>(shared);
+  py::capsule capsule(owned.get(), kCapsuleName<T>, [](PyObject* object) {
+    delete static_cast<Shared*>(PyCapsule_GetPointer(object, kCapsuleName<T>));
   });
   static_cast<void>(owned.release());  // the capsule has it now
   return capsule;
 }
 
-std::shared_ptr<Graph> from_capsule(const py::capsule& capsule) {
-  if (!PyCapsule_IsValid(capsule.ptr(), kCapsuleName)) {
-    throw py::value_error(std::string("not a capsule named '") + kCapsuleName + "'");
+template <typename T>
+std::shared_ptr<T> from_capsule(const py::capsule& capsule) {
+  if (!PyCapsule_IsValid(capsule.ptr(), kCapsuleName<T>)) {
+    throw py::value_error(std::string("not a capsule named '") + kCapsuleName<T> + "'");
   }
-  return std::const_pointer_cast<Graph>(*capsule.get_pointer<SharedGraph>());
+  return std::const_pointer_cast<T>(*capsule.get_pointer<std::shared_ptr<const T>>());
+}
+
+py::tuple to_pair(CostedGraph both) {
+  return py::make_tuple(std::make_shared<Graph>(std::move(both.graph)), std::make_shared<Costs>(std::move(both.costs)));
 }
 
 // graph.<name>(op): what `read` says of an op that exists.
@@ -80,11 +94,6 @@ void bind_ops(GraphClass& graph) {
       graph, "phase", [](const Graph& g, OpId op) { return phase_name(g.phase(op)); },
       "'forward', 'caller' or 'backward'.");
   def_of_op(
-      graph, "time_ns", [](const Graph& g, OpId op) { return g.time_ns(op); }, "Time of one run.");
-  def_of_op(
-      graph, "workspace_bytes", [](const Graph& g, OpId op) { return g.workspace_bytes(op); },
-      "Memory needed only while the op runs.");
-  def_of_op(
       graph, "once", [](const Graph& g, OpId op) { return g.once(op); }, "Whether the op must not be repeated.");
   def_of_op(
       graph, "inputs", [](const Graph& g, OpId op) { return id_list(g.inputs(op)); }, "The values it reads.");
@@ -93,8 +102,6 @@ void bind_ops(GraphClass& graph) {
 }
 
 void bind_values(GraphClass& graph) {
-  def_of_value(
-      graph, "bytes", [](const Graph& g, ValueId v) { return g.bytes(v); }, "Its size.");
   def_of_value(
       graph, "residence", [](const Graph& g, ValueId v) { return residence_name(g.residence(v)); },
       "'planned', 'arriving' or 'resident'.");
@@ -110,24 +117,46 @@ void bind_values(GraphClass& graph) {
       graph, "readers", [](const Graph& g, ValueId v) { return id_list(g.readers(v)); }, "The ops that read it.");
 }
 
+void bind_costs(py::module_& module) {
+  using Numbers = std::vector<std::int64_t>;
+  CostsClass(module, "Costs", "What a graph costs, beside it: lists by op and by value. Frozen.")
+      .def(py::init([](Numbers time_ns, Numbers workspace_bytes, Numbers value_bytes) {
+             return std::make_shared<Costs>(Costs{.time_ns = std::move(time_ns),
+                                                  .workspace_bytes = std::move(workspace_bytes),
+                                                  .value_bytes = std::move(value_bytes)});
+           }),
+           py::arg("time_ns"), py::arg("workspace_bytes"), py::arg("value_bytes"))
+      .def_static("from_capsule", &from_capsule<Costs>, py::arg("capsule"),
+                  "The costs of a capsule, shared, not copied.")
+      .def("capsule", &to_capsule<Costs>, "The costs for another extension module.")
+      .def_readonly("time_ns", &Costs::time_ns, "By op: of one run.")
+      .def_readonly("workspace_bytes", &Costs::workspace_bytes, "By op: needed only while it runs.")
+      .def_readonly("value_bytes", &Costs::value_bytes, "By value.")
+      .def(
+          "__eq__", [](const Costs& a, const Costs& b) { return a == b; }, py::is_operator())
+      .attr("__hash__") = py::none();
+}
+
+void bind_text(py::module_& module) {
+  module.def(
+      "parse_graph", [](std::string_view text, std::string_view source) { return to_pair(parse_graph(text, source)); },
+      py::arg("text"), py::arg("source") = "graph",
+      "Reads graph JSON, for a graph and its costs; ValueError says what is wrong and where in `source`.");
+  module.def("format_graph", &format_graph, py::arg("graph"), py::arg("costs"), "A graph and its costs as JSON.");
+  module.def(
+      "complete_backward",
+      [](const Graph& graph, const Costs& costs) { return to_pair(complete_backward(graph, costs)); }, py::arg("graph"),
+      py::arg("costs"), "A forward-only graph with the papers' model of a backward pass added, and its costs.");
+}
+
 }  // namespace
 
 void bind_graph(py::module_& module) {
   GraphClass graph(module, "Graph", "One training step, frozen. Ops and values are named by their index.");
   graph
-      .def_static(
-          "parse",
-          [](std::string_view text, std::string_view source) {
-            return std::make_shared<Graph>(parse_graph(text, source));
-          },
-          py::arg("text"), py::arg("source") = "graph",
-          "Reads graph JSON; ValueError says what is wrong and where in `source`.")
-      .def_static("from_capsule", &from_capsule, py::arg("capsule"), "The graph of a capsule, shared, not copied.")
-      .def("capsule", &to_capsule, "The graph for another extension module.")
-      .def("format", &format_graph, "The graph as JSON.")
-      .def(
-          "complete_backward", [](const Graph& g) { return std::make_shared<Graph>(complete_backward(g)); },
-          "A forward-only graph with the papers' model of a backward pass added.")
+      .def_static("from_capsule", &from_capsule<Graph>, py::arg("capsule"),
+                  "The graph of a capsule, shared, not copied.")
+      .def("capsule", &to_capsule<Graph>, "The graph for another extension module.")
       .def(
           "__eq__", [](const Graph& a, const Graph& b) { return a == b; }, py::is_operator())
       .def("__repr__",
@@ -148,6 +177,8 @@ void bind_graph(py::module_& module) {
   graph.attr("__hash__") = py::none();
   bind_ops(graph);
   bind_values(graph);
+  bind_costs(module);
+  bind_text(module);
 }
 
 }  // namespace reprise::bindings

@@ -108,18 +108,19 @@ void bind_steps(py::module_& module) {
 
 void bind_plan_file(py::module_& module) {
   py::class_<PlanFile>(module, "PlanFile", "A plan with what it was made for, as plan JSON holds it.")
-      .def(py::init([](const Graph& graph, const Plan& plan, std::string planner, std::int64_t budget_bytes) {
+      .def(py::init([](const Graph& graph, const Costs& costs, const Plan& plan, std::string planner,
+                       std::int64_t budget_bytes) {
              check_legal(graph, plan);
              return PlanFile{.graph = graph.name(),
                              .ops = graph.num_ops(),
                              .values = graph.num_values(),
                              .planner = std::move(planner),
                              .budget_bytes = budget_bytes,
-                             .simulation = simulate(graph, plan),
+                             .simulation = simulate(graph, costs, plan),
                              .plan = plan};
            }),
-           py::arg("graph"), py::arg("plan"), py::kw_only(), py::arg("planner") = "", py::arg("budget_bytes") = 0,
-           "Of a legal plan; ValueError for any other.")
+           py::arg("graph"), py::arg("costs"), py::arg("plan"), py::kw_only(), py::arg("planner") = "",
+           py::arg("budget_bytes") = 0, "Of a legal plan; ValueError for any other.")
       .def_static("parse", &parse_plan, py::arg("text"), py::arg("source") = "plan",
                   "Reads plan JSON; ValueError says what is wrong and where in `source`.")
       .def("format", &format_plan, "The plan as JSON.")
@@ -174,18 +175,20 @@ void bind_plan(py::module_& module) {
       py::arg("graph"), py::arg("plan"), "The first rule that the plan breaks, or None.");
   module.def(
       "simulate",
-      [](const Graph& graph, const Plan& plan) {
+      [](const Graph& graph, const Costs& costs, const Plan& plan) {
         check_legal(graph, plan);
-        return simulate(graph, plan);
+        return simulate(graph, costs, plan);
       },
-      py::arg("graph"), py::arg("plan"), "Memory and time of a legal plan; ValueError for any other.");
+      py::arg("graph"), py::arg("costs"), py::arg("plan"),
+      "Memory and time of a legal plan; ValueError for any other.");
   module.def(
       "timeline",
-      [](const Graph& graph, const Plan& plan) {
+      [](const Graph& graph, const Costs& costs, const Plan& plan) {
         check_legal(graph, plan);
-        return timeline(graph, plan);
+        return timeline(graph, costs, plan);
       },
-      py::arg("graph"), py::arg("plan"), "Memory of a legal plan, step by step; ValueError for any other.");
+      py::arg("graph"), py::arg("costs"), py::arg("plan"),
+      "Memory of a legal plan, step by step; ValueError for any other.");
 }
 
 }  // namespace reprise::bindings

@@ -19,11 +19,12 @@ template <typename Write>
 void bind_writer(py::module_& module, const char* name, Write write, const char* doc) {
   module.def(
       name,
-      [write](const Graph& graph, const Plan& plan, std::string planner, std::int64_t budget_bytes,
+      [write](const Graph& graph, const Costs& costs, const Plan& plan, std::string planner, std::int64_t budget_bytes,
               std::int64_t outside_bytes, const Measured& measured, const std::vector<Solution>& curve,
               const std::map<std::string, std::string>& facts) {
         if (const auto violation = validate(graph, plan)) throw InputError(violation->message);
         ReportInput input{.graph = graph,
+                          .costs = costs,
                           .plan = plan,
                           .planner = std::move(planner),
                           .budget_bytes = budget_bytes,
@@ -34,9 +35,9 @@ void bind_writer(py::module_& module, const char* name, Write write, const char*
         const py::gil_scoped_release unlocked;
         return write(input);
       },
-      py::arg("graph"), py::arg("plan"), py::kw_only(), py::arg("planner") = "", py::arg("budget_bytes") = 0,
-      py::arg("outside_bytes") = 0, py::arg("measured") = py::none(), py::arg("curve") = py::list(),
-      py::arg("facts") = py::dict(), doc);
+      py::arg("graph"), py::arg("costs"), py::arg("plan"), py::kw_only(), py::arg("planner") = "",
+      py::arg("budget_bytes") = 0, py::arg("outside_bytes") = 0, py::arg("measured") = py::none(),
+      py::arg("curve") = py::list(), py::arg("facts") = py::dict(), doc);
 }
 
 }  // namespace

@@ -118,13 +118,14 @@ SolveOptions options_of(const py::kwargs& given) {
 
 // solve() or curve(): `run` is called without the interpreter's lock.
 template <typename Run>
-auto planned(Run run, const Graph& graph, py::object should_stop, py::object progress, const py::kwargs& given) {
+auto planned(Run run, const Graph& graph, const Costs& costs, py::object should_stop, py::object progress,
+             const py::kwargs& given) {
   SolveOptions options = options_of(given);
   Callbacks callbacks(std::move(should_stop), std::move(progress));
   callbacks.attach(options);
   auto found = [&] {
     const py::gil_scoped_release unlocked;
-    return run(graph, options);
+    return run(graph, costs, options);
   }();
   callbacks.rethrow();
   return found;
@@ -150,7 +151,7 @@ void bind_solution(py::module_& module) {
           "status", [](const Solution& s) { return kStatuses[static_cast<std::size_t>(s.status)]; },
           "'optimal', 'feasible', 'infeasible' or 'stopped'.")
       .def_property_readonly("found", &Solution::found, "Whether there is a plan within the budget.")
-      .def_readonly("plan", &Solution::plan, "For the graph; of a forward-only graph, for its complete_backward().")
+      .def_readonly("plan", &Solution::plan, "For the graph; of a forward-only graph, for complete_backward().")
       .def_readonly("simulation", &Solution::simulation)
       .def_readonly("budget_bytes", &Solution::budget_bytes, "As asked, or the smallest feasible one.")
       .def_property_readonly(
@@ -196,11 +197,12 @@ void bind_solve(py::module_& module) {
   module.def("planner_names", &planner_names, "The planners, as solve() takes them.");
   module.def(
       "solve",
-      [](const Graph& graph, py::object should_stop, py::object progress, const py::kwargs& options) {
-        return planned([](const Graph& g, const SolveOptions& o) { return solve(g, o); }, graph, std::move(should_stop),
-                       std::move(progress), options);
+      [](const Graph& graph, const Costs& costs, py::object should_stop, py::object progress,
+         const py::kwargs& options) {
+        return planned(&solve, graph, costs, std::move(should_stop), std::move(progress), options);
       },
-      py::arg("graph"), py::kw_only(), py::arg("should_stop") = py::none(), py::arg("progress") = py::none(),
+      py::arg("graph"), py::arg("costs"), py::kw_only(), py::arg("should_stop") = py::none(),
+      py::arg("progress") = py::none(),
       "The fastest plan whose simulated peak fits budget_bytes, or the plan of least peak where none is given.\n\n"
       "Options: planner, budget_bytes, judge, objective, keep_last, max_lower_sets, max_labels, candidates, work,\n"
       "bound_work.\n"
@@ -208,11 +210,12 @@ void bind_solve(py::module_& module) {
       "course. What either raises ends the search too, and comes out of here; so does Ctrl-C.");
   module.def(
       "curve",
-      [](const Graph& graph, py::object should_stop, py::object progress, const py::kwargs& options) {
-        return planned([](const Graph& g, const SolveOptions& o) { return curve(g, o); }, graph, std::move(should_stop),
-                       std::move(progress), options);
+      [](const Graph& graph, const Costs& costs, py::object should_stop, py::object progress,
+         const py::kwargs& options) {
+        return planned(&curve, graph, costs, std::move(should_stop), std::move(progress), options);
       },
-      py::arg("graph"), py::kw_only(), py::arg("should_stop") = py::none(), py::arg("progress") = py::none(),
+      py::arg("graph"), py::arg("costs"), py::kw_only(), py::arg("should_stop") = py::none(),
+      py::arg("progress") = py::none(),
       "Time against memory: the best plans over all budgets. Options as of solve(), budget_bytes ignored.");
 }
 

@@ -24,6 +24,7 @@
 
 #include "io/line_reader.h"
 #include "reprise/error.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 
 namespace reprise {
@@ -52,7 +53,7 @@ class AuthorsText {
  public:
   AuthorsText(std::string_view text, std::string_view source) : lines_(text, source) {}
 
-  Graph graph() {
+  CostedGraph graph() {
     const auto [variables, functions] = lines_.words<2>("'N F', the numbers of variables and functions");
     const std::int64_t num_variables = lines_.number(variables);
     const std::int64_t num_functions = lines_.number(functions);
@@ -146,7 +147,7 @@ class AuthorsText {
     }
   }
 
-  Graph build() const {
+  CostedGraph build() const {
     GraphBuilder builder;
     std::vector<ValueId> values(variables_.size(), kNoValue);
     for (const std::size_t f : topological_order()) {
@@ -230,7 +231,7 @@ class AuthorsText {
 
 }  // namespace
 
-Graph parse_authors_text(std::string_view text, std::string_view source) {
+CostedGraph parse_authors_text(std::string_view text, std::string_view source) {
   AuthorsText reader(text, source);
   return reader.graph();
 }

@@ -8,6 +8,7 @@
 #include "io/json_reader.h"
 #include "io/json_writer.h"
 #include "reprise/error.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 
 namespace reprise {
@@ -139,7 +140,7 @@ void add_values(const ValuesPart& values, GraphBuilder& builder) {
   for (const auto& [new_value, old_value] : values.overwrites) builder.overwrite(new_value, old_value);
 }
 
-Graph build(GraphFile file) {
+CostedGraph build(GraphFile file) {
   GraphBuilder builder(std::move(file.name));
   for (std::string& scope : file.scopes) builder.scope(std::move(scope));
   add_values(file.values, builder);
@@ -170,10 +171,9 @@ std::vector<ValueId> values_where(const Graph& graph, Select select) {
   return selected;
 }
 
-void append_values(std::string& out, const Graph& graph) {
+void append_values(std::string& out, const Graph& graph, const Costs& costs) {
   out += "\"values\":{\n\"bytes\":";
-  append_list(out, values_where(graph, [](ValueId) { return true; }),
-              [&](ValueId v) { append_number(out, graph.bytes(v)); });
+  append_list(out, costs.value_bytes, [&](std::int64_t bytes) { append_number(out, bytes); });
   out += ",\n\"resident\":";
   append_ids(out, values_where(graph, [&](ValueId v) { return graph.residence(v) == Residence::kResident; }));
   out += ",\n\"arriving\":";
@@ -193,7 +193,7 @@ void append_size_unless_zero(std::string& out, std::string_view key, std::int64_
   append_number(out, size);
 }
 
-void append_op(std::string& out, const Graph& graph, OpId op) {
+void append_op(std::string& out, const Graph& graph, const Costs& costs, OpId op) {
   out += "{\"name\":";
   append_json_string(out, graph.op_name(op));
   if (graph.scope(op) != kNoScope) {
@@ -204,8 +204,8 @@ void append_op(std::string& out, const Graph& graph, OpId op) {
     out += ",\"phase\":";
     append_json_string(out, name_of(kPhases, graph.phase(op)));
   }
-  append_size_unless_zero(out, ",\"time_ns\":", graph.time_ns(op));
-  append_size_unless_zero(out, ",\"workspace_bytes\":", graph.workspace_bytes(op));
+  append_size_unless_zero(out, ",\"time_ns\":", costs.time_ns[index(op)]);
+  append_size_unless_zero(out, ",\"workspace_bytes\":", costs.workspace_bytes[index(op)]);
   if (graph.once(op) && graph.phase(op) != Phase::kCaller) out += ",\"once\":true";
   if (graph.backward_reads(op) != BackwardReads::kInputs) {
     out += ",\"backward_reads\":";
@@ -224,7 +224,7 @@ void append_op(std::string& out, const Graph& graph, OpId op) {
 
 }  // namespace
 
-Graph parse_graph(std::string_view text, std::string_view source) {
+CostedGraph parse_graph(std::string_view text, std::string_view source) {
   GraphFile file;
   JsonReader in(text, source);
   in.object(kGraphFields, file);
@@ -235,19 +235,20 @@ Graph parse_graph(std::string_view text, std::string_view source) {
   }
 }
 
-std::string format_graph(const Graph& graph) {
+std::string format_graph(const Graph& graph, const Costs& costs) {
+  check_costs(graph, costs);
   std::string out = "{\n\"format\":\"reprise.graph\",\"version\":1,\n\"name\":";
   append_json_string(out, graph.name());
   out += ",\n\"scopes\":";
   append_list(out, graph.scopes(), [&](const std::string& scope) { append_json_string(out, scope); });
   out += ",\n";
-  append_values(out, graph);
+  append_values(out, graph, costs);
   out += "\"outputs\":";
   append_ids(out, graph.step_outputs());
   out += ",\n\"ops\":[\n";
   for (std::size_t i = 0; i < graph.num_ops(); ++i) {
     if (i > 0) out += ",\n";
-    append_op(out, graph, op_id(i));
+    append_op(out, graph, costs, op_id(i));
   }
   out += graph.num_ops() > 0 ? "\n]\n}\n" : "]\n}\n";
   return out;

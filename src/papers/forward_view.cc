@@ -8,7 +8,8 @@ namespace {
 
 class ViewBuilder {
  public:
-  explicit ViewBuilder(const Graph& graph) : graph_(graph), last_op_(graph.num_ops(), kNoOp) {}
+  ViewBuilder(const Graph& graph, const Costs& costs)
+      : graph_(graph), costs_(costs), last_op_(graph.num_ops(), kNoOp) {}
 
   ForwardView build() {
     group_ops();
@@ -83,13 +84,13 @@ class ViewBuilder {
     for (std::size_t i = 0; i < graph_.num_ops(); ++i) {
       const NodeId node = view_.node_of_op[i];
       if (node == kNoNode) continue;
-      view_.time[node] += graph_.time_ns(op_id(i));
+      view_.time[node] += costs_.time_ns[i];
       for (const ValueId v : graph_.outputs(op_id(i))) {
-        view_.bytes[node] += graph_.bytes(v);
+        view_.bytes[node] += costs_.value_bytes[index(v)];
         const ValueId old = graph_.overwrites(v);
         const bool joined =
             old != kNoValue && graph_.producer(old) != kNoOp && view_.node_of_op[index(graph_.producer(old))] == node;
-        if (joined) view_.bytes[node] -= graph_.bytes(old);
+        if (joined) view_.bytes[node] -= costs_.value_bytes[index(old)];
       }
     }
   }
@@ -115,6 +116,7 @@ class ViewBuilder {
   }
 
   const Graph& graph_;
+  const Costs& costs_;
   std::vector<OpId> last_op_;               // of the group an op belongs to
   std::vector<std::vector<OpId>> members_;  // of the group named by its last op
   ForwardView view_;
@@ -125,7 +127,7 @@ class ViewBuilder {
 std::int64_t ForwardView::total_time() const { return std::accumulate(time.begin(), time.end(), std::int64_t{0}); }
 std::int64_t ForwardView::total_bytes() const { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
 
-ForwardView forward_view(const Graph& graph) { return ViewBuilder(graph).build(); }
+ForwardView forward_view(const Graph& graph, const Costs& costs) { return ViewBuilder(graph, costs).build(); }
 
 std::vector<std::uint8_t> cached_nodes(const ForwardView& view, const Blocks& blocks) {
   std::vector<std::uint8_t> cached(view.num_nodes(), 0);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph/csr.h"
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 
 namespace reprise::detail {
@@ -30,7 +31,7 @@ struct ForwardView {
   [[nodiscard]] std::int64_t total_bytes() const;
 };
 
-[[nodiscard]] ForwardView forward_view(const Graph& graph);
+[[nodiscard]] ForwardView forward_view(const Graph& graph, const Costs& costs);
 
 // A sequence of lower sets as the papers' planners return it: node v is in block block[v], 0 <= block[v] < count, and
 // no edge leads to an earlier block.

@@ -5,15 +5,16 @@
 #include <utility>
 
 #include "reprise/error.h"
-#include "reprise/graph.h"
+#include "reprise/graph_builder.h"
+#include "reprise/papers.h"
 
 namespace reprise::detail {
 namespace {
 
 class Completion {
  public:
-  explicit Completion(const Graph& forward) : forward_(forward), builder_(forward.name()) {
-    step_.view = forward_view(forward);
+  Completion(const Graph& forward, const Costs& costs) : forward_(forward), costs_(costs), builder_(forward.name()) {
+    step_.view = forward_view(forward, costs);
   }
 
   PapersStep build() {
@@ -23,7 +24,9 @@ class Completion {
     gradient_.assign(nodes, kNoValue);
     step_.reads_own.assign(nodes, 0);
     for (NodeId w = nodes; w-- > 0;) add_backward(w);
-    step_.graph = builder_.build();
+    CostedGraph built = builder_.build();
+    step_.graph = std::move(built.graph);
+    step_.costs = std::move(built.costs);
     return std::move(step_);
   }
 
@@ -41,8 +44,8 @@ class Completion {
       const auto outputs = forward_.outputs(op);
       builder_.op({.name = forward_.op_name(op),
                    .scope = forward_.scope(op),
-                   .time_ns = forward_.time_ns(op),
-                   .workspace_bytes = forward_.workspace_bytes(op),
+                   .time_ns = costs_.time_ns[index(op)],
+                   .workspace_bytes = costs_.workspace_bytes[index(op)],
                    .once = forward_.once(op),
                    .backward_reads = forward_.backward_reads(op),
                    .inputs = {inputs.begin(), inputs.end()},
@@ -53,13 +56,13 @@ class Completion {
   void copy_value(ValueId v) {
     switch (forward_.residence(v)) {
       case Residence::kPlanned:
-        builder_.value(forward_.bytes(v));
+        builder_.value(costs_.value_bytes[index(v)]);
         break;
       case Residence::kArriving:
-        builder_.arriving(forward_.bytes(v));
+        builder_.arriving(costs_.value_bytes[index(v)]);
         break;
       case Residence::kResident:
-        builder_.resident(forward_.bytes(v));
+        builder_.resident(costs_.value_bytes[index(v)]);
         break;
     }
     if (forward_.held(v)) builder_.hold(v);
@@ -144,6 +147,7 @@ class Completion {
   }
 
   const Graph& forward_;
+  const Costs& costs_;
   GraphBuilder builder_;
   std::vector<ValueId> gradient_;  // newest version per node
   PapersStep step_;
@@ -151,15 +155,17 @@ class Completion {
 
 }  // namespace
 
-PapersStep papers_step(const Graph& forward) { return Completion(forward).build(); }
+PapersStep papers_step(const Graph& forward, const Costs& costs) { return Completion(forward, costs).build(); }
 
 }  // namespace reprise::detail
 
 namespace reprise {
 
-Graph complete_backward(const Graph& forward) {
+CostedGraph complete_backward(const Graph& forward, const Costs& costs) {
+  check_costs(forward, costs);
   if (!forward.forward_only()) throw InputError("the graph has a backward pass already");
-  return detail::papers_step(forward).graph;
+  detail::PapersStep step = detail::papers_step(forward, costs);
+  return {.graph = std::move(step.graph), .costs = std::move(step.costs)};
 }
 
 }  // namespace reprise

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "papers/forward_view.h"
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 
 namespace reprise::detail {
@@ -24,12 +25,13 @@ struct Contribution {
 
 struct PapersStep {
   Graph graph;  // forward ops and values keep their ids
+  Costs costs;
   ForwardView view;
   std::vector<Contribution> backward;   // in op order: w from last to first, seed before contributions
   std::vector<std::uint8_t> reads_own;  // node -> its contributions read its own outputs
 };
 
 // REQUIRES: forward.forward_only()
-[[nodiscard]] PapersStep papers_step(const Graph& forward);
+[[nodiscard]] PapersStep papers_step(const Graph& forward, const Costs& costs);
 
 }  // namespace reprise::detail

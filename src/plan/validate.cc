@@ -1,8 +1,6 @@
 #include "reprise/validate.h"
 
-#include <cstdint>
 #include <deque>
-#include <limits>
 #include <set>
 
 namespace reprise {
@@ -54,7 +52,6 @@ class Replay {
       if (!live_.contains(v)) return what + ", whose input " + text(v) + " is not live";
     }
     if (const std::string wrong = check_once(step.op()); !wrong.empty()) return what + wrong;
-    if (const std::string wrong = check_time(step.op()); !wrong.empty()) return what + wrong;
     if (step.in_place()) {
       if (const std::string wrong = take_over(step.op()); !wrong.empty()) return what + wrong;
     }
@@ -72,13 +69,6 @@ class Replay {
     if (pending_once_.empty() || pending_once_.front() > op) return ", which must not be repeated";
     if (pending_once_.front() < op) return " before " + text(pending_once_.front()) + ", which comes first";
     pending_once_.pop_front();
-    return "";
-  }
-
-  std::string check_time(OpId op) {
-    if (graph_.time_ns(op) > std::numeric_limits<std::int64_t>::max() - time_ns_)
-      return ": the total time does not fit 64 bits";
-    time_ns_ += graph_.time_ns(op);
     return "";
   }
 
@@ -104,7 +94,6 @@ class Replay {
   std::set<ValueId> live_;
   std::set<ValueId> pinned_memory_;  // live values that the plan may not free
   std::deque<OpId> pending_once_;    // in graph order
-  std::int64_t time_ns_ = 0;
 };
 
 }  // namespace

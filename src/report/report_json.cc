@@ -87,9 +87,10 @@ class Writer {
   explicit Writer(const ReportInput& input)
       : input_(input),
         graph_(input.graph),
-        plain_plan_(solve(graph_, {.planner = "none"}).plan),
-        plain_(detail::tell(graph_, plain_plan_)),
-        planned_(detail::tell(graph_, input.plan)) {
+        costs_(input.costs),
+        plain_plan_(solve(graph_, costs_, {.planner = "none"}).plan),
+        plain_(detail::tell(graph_, costs_, plain_plan_)),
+        planned_(detail::tell(graph_, costs_, input.plan)) {
     for (std::size_t i = 0; i < graph_.num_ops(); ++i) {
       module_of_.push_back(modules_[module_name(graph_, op_id(i))]);
       kind_of_.push_back(kinds_[kind_name(graph_, op_id(i))]);
@@ -128,7 +129,7 @@ class Writer {
     }
     std::int64_t resident = 0;
     for (std::size_t i = 0; i < graph_.num_values(); ++i) {
-      if (graph_.residence(value_id(i)) == Residence::kResident) resident += graph_.bytes(value_id(i));
+      if (graph_.residence(value_id(i)) == Residence::kResident) resident += costs_.value_bytes[i];
     }
     report.known("budget_bytes", input_.budget_bytes > 0 ? std::optional(input_.budget_bytes) : std::nullopt);
     report.number("outside_bytes", input_.outside_bytes);
@@ -154,7 +155,7 @@ class Writer {
   [[nodiscard]] std::optional<std::int64_t> bound() const {
     const bool known =
         std::ranges::any_of(input_.curve, [](const Solution& point) { return point.lower_bound_ns.has_value(); });
-    return known ? std::optional(lower_bound_ns(graph_, input_.plan)) : std::nullopt;
+    return known ? std::optional(lower_bound_ns(graph_, costs_, input_.plan)) : std::nullopt;
   }
 
   [[nodiscard]] std::optional<std::int64_t> floor() const {
@@ -171,7 +172,7 @@ class Writer {
 
   [[nodiscard]] std::int64_t sum(const std::vector<ValueId>& values) const {
     std::int64_t bytes = 0;
-    for (const ValueId v : values) bytes += graph_.bytes(v);
+    for (const ValueId v : values) bytes += costs_.value_bytes[index(v)];
     return bytes;
   }
 
@@ -184,11 +185,11 @@ class Writer {
     columns.column("module", ops, [&](OpId op) { return module_of_[index(op)]; });
     columns.column("kind", ops, [&](OpId op) { return kind_of_[index(op)]; });
     columns.column("phase", ops, [&](OpId op) { return static_cast<int>(graph_.phase(op)); });
-    columns.column("time_ns", ops, [&](OpId op) { return graph_.time_ns(op); });
-    columns.column("workspace_bytes", ops, [&](OpId op) { return graph_.workspace_bytes(op); });
+    columns.column("time_ns", ops, [&](OpId op) { return costs_.time_ns[index(op)]; });
+    columns.column("workspace_bytes", ops, [&](OpId op) { return costs_.workspace_bytes[index(op)]; });
     columns.column("output_bytes", ops, [&](OpId op) {
       std::int64_t bytes = 0;
-      for (const ValueId v : graph_.outputs(op)) bytes += graph_.bytes(v);
+      for (const ValueId v : graph_.outputs(op)) bytes += costs_.value_bytes[index(v)];
       return bytes;
     });
   }
@@ -216,7 +217,7 @@ class Writer {
     peak.known("run", story.peak_run ? std::optional(static_cast<std::int64_t>(*story.peak_run)) : std::nullopt);
     peak.number("values_bytes", sum(story.live_at_peak));
     peak.number("workspace_bytes", story.total.peak_bytes - sum(story.live_at_peak));
-    peak.column("bytes", story.live_at_peak, [&](ValueId v) { return graph_.bytes(v); });
+    peak.column("bytes", story.live_at_peak, [&](ValueId v) { return costs_.value_bytes[index(v)]; });
     peak.column("op", story.live_at_peak, [&](ValueId v) { return op_number(known_by(graph_, v)); });
     peak.column("there_at_start", story.live_at_peak, [&](ValueId v) { return graph_.producer(v) == kNoOp ? 1 : 0; });
   }
@@ -224,10 +225,10 @@ class Writer {
   // Bytes of an op's results that plain training holds while the caller has the program, and this plan does not.
   [[nodiscard]] std::vector<std::int64_t> not_held() const {
     std::vector<std::int64_t> bytes(graph_.num_ops(), 0);
-    for (const ValueId v : plain_.live_at_caller) bytes[index(graph_.producer(v))] += graph_.bytes(v);
+    for (const ValueId v : plain_.live_at_caller) bytes[index(graph_.producer(v))] += costs_.value_bytes[index(v)];
     for (const ValueId v : planned_.live_at_caller) {
       std::int64_t& left = bytes[index(graph_.producer(v))];
-      left = std::max<std::int64_t>(0, left - graph_.bytes(v));
+      left = std::max<std::int64_t>(0, left - costs_.value_bytes[index(v)]);
     }
     return bytes;
   }
@@ -248,13 +249,14 @@ class Writer {
     const auto of = [&](OpId op) -> ModuleSums& { return sums[static_cast<std::size_t>(module_of_[index(op)])]; };
     for (const StepRun& run : planned_.runs) {
       ModuleSums& row = of(run.op);
-      (run.again ? row.recompute_ns : row.time_ns) += graph_.time_ns(run.op);
+      (run.again ? row.recompute_ns : row.time_ns) += costs_.time_ns[index(run.op)];
       row.recomputed_runs += run.again ? 1 : 0;
     }
-    for (const ValueId v : planned_.live_at_caller) of(graph_.producer(v)).kept_bytes += graph_.bytes(v);
-    for (const ValueId v : plain_.live_at_caller) of(graph_.producer(v)).plain_kept_bytes += graph_.bytes(v);
+    for (const ValueId v : planned_.live_at_caller) of(graph_.producer(v)).kept_bytes += costs_.value_bytes[index(v)];
+    for (const ValueId v : plain_.live_at_caller)
+      of(graph_.producer(v)).plain_kept_bytes += costs_.value_bytes[index(v)];
     for (const ValueId v : planned_.live_at_peak) {
-      if (known_by(graph_, v) != kNoOp) of(known_by(graph_, v)).at_peak_bytes += graph_.bytes(v);
+      if (known_by(graph_, v) != kNoOp) of(known_by(graph_, v)).at_peak_bytes += costs_.value_bytes[index(v)];
     }
     Object columns(report.key("by_module"));
     columns.column("time_ns", sums, [](const ModuleSums& row) { return row.time_ns; });
@@ -283,6 +285,7 @@ class Writer {
 
   const ReportInput& input_;
   const Graph& graph_;
+  const Costs& costs_;
   Plan plain_plan_;
   StepStory plain_;
   StepStory planned_;

@@ -12,10 +12,11 @@ constexpr std::size_t kNever = static_cast<std::size_t>(-1);
 // Replays a plan for the lives of its values; memory is the timeline's.
 class Teller {
  public:
-  Teller(const Graph& graph, const Plan& plan)
+  Teller(const Graph& graph, const Costs& costs, const Plan& plan)
       : graph_(graph),
+        costs_(costs),
         plan_(plan),
-        times_(timeline(graph, plan)),
+        times_(timeline(graph, costs, plan)),
         live_(graph.num_values(), 0),
         died_(graph.num_values(), kNever),
         runs_(graph.num_ops(), 0),
@@ -54,7 +55,7 @@ class Teller {
     Recomputed* choice = again ? &choice_of(op) : nullptr;
     if (choice != nullptr) {
       ++choice->runs;
-      choice->cost_ns += graph_.time_ns(op);
+      choice->cost_ns += costs_.time_ns[index(op)];
     }
     for (const ValueId v : graph_.outputs(op)) {
       if (step.in_place() && graph_.overwrites(v) != kNoValue) end_life(graph_.overwrites(v), at);
@@ -75,7 +76,7 @@ class Teller {
     const auto begin = times_.during_bytes.begin();
     const auto highest =
         std::max_element(begin + static_cast<std::ptrdiff_t>(since), begin + static_cast<std::ptrdiff_t>(at) + 1);
-    choice.peak_if_kept_bytes = std::max(choice.peak_if_kept_bytes, *highest + graph_.bytes(v));
+    choice.peak_if_kept_bytes = std::max(choice.peak_if_kept_bytes, *highest + costs_.value_bytes[index(v)]);
   }
 
   Recomputed& choice_of(OpId op) {
@@ -95,6 +96,7 @@ class Teller {
   }
 
   const Graph& graph_;
+  const Costs& costs_;
   const Plan& plan_;
   const Timeline times_;
   StepStory story_;
@@ -107,7 +109,7 @@ class Teller {
 
 }  // namespace
 
-StepStory tell(const Graph& graph, const Plan& plan) { return Teller(graph, plan).tell(); }
+StepStory tell(const Graph& graph, const Costs& costs, const Plan& plan) { return Teller(graph, costs, plan).tell(); }
 
 void check_measured(const ReportInput& input) {
   const std::size_t steps = input.plan.steps.size();

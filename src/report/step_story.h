@@ -42,7 +42,7 @@ struct StepStory {
   bool reordered = false;                 // first runs are not in the order of the graph
 };
 
-[[nodiscard]] StepStory tell(const Graph& graph, const Plan& plan);
+[[nodiscard]] StepStory tell(const Graph& graph, const Costs& costs, const Plan& plan);
 
 // Throws InputError where a measured step is there and not of this plan.
 void check_measured(const ReportInput& input);

@@ -42,7 +42,9 @@ void append_counter(std::string& out, std::string_view name, std::int64_t at_ns,
   out += "}},\n";
 }
 
-void append_run(std::string& out, const Graph& graph, const StepRun& run, std::int64_t at_ns, std::int64_t peak_bytes) {
+void append_run(std::string& out, const ReportInput& input, const StepRun& run, std::int64_t at_ns,
+                std::int64_t peak_bytes) {
+  const Graph& graph = input.graph;
   const Track phase = graph.phase(run.op) == Phase::kBackward ? kBackwardTrack : kForwardTrack;
   const std::string_view scope = graph.scope_name(run.op);
   out += R"({"ph":"X","pid":1,"tid":)";
@@ -54,7 +56,7 @@ void append_run(std::string& out, const Graph& graph, const StepRun& run, std::i
   out += ",\"ts\":";
   append_us(out, at_ns);
   out += ",\"dur\":";
-  append_us(out, graph.time_ns(run.op));
+  append_us(out, input.costs.time_ns[index(run.op)]);
   out += R"(,"args":{"op":)";
   append_json_string(out, graph.op_name(run.op));
   out += ",\"module\":";
@@ -69,7 +71,7 @@ void append_run(std::string& out, const Graph& graph, const StepRun& run, std::i
 std::string trace_json(const ReportInput& input) {
   detail::check_measured(input);
   const Graph& graph = input.graph;
-  const detail::StepStory story = detail::tell(graph, input.plan);
+  const detail::StepStory story = detail::tell(graph, input.costs, input.plan);
   std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   out += R"({"ph":"M","pid":1,"name":"process_name","args":{"name":)";
   append_json_string(out, graph.name().empty() ? "planned step" : graph.name());
@@ -82,8 +84,8 @@ std::string trace_json(const ReportInput& input) {
   for (std::size_t i = 0; i < story.runs.size(); ++i) {
     const StepRun& run = story.runs[i];
     const std::int64_t begin_ns = now_ns, peak_bytes = run.during_bytes + input.outside_bytes;
-    now_ns += graph.time_ns(run.op);
-    append_run(out, graph, run, begin_ns, peak_bytes);
+    now_ns += input.costs.time_ns[index(run.op)];
+    append_run(out, input, run, begin_ns, peak_bytes);
     append_counter(out, "memory", begin_ns, peak_bytes);
     append_counter(out, "memory", now_ns, run.after_bytes + input.outside_bytes);
     if (!input.measured) continue;

@@ -4,23 +4,35 @@
 #include <utility>
 
 #include "check.h"
+#include "reprise/error.h"
 
 namespace reprise {
+namespace {
 
-Simulator::Simulator(const Graph& graph) {
+std::int64_t sum_or_too_long(std::int64_t a, std::int64_t b) {
+  return b > Simulator::kTooLong - a ? Simulator::kTooLong : a + b;
+}
+
+void check_fits(const Simulation& found) {
+  if (found.time_ns == Simulator::kTooLong) throw InputError("the total time of the plan does not fit 64 bits");
+}
+
+}  // namespace
+
+Simulator::Simulator(const Graph& graph, const Costs& costs) {
   ops_.reserve(graph.num_ops());
   for (std::size_t i = 0; i < graph.num_ops(); ++i) {
     const OpId op = op_id(i);
-    OpCost cost{.time_ns = graph.time_ns(op),
-                .transient_bytes = graph.workspace_bytes(op),
+    OpCost cost{.time_ns = costs.time_ns[index(op)],
+                .transient_bytes = costs.workspace_bytes[index(op)],
                 .output_bytes = 0,
                 .in_place_bytes = 0,
                 .outputs_begin = static_cast<std::uint32_t>(outputs_.size()),
                 .outputs_end = 0};
     for (const ValueId v : graph.outputs(op)) {
       outputs_.push_back(v);
-      cost.output_bytes += graph.bytes(v);
-      if (graph.overwrites(v) != kNoValue) cost.in_place_bytes += graph.bytes(v);
+      cost.output_bytes += costs.value_bytes[index(v)];
+      if (graph.overwrites(v) != kNoValue) cost.in_place_bytes += costs.value_bytes[index(v)];
     }
     cost.transient_bytes += cost.output_bytes;
     cost.outputs_end = static_cast<std::uint32_t>(outputs_.size());
@@ -29,10 +41,10 @@ Simulator::Simulator(const Graph& graph) {
   for (std::size_t i = 0; i < graph.num_values(); ++i) {
     const ValueId v = value_id(i);
     const bool starts_live = graph.residence(v) != Residence::kPlanned;
-    bytes_.push_back(graph.bytes(v));
+    bytes_.push_back(costs.value_bytes[index(v)]);
     overwrites_.push_back(graph.overwrites(v));
     live_at_start_.push_back(starts_live ? 1 : 0);
-    if (starts_live) start_bytes_ += graph.bytes(v);
+    if (starts_live) start_bytes_ += costs.value_bytes[index(v)];
   }
 }
 
@@ -49,8 +61,8 @@ Simulation Simulator::run(const Plan& plan) {
       continue;
     }
     const OpCost& cost = ops_[index(step.op())];
-    result.time_ns += cost.time_ns;
-    if (done_[index(step.op())] != 0) result.recompute_ns += cost.time_ns;
+    result.time_ns = sum_or_too_long(result.time_ns, cost.time_ns);
+    if (done_[index(step.op())] != 0) result.recompute_ns = sum_or_too_long(result.recompute_ns, cost.time_ns);
     done_[index(step.op())] = 1;
     const std::int64_t saved = step.in_place() ? cost.in_place_bytes : 0;
     result.peak_bytes = std::max(result.peak_bytes, live_bytes + cost.transient_bytes - saved);
@@ -65,18 +77,24 @@ Simulation Simulator::run(const Plan& plan) {
   return result;
 }
 
-Simulation simulate(const Graph& graph, const Plan& plan) { return Simulator(graph).run(plan); }
+Simulation simulate(const Graph& graph, const Costs& costs, const Plan& plan) {
+  check_costs(graph, costs);
+  const Simulation found = Simulator(graph, costs).run(plan);
+  check_fits(found);
+  return found;
+}
 
 namespace {
 
 // The slow twin of Simulator::run that also remembers; written apart so that the two check each other in tests.
 class Recorder {
  public:
-  explicit Recorder(const Graph& graph) : graph_(graph), live_(graph.num_values(), 0), runs_(graph.num_ops(), 0) {
+  Recorder(const Graph& graph, const Costs& costs)
+      : graph_(graph), costs_(costs), live_(graph.num_values(), 0), runs_(graph.num_ops(), 0) {
     for (std::size_t i = 0; i < graph.num_values(); ++i) {
       if (graph.residence(value_id(i)) == Residence::kPlanned) continue;
       live_[i] = 1;
-      bytes_ += graph.bytes(value_id(i));
+      bytes_ += costs.value_bytes[i];
     }
   }
 
@@ -98,27 +116,28 @@ class Recorder {
  private:
   std::int64_t free(ValueId v) {
     live_[index(v)] = 0;
-    return std::exchange(bytes_, bytes_ - graph_.bytes(v));
+    return std::exchange(bytes_, bytes_ - costs_.value_bytes[index(v)]);
   }
 
   std::int64_t compute(const Step& step) {
     const OpId op = step.op();
-    std::int64_t during = bytes_ + graph_.workspace_bytes(op);
+    std::int64_t during = bytes_ + costs_.workspace_bytes[index(op)];
     for (const ValueId v : graph_.outputs(op)) {
       if (step.in_place() && graph_.overwrites(v) != kNoValue) {
         live_[index(graph_.overwrites(v))] = 0;
       } else {
-        during += graph_.bytes(v);
-        if (live_[index(v)] == 0) bytes_ += graph_.bytes(v);
+        during += costs_.value_bytes[index(v)];
+        if (live_[index(v)] == 0) bytes_ += costs_.value_bytes[index(v)];
       }
       live_[index(v)] = 1;
     }
-    time_ns_ += graph_.time_ns(op);
-    if (runs_[index(op)]++ != 0) recompute_ns_ += graph_.time_ns(op);
+    time_ns_ = sum_or_too_long(time_ns_, costs_.time_ns[index(op)]);
+    if (runs_[index(op)]++ != 0) recompute_ns_ = sum_or_too_long(recompute_ns_, costs_.time_ns[index(op)]);
     return during;
   }
 
   const Graph& graph_;
+  const Costs& costs_;
   std::vector<std::uint8_t> live_;
   std::vector<std::uint32_t> runs_;
   std::int64_t bytes_ = 0;
@@ -128,9 +147,10 @@ class Recorder {
 
 }  // namespace
 
-Timeline timeline(const Graph& graph, const Plan& plan) {
+Timeline timeline(const Graph& graph, const Costs& costs, const Plan& plan) {
+  check_costs(graph, costs);
   Timeline result;
-  Recorder recorder(graph);
+  Recorder recorder(graph, costs);
   result.start_bytes = recorder.bytes();
   for (const Step& step : plan.steps) {
     result.during_bytes.push_back(recorder.take(step));
@@ -141,13 +161,15 @@ Timeline timeline(const Graph& graph, const Plan& plan) {
   result.total = {.peak_bytes = plan.steps.empty() ? result.start_bytes : *highest,
                   .time_ns = recorder.time_ns(),
                   .recompute_ns = recorder.recompute_ns()};
-  Recorder again(graph);
+  check_fits(result.total);
+  Recorder again(graph, costs);
   for (std::size_t i = 0; i <= result.peak_step && i < plan.steps.size(); ++i) {
     if (i == result.peak_step && plan.steps[i].is_free()) break;  // the peak is before it
     again.take(plan.steps[i]);
   }
   result.live_at_peak = again.live();
-  std::ranges::stable_sort(result.live_at_peak, std::ranges::greater{}, [&](ValueId v) { return graph.bytes(v); });
+  std::ranges::stable_sort(result.live_at_peak, std::ranges::greater{},
+                           [&](ValueId v) { return costs.value_bytes[index(v)]; });
   return result;
 }
 

@@ -34,6 +34,7 @@ void Front::add_blocks(const Blocks& blocks, bool keep_last) {
 void Front::add_plan(Plan plan, const std::optional<Formula>& formula) {
   const Simulation result = simulator_.run(plan);
   ++simulated_;
+  if (result.time_ns == Simulator::kTooLong) return;
   const Point* rival = fastest(result.peak_bytes);
   if (rival != nullptr && rival->simulation.time_ns <= result.time_ns) return;
   auto it = points_.insert_or_assign(result.peak_bytes, Point{result, std::move(plan), formula}).first;

@@ -20,7 +20,7 @@ class Front {
     std::optional<Formula> formula;
   };
 
-  explicit Front(const Problem& problem) : problem_(problem), simulator_(problem.step()) {}
+  explicit Front(const Problem& problem) : problem_(problem), simulator_(problem.step(), problem.costs()) {}
 
   // The step as it is, without recomputation.
   void add_plain() { add_blocks(problem_.one_block(), /*keep_last=*/true); }

@@ -6,11 +6,12 @@
 
 namespace reprise::detail {
 
-Problem::Problem(const Graph& graph) : graph_(graph) {
+Problem::Problem(const Graph& graph, const Costs& costs) : graph_(graph), costs_(costs) {
+  check_costs(graph, costs);
   if (graph.forward_only()) {
-    papers_ = papers_step(graph);
+    papers_ = papers_step(graph, costs);
   } else {
-    view_ = forward_view(graph);
+    view_ = forward_view(graph, costs);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "papers/cut_chain.h"
 #include "papers/forward_view.h"
 #include "papers/papers_backward.h"
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 #include "reprise/plan.h"
 #include "reprise/simulate.h"
@@ -18,10 +19,11 @@ enum class Expansion : std::uint8_t { kAsPrinted, kLean };
 
 class Problem {
  public:
-  // `graph` must outlive the problem. A forward-only graph is completed.
-  explicit Problem(const Graph& graph);
+  // `graph` and `costs` must outlive the problem. A forward-only graph is completed.
+  Problem(const Graph& graph, const Costs& costs);
 
   [[nodiscard]] const Graph& step() const { return papers_ ? papers_->graph : graph_; }
+  [[nodiscard]] const Costs& costs() const { return papers_ ? papers_->costs : costs_; }  // of the step
   [[nodiscard]] const ForwardView& view() const { return papers_ ? papers_->view : view_; }
 
   [[nodiscard]] Plan plan(const Blocks& blocks, bool keep_last, Expansion expansion) const;
@@ -33,6 +35,7 @@ class Problem {
 
  private:
   const Graph& graph_;
+  const Costs& costs_;
   std::optional<PapersStep> papers_;
   ForwardView view_;
 };

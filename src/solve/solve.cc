@@ -54,7 +54,7 @@ void check(const Plan& plan, const Problem& problem, const Solution& solution) {
 
 void attach(Plan plan, const Problem& problem, Solution& solution) {
   check(plan, problem, solution);
-  solution.simulation = simulate(problem.step(), plan);
+  solution.simulation = simulate(problem.step(), problem.costs(), plan);
   solution.plan = std::move(plan);
 }
 
@@ -68,7 +68,7 @@ class Certificate {
  public:
   Certificate(const Planner& planner, const Problem& problem, const SolveOptions& options) {
     if (&planner != &detail::kAutoPlanner || !options.techniques.bound) return;
-    model_.emplace(problem.step());
+    model_.emplace(problem.step(), problem.costs());
     work_ = detail::asked_to_stop(options) ? 0 : options.bound_work;
   }
 
@@ -174,10 +174,10 @@ void check_options(const SolveOptions& options) {
 
 }  // namespace
 
-Solution solve(const Graph& graph, const SolveOptions& options) {
+Solution solve(const Graph& graph, const Costs& costs, const SolveOptions& options) {
   const Planner& planner = planner_named(options.planner);
   check_options(options);
-  const Problem problem(graph);
+  const Problem problem(graph, costs);
   Solution solution = options.judge == Judge::kFormula ? solve_as_printed(planner, problem, options)
                                                        : solve_simulated(planner, problem, options);
   if (solution.status == Status::kInfeasible) {
@@ -187,18 +187,18 @@ Solution solve(const Graph& graph, const SolveOptions& options) {
   return solution;
 }
 
-std::int64_t lower_bound_ns(const Graph& graph, const Plan& plan) {
-  const Problem problem(graph);
-  const Simulation simulation = simulate(problem.step(), plan);
+std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& plan) {
+  const Problem problem(graph, costs);
+  const Simulation simulation = simulate(problem.step(), problem.costs(), plan);
   Solution solution{.plan = plan, .simulation = simulation, .budget_bytes = simulation.peak_bytes};
   Certificate(detail::kAutoPlanner, problem, {}).attach(solution);
   return solution.lower_bound_ns.value_or(0);
 }
 
-Curve curve(const Graph& graph, const SolveOptions& options) {
+Curve curve(const Graph& graph, const Costs& costs, const SolveOptions& options) {
   const Planner& planner = planner_named(options.planner);
   check_options(options);
-  const Problem problem(graph);
+  const Problem problem(graph, costs);
   Front front(problem);
   front.add_plain();
   SolveOptions all_budgets = options;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "reprise/reprise.h"
+#include "support/costed.h"
 #include "support/random_step.h"
 
 namespace reprise::test {
@@ -41,7 +42,7 @@ class Bytes {
 // Times from small integers to nanoseconds, so that tables and labels are both searched.
 std::int64_t time_from(Bytes& bytes) { return bytes.below(16) << (bytes.below(4) * 8); }
 
-Graph forward_from(Bytes& bytes) {
+CostedGraph forward_from(Bytes& bytes) {
   GraphBuilder builder("fuzz");
   std::vector<ValueId> made;
   const std::int64_t nodes = 1 + bytes.below(kMaxNodes);
@@ -59,7 +60,7 @@ Graph forward_from(Bytes& bytes) {
   return builder.build();
 }
 
-Graph graph_from(Bytes& bytes) {
+CostedGraph graph_from(Bytes& bytes) {
   if (bytes.below(2) == 0) return forward_from(bytes);
   const StepOptions options{.forward_ops = static_cast<int>(1 + bytes.below(8)),
                             .backward_ops = static_cast<int>(bytes.below(9))};
@@ -74,8 +75,8 @@ struct Question {
 
 class Check {
  public:
-  Check(const Graph& graph, Question question)
-      : graph_(graph), step_(graph.forward_only() ? complete_backward(graph) : graph), question_(question) {}
+  Check(const CostedGraph& graph, Question question)
+      : graph_(graph), step_(graph.graph.forward_only() ? complete_backward(graph) : graph), question_(question) {}
 
   void run() {
     const Solution plain = check({.planner = "none"});
@@ -118,7 +119,7 @@ class Check {
   Solution answer(const SolveOptions& options) const {
     Solution found = solve(graph_, options);
     if (!found.found()) return found;
-    require(!validate(step_, found.plan), "the plan is not legal", found);
+    require(!validate(step_.graph, found.plan), "the plan is not legal", found);
     require(simulate(step_, found.plan) == found.simulation, "the simulation differs", found);
     require(timeline(step_, found.plan).total == found.simulation, "the timeline differs", found);
     const bool simulated = options.judge == Judge::kSimulated;
@@ -160,8 +161,8 @@ class Check {
     require(answer(options).simulation.recompute_ns == 0, "recomputes where it need not", again);
   }
 
-  const Graph& graph_;
-  Graph step_;
+  const CostedGraph& graph_;
+  CostedGraph step_;
   Question question_;
 };
 
@@ -176,7 +177,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Question question{.budget = bytes.below(64),
                           .objective = static_cast<Objective>(1 + bytes.below(3)),
                           .keep_last = bytes.below(2) != 0};
-  const Graph graph = graph_from(bytes);
+  const CostedGraph graph = graph_from(bytes);
   Check(graph, question).run();
   return 0;
 }

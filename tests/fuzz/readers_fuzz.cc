@@ -8,6 +8,7 @@
 
 #include "reprise/error.h"
 #include "reprise/io.h"
+#include "support/costed.h"
 
 namespace reprise {
 namespace {

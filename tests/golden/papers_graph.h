@@ -7,7 +7,7 @@
 
 namespace reprise::test {
 
-inline Graph papers_graph(const std::string& network) {
+inline CostedGraph papers_graph(const std::string& network) {
   return parse_graph(read_text(std::string(REPRISE_SOURCE_DIR) + "/data/papers/" + network + ".graph.json"), network);
 }
 

@@ -5,6 +5,7 @@
 #include "golden/papers_graph.h"
 #include "papers/lower_sets.h"
 #include "reprise/solve.h"
+#include "support/costed.h"
 
 namespace reprise::test {
 namespace {

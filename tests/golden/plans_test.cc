@@ -50,11 +50,11 @@ class Questions {
  public:
   // The smallest budget, and a quarter more.
   void ask(const std::string& network, SolveOptions options) {
-    const Graph graph = papers_graph(network);
-    const Solution tightest = solve(graph, options);
+    const auto [graph, costs] = papers_graph(network);
+    const Solution tightest = solve(graph, costs, options);
     lines_.push_back(line(network, options, tightest));
     options.budget_bytes = tightest.budget_bytes + tightest.budget_bytes / 4;
-    lines_.push_back(line(network, options, solve(graph, options)));
+    lines_.push_back(line(network, options, solve(graph, costs, options)));
   }
 
   void ask_planner(const std::string& network, const std::string& planner) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reprise/reprise.h"
+#include "support/costed.h"
 
 namespace reprise::test {
 namespace {
@@ -40,21 +41,21 @@ std::span<const Expected> steps() {
 }
 
 struct Captured {
-  Graph graph;
+  CostedGraph step;
   std::int64_t start_bytes = 0;
   Simulation plain;
 
-  explicit Captured(const std::string& step)
-      : graph(parse_graph(read_text(std::string(REPRISE_SOURCE_DIR) + "/data/steps/" + step + ".graph.json"), step)) {
-    const Plan plan = solve(graph, {.planner = "none"}).plan;
-    start_bytes = timeline(graph, plan).start_bytes;
-    plain = simulate(graph, plan);
+  explicit Captured(const std::string& name)
+      : step(parse_graph(read_text(std::string(REPRISE_SOURCE_DIR) + "/data/steps/" + name + ".graph.json"), name)) {
+    const Plan plan = solve(step, {.planner = "none"}).plan;
+    start_bytes = timeline(step, plan).start_bytes;
+    plain = simulate(step, plan);
   }
   [[nodiscard]] std::int64_t budget(int share) const {
     return start_bytes + (plain.peak_bytes - start_bytes) * share / 100;
   }
   [[nodiscard]] Solution at(int share) const {
-    return solve(graph, {.budget_bytes = budget(share), .work = kWork, .bound_work = 5'000'000});
+    return solve(step, {.budget_bytes = budget(share), .work = kWork, .bound_work = 5'000'000});
   }
   [[nodiscard]] double percent(std::int64_t time_ns) const {
     return 100 * static_cast<double>(time_ns) / static_cast<double>(plain.time_ns);
@@ -81,7 +82,7 @@ TEST(CapturedStepsTest, AutoIsNoWorseThanItHasBeen) {
 TEST(CapturedStepsTest, LeastPeaksAreNoHigherThanTheyHaveBeen) {
   for (const Expected& expected : steps()) {
     const Captured step(expected.step);
-    const Solution least = solve(step.graph, {.work = kWork, .techniques = {.bound = false}});
+    const Solution least = solve(step.step, {.work = kWork, .techniques = {.bound = false}});
     EXPECT_LE(static_cast<double>(least.simulation.peak_bytes - step.start_bytes) * 0x1p-30, expected.least_gib)
         << expected.step;
   }
@@ -92,7 +93,7 @@ TEST(CapturedStepsTest, ALegalPlanComesWithLittleWork) {
     const Captured step(expected.step);
     for (const int share : {90, 70, 60}) {
       const Solution found =
-          solve(step.graph, {.budget_bytes = step.budget(share), .work = 2'000'000, .techniques = {.bound = false}});
+          solve(step.step, {.budget_bytes = step.budget(share), .work = 2'000'000, .techniques = {.bound = false}});
       EXPECT_TRUE(found.found()) << expected.step << " at " << share << " %";
     }
   }
@@ -105,7 +106,7 @@ TEST(CapturedStepsTest, MoreWorkIsNeverWorse) {
       std::int64_t before = std::numeric_limits<std::int64_t>::max();
       for (const std::size_t work : {1'000'000U, 4'000'000U, 16'000'000U, 64'000'000U}) {
         const Solution now =
-            solve(step.graph, {.budget_bytes = step.budget(share), .work = work, .techniques = {.bound = false}});
+            solve(step.step, {.budget_bytes = step.budget(share), .work = work, .techniques = {.bound = false}});
         if (!now.found()) {
           EXPECT_EQ(before, std::numeric_limits<std::int64_t>::max()) << expected.step;
           continue;
@@ -121,13 +122,13 @@ TEST(CapturedStepsTest, WhatIsNamedAsSmallestBudgetHasAPlan) {
   for (const Expected& expected : steps()) {
     const Captured step(expected.step);
     SolveOptions options{.work = kWork / 4, .techniques = {.bound = false}};
-    const std::int64_t least = solve(step.graph, options).budget_bytes;
+    const std::int64_t least = solve(step.step, options).budget_bytes;
     options.budget_bytes = least - 1;
-    const Solution below = solve(step.graph, options);
+    const Solution below = solve(step.step, options);
     EXPECT_EQ(below.status, Status::kInfeasible) << expected.step;
     EXPECT_EQ(below.smallest_budget_bytes, least) << expected.step;
     options.budget_bytes = least;
-    EXPECT_TRUE(solve(step.graph, options).found()) << expected.step;
+    EXPECT_TRUE(solve(step.step, options).found()) << expected.step;
   }
 }
 
@@ -139,7 +140,7 @@ TEST(CapturedStepsTest, AutoNeverLosesToAnotherPlanner) {
       for (const std::string_view name : planner_names()) {
         if (name == "auto") continue;
         const Solution other =
-            solve(step.graph, {.planner = std::string(name), .budget_bytes = step.budget(share), .candidates = 16});
+            solve(step.step, {.planner = std::string(name), .budget_bytes = step.budget(share), .candidates = 16});
         if (!other.found()) continue;
         ASSERT_TRUE(own.found()) << expected.step << ' ' << name;
         EXPECT_LE(own.simulation.time_ns, other.simulation.time_ns) << expected.step << ' ' << name << ' ' << share;
@@ -158,11 +159,11 @@ TEST(CapturedStepsTest, AutoIsNotBehindAnotherPlannerAtThePeaksOfItsPlans) {
   for (const char* name : names) {
     const Captured step(name);
     for (const char* planner : {"chain", "lower-sets-approx"}) {
-      const std::vector<Solution> points = curve(step.graph, {.planner = planner}).points;
+      const std::vector<Solution> points = curve(step.step, {.planner = planner}).points;
       ASSERT_FALSE(points.empty()) << name << ' ' << planner;
       for (const Solution& point : {points.front(), points[points.size() / 4]}) {
         const Solution own =
-            solve(step.graph, {.budget_bytes = point.simulation.peak_bytes, .techniques = {.bound = false}});
+            solve(step.step, {.budget_bytes = point.simulation.peak_bytes, .techniques = {.bound = false}});
         ASSERT_TRUE(own.found()) << name << ' ' << planner;
         EXPECT_LE(own.simulation.time_ns, point.simulation.time_ns) << name << ' ' << planner;
       }
@@ -174,12 +175,14 @@ TEST(CapturedStepsTest, AutoIsNotBehindAnotherPlannerAtThePeaksOfItsPlans) {
 TEST(CapturedStepsTest, TheBoundInAReportIsForTheOrderOfItsPlan) {
   const Captured step("unet_8x572");
   SolveOptions options{.budget_bytes = step.budget(50), .work = kWork, .techniques = {.reordering = false}};
-  const Solution planned = solve(step.graph, options);
+  const Solution planned = solve(step.step, options);
   options.budget_bytes = planned.simulation.peak_bytes;
-  const std::int64_t bound = *solve(step.graph, options).lower_bound_ns;
-  EXPECT_EQ(lower_bound_ns(step.graph, planned.plan), bound);
-  const ReportInput input{
-      .graph = step.graph, .plan = planned.plan, .curve = curve(step.graph, {.work = kWork / 4}).points};
+  const std::int64_t bound = *solve(step.step, options).lower_bound_ns;
+  EXPECT_EQ(lower_bound_ns(step.step.graph, step.step.costs, planned.plan), bound);
+  const ReportInput input{.graph = step.step.graph,
+                          .costs = step.step.costs,
+                          .plan = planned.plan,
+                          .curve = curve(step.step, {.work = kWork / 4}).points};
   EXPECT_NE(report_json(input).find("\"lower_bound_ns\":" + std::to_string(bound) + ","), std::string::npos);
 }
 

@@ -13,6 +13,7 @@
 #include "reprise/solve.h"
 #include "solve/lower_sets/cache_search.h"
 #include "solve/lower_sets/overhead_search.h"
+#include "support/costed.h"
 #include "support/shrink.h"
 
 namespace reprise::test {
@@ -210,7 +211,7 @@ std::string expansion_difference(const Dag& dag) {
     const auto violation = validate(step.graph, plan);
     wrong = violation ? violation->message : live.error;
     if (!wrong.empty()) return;
-    const Simulation simulation = simulate(step.graph, plan);
+    const Simulation simulation = simulate(step.graph, step.costs, plan);
     if (simulation.peak_bytes != live.peak || simulation.recompute_ns != live.extra_time) {
       wrong = "peak " + std::to_string(simulation.peak_bytes) + ", replay " + std::to_string(live.peak) + "; extra " +
               std::to_string(simulation.recompute_ns) + ", replay " + std::to_string(live.extra_time) + "; blocks" +
@@ -265,8 +266,8 @@ TEST(AllDagsTest, ChenIsLegalAndItsFormulaIsThatOfItsSequence) {
     for (std::uint32_t code = 0; code < num_codes(nodes); ++code) {
       const Dag dag = with_costs(dag_from_code(nodes, code), kPatterns[code % 5]);
       const Outcomes all(dag, Family::kAllLowerSets);
-      const Graph graph = to_graph(dag);
-      const Solution found = solve(graph, {.planner = "chen", .judge = Judge::kFormula});
+      const auto [graph, costs] = to_graph(dag);
+      const Solution found = solve(graph, costs, {.planner = "chen", .judge = Judge::kFormula});
       ASSERT_TRUE(found.found()) << to_json(dag);  // solve() has validated the plan
       EXPECT_GE(found.formula->peak_bytes, all.smallest_budget());
       EXPECT_GE(found.formula->overhead, all.least_overhead(found.formula->peak_bytes, false).value_or(-1));

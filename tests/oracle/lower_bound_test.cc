@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "oracle/ordered_schedules.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "reprise/solve.h"
 #include "support/random.h"
@@ -48,27 +49,29 @@ struct Tally {
   int tight = 0;        // of these, equal to the best schedule
 };
 
-void expect_sound(const Graph& step, Tally& tally) {
-  const Solution plain = solve(step, {.planner = "none"});
-  const Solution least = solve(step, {.planner = "auto"});
+void expect_sound(const Graph& step, const Costs& costs, Tally& tally) {
+  const Solution plain = solve(step, costs, {.planner = "none"});
+  const Solution least = solve(step, costs, {.planner = "auto"});
   const std::int64_t floor = least.floor_bytes;
   EXPECT_LE(floor, least.budget_bytes);
   if (floor > 0) {
-    EXPECT_FALSE(least_time(step, floor - 1, BackwardOrder::kAny).has_value());
+    EXPECT_FALSE(least_time(step, costs, floor - 1, BackwardOrder::kAny).has_value());
   }
   for (std::int64_t i = 0; i <= 3; ++i) {
     const std::int64_t budget = floor + (plain.budget_bytes - floor) * i / 4;
-    const Solution found = solve(step, {.planner = "auto", .budget_bytes = budget});
-    const auto best = least_time(step, budget, order_of(found.plan, step));
+    const Solution found = solve(step, costs, {.planner = "auto", .budget_bytes = budget});
+    const auto best = least_time(step, costs, budget, order_of(found.plan, step));
     ASSERT_TRUE(found.lower_bound_ns.has_value());
     tally.reordered += found.reordered ? 1 : 0;
     if (best) {
       EXPECT_LE(*found.lower_bound_ns, *best) << "at " << budget;
-      tally.above_plain += *found.lower_bound_ns > *least_time(step, plain.budget_bytes, BackwardOrder::kAny) ? 1 : 0;
-      tally.tight += *found.lower_bound_ns == *best && best > least_time(step, plain.budget_bytes, BackwardOrder::kAny);
+      tally.above_plain +=
+          *found.lower_bound_ns > *least_time(step, costs, plain.budget_bytes, BackwardOrder::kAny) ? 1 : 0;
+      tally.tight +=
+          *found.lower_bound_ns == *best && best > least_time(step, costs, plain.budget_bytes, BackwardOrder::kAny);
     }
     if (!found.found()) continue;
-    const auto any = least_time(step, budget, BackwardOrder::kAny);
+    const auto any = least_time(step, costs, budget, BackwardOrder::kAny);
     ASSERT_TRUE(any.has_value());
     EXPECT_GE(found.simulation.time_ns, *any);
   }
@@ -80,10 +83,10 @@ TEST(LowerBoundTest, IsNeverAboveTheBestOfAllSchedules) {
   for (std::uint64_t seed = 0; seed < kSeeds && !HasFailure(); ++seed) {
     Random random(seed);
     const StepOptions options{.forward_ops = random.between(2, 5), .backward_ops = random.between(1, 4)};
-    const Graph step = random_step(options, [&](std::int64_t bound) { return random.below(bound); });
+    const auto [step, costs] = random_step(options, [&](std::int64_t bound) { return random.below(bound); });
     if (!small_enough(step)) continue;
-    SCOPED_TRACE("seed " + std::to_string(seed) + '\n' + format_graph(step));
-    expect_sound(step, tally);
+    SCOPED_TRACE("seed " + std::to_string(seed) + '\n' + format_graph(step, costs));
+    expect_sound(step, costs, tally);
   }
   EXPECT_GT(tally.steps, static_cast<int>(kSeeds / 8));
   EXPECT_GT(tally.above_plain, tally.steps / 20);
@@ -104,9 +107,10 @@ TEST(LowerBoundTest, ProvesWhatItsExampleSays) {
   b.op({.name = "caller", .phase = Phase::kCaller, .workspace_bytes = 9, .outputs = {seed}});
   b.op({.name = "h", .phase = Phase::kBackward, .time_ns = 1, .inputs = {first, second, seed}, .outputs = {gradient}});
   b.output(gradient);
-  const Graph step = b.build();
-  const Solution found = solve(step, {.planner = "auto", .budget_bytes = 30});
-  EXPECT_EQ(least_time(step, 30, BackwardOrder::kCaptured), 9);  // nothing of forward has to run before the caller
+  const auto [step, costs] = b.build();
+  const Solution found = solve(step, costs, {.planner = "auto", .budget_bytes = 30});
+  EXPECT_EQ(least_time(step, costs, 30, BackwardOrder::kCaptured),
+            9);  // nothing of forward has to run before the caller
   EXPECT_LE(*found.lower_bound_ns, 9);
 }
 

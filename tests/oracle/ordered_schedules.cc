@@ -15,8 +15,8 @@ constexpr unsigned kOps = 20;
 class Search {
  public:
   // `order`: of the backward ops; empty: any.
-  Search(const Graph& step, std::int64_t budget, std::span<const OpId> order)
-      : step_(step), budget_(budget), later_(step.num_ops(), 0), any_order_(order.empty()) {
+  Search(const Graph& step, const Costs& costs, std::int64_t budget, std::span<const OpId> order)
+      : step_(step), costs_(costs), budget_(budget), later_(step.num_ops(), 0), any_order_(order.empty()) {
     State later = 0;
     for (std::size_t i = order.size(); i-- > 0;) {
       later_[index(order[i])] = later;
@@ -56,7 +56,7 @@ class Search {
   [[nodiscard]] std::int64_t bytes(State state) const {
     std::int64_t sum = 0;
     for (std::size_t v = 0; v < step_.num_values(); ++v)
-      sum += (state & bit(value_id(v))) != 0 ? step_.bytes(value_id(v)) : 0;
+      sum += (state & bit(value_id(v))) != 0 ? costs_.value_bytes[v] : 0;
     return sum;
   }
 
@@ -78,20 +78,21 @@ class Search {
     const bool remembered = step_.once(op) || step_.phase(op) == Phase::kBackward;
     State made = remembered ? bit(op) : 0;
     State replaced = 0;
-    std::int64_t fresh = step_.workspace_bytes(op);
-    std::int64_t in_place = step_.workspace_bytes(op);
+    std::int64_t fresh = costs_.workspace_bytes[index(op)];
+    std::int64_t in_place = costs_.workspace_bytes[index(op)];
     for (const ValueId v : step_.outputs(op)) {
       made |= bit(v);
-      fresh += step_.bytes(v);
+      fresh += costs_.value_bytes[index(v)];
       if (step_.overwrites(v) == kNoValue) {
-        in_place += step_.bytes(v);
+        in_place += costs_.value_bytes[index(v)];
       } else {
         replaced |= bit(step_.overwrites(v));
       }
     }
     const std::int64_t live = bytes(state);
-    if (live + fresh <= budget_) reach(state | made, time + step_.time_ns(op));
-    if (replaced != 0 && live + in_place <= budget_) reach((state & ~replaced) | made, time + step_.time_ns(op));
+    if (live + fresh <= budget_) reach(state | made, time + costs_.time_ns[index(op)]);
+    if (replaced != 0 && live + in_place <= budget_)
+      reach((state & ~replaced) | made, time + costs_.time_ns[index(op)]);
   }
 
   void reach(State state, std::int64_t time) {
@@ -103,6 +104,7 @@ class Search {
 
   using Entry = std::pair<std::int64_t, State>;
   const Graph& step_;
+  const Costs& costs_;
   std::int64_t budget_;
   std::vector<State> later_;  // by op: those that first run after it
   bool any_order_;
@@ -114,16 +116,18 @@ class Search {
 
 }  // namespace
 
-std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes, BackwardOrder order) {
+std::optional<std::int64_t> least_time(const Graph& step, const Costs& costs, std::int64_t budget_bytes,
+                                       BackwardOrder order) {
   std::vector<OpId> captured;
   for (std::size_t i = 0; i < step.num_ops() && order == BackwardOrder::kCaptured; ++i) {
     if (step.phase(op_id(i)) == Phase::kBackward) captured.push_back(op_id(i));
   }
-  return least_time(step, budget_bytes, captured);
+  return least_time(step, costs, budget_bytes, captured);
 }
 
-std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes, std::span<const OpId> order) {
-  return Search(step, budget_bytes, order).run();
+std::optional<std::int64_t> least_time(const Graph& step, const Costs& costs, std::int64_t budget_bytes,
+                                       std::span<const OpId> order) {
+  return Search(step, costs, budget_bytes, order).run();
 }
 
 }  // namespace reprise::test

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "reprise/graph.h"
+#include "reprise/costs.h"
 
 namespace reprise::test {
 
@@ -16,9 +16,10 @@ enum class BackwardOrder { kCaptured, kAny };
 // The least time of any schedule within the budget, or nothing. kCaptured: first the caller's op and then the backward
 // ops, each where it runs at all, run for the first time in the order of the graph.
 // REQUIRES: at most 20 values and 20 ops; no pinned value is overwritten.
-[[nodiscard]] std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes, BackwardOrder order);
+[[nodiscard]] std::optional<std::int64_t> least_time(const Graph& step, const Costs& costs, std::int64_t budget_bytes,
+                                                     BackwardOrder order);
 // The same for a given order of the backward ops.
-[[nodiscard]] std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes,
+[[nodiscard]] std::optional<std::int64_t> least_time(const Graph& step, const Costs& costs, std::int64_t budget_bytes,
                                                      std::span<const OpId> order);
 
 }  // namespace reprise::test

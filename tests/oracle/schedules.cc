@@ -22,9 +22,10 @@ struct Move {
 
 class Schedules {
  public:
-  explicit Schedules(const Graph& step) : step_(step), bytes_(std::size_t{1} << step.num_values(), 0) {
+  Schedules(const Graph& step, const Costs& costs)
+      : step_(step), costs_(costs), bytes_(std::size_t{1} << step.num_values(), 0) {
     for (State s = 0; s < bytes_.size(); ++s) {
-      for (std::size_t v = 0; v < step.num_values(); ++v) bytes_[s] += (s >> v & 1U) != 0 ? step.bytes(value_id(v)) : 0;
+      for (std::size_t v = 0; v < step.num_values(); ++v) bytes_[s] += (s >> v & 1U) != 0 ? costs.value_bytes[v] : 0;
     }
     for (const ValueId v : step.step_outputs()) goal_ |= bit(v);
   }
@@ -74,27 +75,29 @@ class Schedules {
       if (step_.overwrites(v) != kNoValue) replaced |= bit(step_.overwrites(v));
     }
     if ((state & made) != 0) return;  // a second copy helps nobody
-    const std::int64_t time = step_.time_ns(op);
-    found.push_back({state | made, bytes_[state] + bytes_[made] + step_.workspace_bytes(op), time});
+    const std::int64_t time = costs_.time_ns[index(op)];
+    found.push_back({state | made, bytes_[state] + bytes_[made] + costs_.workspace_bytes[index(op)], time});
     if (replaced == 0) return;
     const State after = (state & ~replaced) | made;
-    found.push_back({after, std::max(bytes_[state], bytes_[after]) + step_.workspace_bytes(op), time});
+    found.push_back({after, std::max(bytes_[state], bytes_[after]) + costs_.workspace_bytes[index(op)], time});
   }
 
   const Graph& step_;
+  const Costs& costs_;
   std::vector<std::int64_t> bytes_;  // by state
   State goal_ = 0;
 };
 
 }  // namespace
 
-std::int64_t smallest_peak(const Graph& step) {
-  return Schedules(step).shortest([](std::int64_t peak, const Move& move) { return std::max(peak, move.peak); });
+std::int64_t smallest_peak(const Graph& step, const Costs& costs) {
+  return Schedules(step, costs).shortest([](std::int64_t peak, const Move& move) { return std::max(peak, move.peak); });
 }
 
-std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes) {
-  const std::int64_t time = Schedules(step).shortest(
-      [&](std::int64_t so_far, const Move& move) { return move.peak > budget_bytes ? kNever : so_far + move.time; });
+std::optional<std::int64_t> least_time(const Graph& step, const Costs& costs, std::int64_t budget_bytes) {
+  const std::int64_t time = Schedules(step, costs).shortest([&](std::int64_t so_far, const Move& move) {
+    return move.peak > budget_bytes ? kNever : so_far + move.time;
+  });
   return time == kNever ? std::nullopt : std::optional(time);
 }
 

@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <optional>
 
-#include "reprise/graph.h"
+#include "reprise/costs.h"
 
 namespace reprise::test {
 
 // The smallest peak of any schedule that ends with the step's outputs live.
 // REQUIRES: at most 20 values, all planned, none held; no `once` op but the caller's, which reads and makes nothing.
-[[nodiscard]] std::int64_t smallest_peak(const Graph& step);
+[[nodiscard]] std::int64_t smallest_peak(const Graph& step, const Costs& costs);
 
 // The least time of any such schedule within the budget, or nothing.
-[[nodiscard]] std::optional<std::int64_t> least_time(const Graph& step, std::int64_t budget_bytes);
+[[nodiscard]] std::optional<std::int64_t> least_time(const Graph& step, const Costs& costs, std::int64_t budget_bytes);
 
 }  // namespace reprise::test

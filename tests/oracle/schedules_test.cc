@@ -5,33 +5,36 @@
 #include <gtest/gtest.h>
 
 #include "oracle/vectors.h"
+#include "reprise/papers.h"
 #include "reprise/solve.h"
+#include "support/costed.h"
 
 namespace reprise::test {
 namespace {
 
 TEST(SchedulesTest, SmallestPeakOfAChainIsThatOfItsLastGradient) {
   // Sizes 1, 2, 4. The gradient of c (4), b (2) and the gradient of b (2) must be there at once; a comes back later.
-  EXPECT_EQ(smallest_peak(complete_backward(to_graph(chain_of_three().dag))), 8);
+  const auto [step, costs] = complete_backward(to_graph(chain_of_three().dag));
+  EXPECT_EQ(smallest_peak(step, costs), 8);
 }
 
 TEST(SchedulesTest, LeastTimeOfAChainPaysForWhatComesBack) {
   // Times 1, 2, 3. c itself is never read, so 3 is enough with room for a; without it a runs twice.
-  const Graph step = complete_backward(to_graph(chain_of_three().dag));
-  EXPECT_EQ(least_time(step, 9), 3);
-  EXPECT_EQ(least_time(step, 8), 4);
-  EXPECT_EQ(least_time(step, 7), std::nullopt);
+  const auto [step, costs] = complete_backward(to_graph(chain_of_three().dag));
+  EXPECT_EQ(least_time(step, costs, 9), 3);
+  EXPECT_EQ(least_time(step, costs, 8), 4);
+  EXPECT_EQ(least_time(step, costs, 7), std::nullopt);
 }
 
 void expect_not_better(const Dag& dag) {
-  const Graph graph = to_graph(dag);
-  const Graph step = complete_backward(graph);
-  const std::int64_t smallest = smallest_peak(step);
+  const CostedGraph graph = to_graph(dag);
+  const auto [step, costs] = complete_backward(graph);
+  const std::int64_t smallest = smallest_peak(step, costs);
   for (const std::string_view planner : planner_names()) {
     SCOPED_TRACE(std::string(planner) + '\n' + to_json(dag));
     for (const Solution& point : curve(graph, {.planner = std::string(planner), .candidates = 12}).points) {
       EXPECT_GE(point.simulation.peak_bytes, smallest);
-      EXPECT_GE(point.simulation.time_ns, least_time(step, point.simulation.peak_bytes).value());
+      EXPECT_GE(point.simulation.time_ns, least_time(step, costs, point.simulation.peak_bytes).value());
     }
   }
 }

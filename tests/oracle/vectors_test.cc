@@ -9,6 +9,7 @@
 #include "oracle/core.h"
 #include "oracle/replay.h"
 #include "reprise/solve.h"
+#include "support/costed.h"
 
 namespace reprise::test {
 namespace {
@@ -172,7 +173,7 @@ TEST(CoreTest, FormulaAndPlanOfEverySequenceAgreeWithTheReference) {
                   (Formula{overhead, cost.peak(), cost.cached, sequence.size()}));
         const Plan plan = papers_plan(step, blocks, keep_last);
         ASSERT_FALSE(validate(step.graph, plan).has_value());
-        const Simulation simulation = simulate(step.graph, plan);
+        const Simulation simulation = simulate(step.graph, step.costs, plan);
         EXPECT_EQ(simulation.peak_bytes, live.peak) << known.name;  // keeping the last block leaves the peak as it is
         EXPECT_EQ(simulation.recompute_ns, overhead);
         EXPECT_EQ(simulation.time_ns, known.dag.total_time() + overhead);

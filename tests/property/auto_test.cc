@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "reprise/reprise.h"
+#include "support/costed.h"
 #include "support/random.h"
 #include "support/random_dag.h"
 #include "support/random_step.h"
@@ -18,14 +19,14 @@ constexpr int kSteps = 25;
 constexpr int kSteps = 150;
 #endif
 
-Graph step_number(int i) {
+CostedGraph step_number(int i) {
   Random random(static_cast<std::uint64_t>(7000 + i));
   const StepOptions options{.forward_ops = random.between(2, 10), .backward_ops = random.between(1, 16)};
   return random_step(options, [&](std::int64_t bound) { return random.below(bound); });
 }
 
-std::vector<Graph> assorted_graphs() {
-  std::vector<Graph> graphs;
+std::vector<CostedGraph> assorted_graphs() {
+  std::vector<CostedGraph> graphs;
   for (int i = 0; i < kSteps; ++i) graphs.push_back(step_number(i));
   for (const Dag& dag : assorted_dags(kSteps / 3, 4, 10, 77)) graphs.push_back(to_graph(dag));
   return graphs;
@@ -41,7 +42,7 @@ std::optional<std::int64_t> time_at(const Curve& found, std::int64_t budget) {
 }
 
 TEST(AutoTest, NeverLosesToAnotherPlanner) {
-  for (const Graph& graph : assorted_graphs()) {
+  for (const CostedGraph& graph : assorted_graphs()) {
     const Curve own = curve(graph, {.planner = "auto"});
     for (const std::string_view name : planner_names()) {
       SCOPED_TRACE(std::string(name) + '\n' + format_graph(graph));
@@ -56,26 +57,26 @@ TEST(AutoTest, NeverLosesToAnotherPlanner) {
 
 TEST(AutoTest, TheBudgetOnlySelectsWhereStepsAreSmall) {
   for (int i = 0; i < kSteps; i += 10) {
-    const Graph step = step_number(i);
-    const Curve own = curve(step, {.planner = "auto"});
+    const auto [step, costs] = step_number(i);
+    const Curve own = curve(step, costs, {.planner = "auto"});
     for (const Solution& point : own.points) {
-      const Solution found = solve(step, {.planner = "auto", .budget_bytes = point.budget_bytes});
-      EXPECT_EQ(found.simulation, point.simulation) << format_graph(step);
+      const Solution found = solve(step, costs, {.planner = "auto", .budget_bytes = point.budget_bytes});
+      EXPECT_EQ(found.simulation, point.simulation) << format_graph(step, costs);
     }
   }
 }
 
 TEST(AutoTest, MoreWorkIsNeverWorse) {
   for (int i = 0; i < kSteps; i += 5) {
-    const Graph step = step_number(i);
-    const Solution least = solve(step, {.planner = "auto"});
-    const std::int64_t budget = (least.budget_bytes + 3 * solve(step, {.planner = "none"}).budget_bytes) / 4;
+    const auto [step, costs] = step_number(i);
+    const Solution least = solve(step, costs, {.planner = "auto"});
+    const std::int64_t budget = (least.budget_bytes + 3 * solve(step, costs, {.planner = "none"}).budget_bytes) / 4;
     Solution before;
     for (const std::size_t work : {0, 1'000, 10'000, 100'000, 10'000'000}) {
-      const Solution now = solve(step, {.planner = "auto", .budget_bytes = budget, .work = work});
+      const Solution now = solve(step, costs, {.planner = "auto", .budget_bytes = budget, .work = work});
       if (before.found()) {
-        ASSERT_TRUE(now.found()) << format_graph(step);
-        EXPECT_LE(now.simulation.time_ns, before.simulation.time_ns) << format_graph(step);
+        ASSERT_TRUE(now.found()) << format_graph(step, costs);
+        EXPECT_LE(now.simulation.time_ns, before.simulation.time_ns) << format_graph(step, costs);
       }
       before = now;
     }
@@ -84,14 +85,15 @@ TEST(AutoTest, MoreWorkIsNeverWorse) {
 
 TEST(AutoTest, WhatIsNamedAsSmallestBudgetHasAPlan) {
   for (int i = 0; i < kSteps; i += 2) {
-    const Graph step = step_number(i);
-    const std::int64_t smallest = solve(step, {.planner = "auto"}).budget_bytes;
-    const Solution found = solve(step, {.planner = "auto", .budget_bytes = smallest});
-    ASSERT_TRUE(found.found()) << format_graph(step);
+    const auto [step, costs] = step_number(i);
+    const std::int64_t smallest = solve(step, costs, {.planner = "auto"}).budget_bytes;
+    const Solution found = solve(step, costs, {.planner = "auto", .budget_bytes = smallest});
+    ASSERT_TRUE(found.found()) << format_graph(step, costs);
     EXPECT_LE(found.simulation.peak_bytes, smallest);
     if (smallest == 0) continue;
-    const Solution below = solve(step, {.planner = "auto", .budget_bytes = smallest - 1});
-    EXPECT_TRUE(below.status == Status::kInfeasible || below.simulation.peak_bytes < smallest) << format_graph(step);
+    const Solution below = solve(step, costs, {.planner = "auto", .budget_bytes = smallest - 1});
+    EXPECT_TRUE(below.status == Status::kInfeasible || below.simulation.peak_bytes < smallest)
+        << format_graph(step, costs);
   }
 }
 
@@ -107,7 +109,7 @@ TEST(AutoTest, CurvesRiseInMemoryAndFallInTime) {
 
 // As many bytes and as much time as a graph may have: no sum leaves the range of an integer.
 TEST(AutoTest, TakesTheLargestNumbers) {
-  constexpr std::int64_t kLarge = Graph::kMaxTotalBytes / 32;
+  constexpr std::int64_t kLarge = Costs::kMaxTotalBytes / 32;
   GraphBuilder b("large");
   std::vector<ValueId> x{b.arriving(kLarge)};
   for (std::size_t i = 0; i < 6; ++i) {
@@ -123,8 +125,8 @@ TEST(AutoTest, TakesTheLargestNumbers) {
     gradient = next;
   }
   b.output(gradient);
-  const Graph step = b.build();
-  const Curve found = curve(step, {.planner = "auto"});
+  const auto [step, costs] = b.build();
+  const Curve found = curve(step, costs, {.planner = "auto"});
   EXPECT_LE(found.points.front().simulation.peak_bytes, 5 * kLarge);
   for (const Solution& point : found.points) EXPECT_LE(*point.lower_bound_ns, point.simulation.time_ns);
 }

@@ -4,6 +4,7 @@
 
 #include "property/holds.h"
 #include "reprise/reprise.h"
+#include "support/costed.h"
 #include "support/random_dag.h"
 
 namespace reprise::test {
@@ -23,13 +24,13 @@ std::vector<std::int64_t> budgets(std::int64_t smallest, std::int64_t largest) {
 }
 
 // Checks one answer on its own terms.
-std::string wrong_with(const Graph& graph, const Solution& found, std::int64_t budget, Judge judge) {
+std::string wrong_with(const CostedGraph& graph, const Solution& found, std::int64_t budget, Judge judge) {
   if (found.status == Status::kInfeasible) {
     return found.smallest_budget_bytes > budget ? "" : "infeasible, but the smallest budget is within the budget";
   }
   if (!found.found()) return "not found: " + found.message;
-  const Graph step = complete_backward(graph);
-  if (const auto violation = validate(step, found.plan)) return violation->message;
+  const CostedGraph step = complete_backward(graph);
+  if (const auto violation = validate(step.graph, found.plan)) return violation->message;
   if (simulate(step, found.plan) != found.simulation) return "the simulation differs";
   if (!(timeline(step, found.plan).total == found.simulation)) return "the timeline differs";
   if (judge == Judge::kSimulated && found.simulation.peak_bytes > budget) return "over the budget";
@@ -40,7 +41,7 @@ std::string wrong_with(const Graph& graph, const Solution& found, std::int64_t b
 // Answers get better with the budget; `better(a, b)`: a, at a smaller budget, is better than b.
 template <typename Better>
 std::string more_budget_costs(const Dag& dag, const SolveOptions& base, const Better& better) {
-  const Graph graph = to_graph(dag);
+  const CostedGraph graph = to_graph(dag);
   SolveOptions options = base;
   const Solution tightest = solve(graph, options);
   if (tightest.status == Status::kStopped) return "";
@@ -102,7 +103,7 @@ TEST(BudgetTest, MoreOfItNeverWorsensTheObjectiveByTheFormula) {
 std::string formula_differs(const Dag& dag) {
   Dag plain = dag;
   plain.reads.clear();
-  const Graph graph = to_graph(plain);
+  const CostedGraph graph = to_graph(plain);
   for (const std::string planner : {"lower-sets", "lower-sets-approx", "chen"}) {
     for (const bool keep_last : {false, true}) {
       SolveOptions options = options_for(planner, Judge::kFormula);
@@ -122,7 +123,7 @@ TEST(FormulaTest, BoundsTheTruePeakWhereGradientsReadInputsAlone) {
 }
 
 std::string keep_last_costs(const Dag& dag) {
-  const Graph graph = to_graph(dag);
+  const CostedGraph graph = to_graph(dag);
   for (const std::string planner : {"lower-sets", "lower-sets-approx"}) {
     SolveOptions options = options_for(planner, Judge::kFormula);
     const Solution dropped = solve(graph, options);
@@ -140,7 +141,7 @@ TEST(FormulaTest, KeepingTheLastBlockNeitherRaisesThePeakNorTheOverhead) {
 }
 
 std::string exact_is_worse(const Dag& dag) {
-  const Graph graph = to_graph(dag);
+  const CostedGraph graph = to_graph(dag);
   const auto smallest = [&](const char* planner) { return solve(graph, options_for(planner, Judge::kFormula)); };
   const Solution exact_least = smallest("lower-sets");
   if (!exact_least.found()) return "";
@@ -168,8 +169,8 @@ TEST(ExactPlannerTest, IsNeverWorseThanTheApproximateOne) {
 
 std::string numbering_matters(const Dag& dag) {
   Random random(static_cast<std::uint64_t>(dag.total_bytes() + dag.size()));
-  const Graph graph = to_graph(dag);
-  const Graph other = to_graph(reordered(dag, random_topological_order(dag, random)));
+  const CostedGraph graph = to_graph(dag);
+  const CostedGraph other = to_graph(reordered(dag, random_topological_order(dag, random)));
   for (const std::string planner : {"lower-sets", "lower-sets-approx"}) {
     for (const Objective objective : {Objective::kTime, Objective::kMaxOverhead, Objective::kMinCache}) {
       SolveOptions options = options_for(planner, Judge::kFormula, objective);
@@ -191,7 +192,7 @@ std::string numbering_matters(const Dag& dag) {
 TEST(RenumberingTest, LeavesTheFormulaAsItIs) { expect_holds(assorted_dags(120, 5, 16, 11), numbering_matters); }
 
 std::string answers_vary(const Dag& dag) {
-  const Graph graph = to_graph(dag);
+  const CostedGraph graph = to_graph(dag);
   for (const std::string_view planner : planner_names()) {
     for (const Judge judge : {Judge::kFormula, Judge::kSimulated}) {
       const SolveOptions options = options_for(std::string(planner), judge);

@@ -3,6 +3,7 @@
 
 #include "property/holds.h"
 #include "reprise/reprise.h"
+#include "support/costed.h"
 #include "support/random_dag.h"
 
 namespace reprise::test {
@@ -27,7 +28,7 @@ SolveOptions question(std::string planner, std::int64_t budget, Objective object
 }
 
 // Overhead, cached bytes where they are the objective, and status must not depend on the switches.
-std::string switches_matter(const Graph& graph, SolveOptions options) {
+std::string switches_matter(const CostedGraph& graph, SolveOptions options) {
   options.prunings = combination(0);
   const Solution plain = solve(graph, options);
   for (unsigned bits = 1; bits < kCombinations; ++bits) {
@@ -46,7 +47,7 @@ std::string switches_matter(const Graph& graph, SolveOptions options) {
 }
 
 std::string any_switch_matters(const Dag& dag) {
-  const Graph graph = to_graph(dag);
+  const CostedGraph graph = to_graph(dag);
   const std::int64_t smallest = solve(graph, {.planner = "lower-sets-approx", .judge = Judge::kFormula}).budget_bytes;
   for (const std::string planner : {"lower-sets", "lower-sets-approx"}) {
     for (const Objective objective : {Objective::kTime, Objective::kMaxOverhead, Objective::kMinCache}) {
@@ -63,7 +64,7 @@ TEST(PruningsTest, AllCombinationsGiveTheSameAnswer) { expect_holds(assorted_dag
 
 // With room for one label only, times are rounded; the answer says how far from the best it can be.
 std::string rounding_lies(const Dag& dag) {
-  const Graph graph = to_graph(dag);
+  const CostedGraph graph = to_graph(dag);
   const std::int64_t smallest = solve(graph, {.planner = "lower-sets-approx", .judge = Judge::kFormula}).budget_bytes;
   for (const std::string planner : {"lower-sets", "lower-sets-approx"}) {
     for (const Objective objective : {Objective::kTime, Objective::kMaxOverhead}) {
@@ -93,7 +94,7 @@ TEST(RoundingTest, StopsWhereBytesAreTooManyForTheTable) {
   Random random(23);
   Dag dag = random_dag({.shape = Shape::kSeriesParallel, .nodes = 10, .nanoseconds = true}, random);
   for (std::int64_t& bytes : dag.bytes) bytes = (bytes << 30) | 1;
-  const Graph graph = to_graph(dag);
+  const CostedGraph graph = to_graph(dag);
   for (const Judge judge : {Judge::kFormula, Judge::kSimulated}) {
     SolveOptions options = question("lower-sets", 2 * dag.total_bytes(), Objective::kTime);
     options.judge = judge;

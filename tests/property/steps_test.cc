@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "reprise/reprise.h"
+#include "support/costed.h"
 #include "support/random.h"
 #include "support/random_dag.h"
 #include "support/random_step.h"
@@ -16,15 +17,15 @@ constexpr int kSteps = 60;
 constexpr int kSteps = 400;
 #endif
 
-Graph step_number(int i) {
+CostedGraph step_number(int i) {
   Random random(static_cast<std::uint64_t>(1000 + i));
   const StepOptions options{.forward_ops = random.between(1, 12), .backward_ops = random.between(0, 14)};
   return random_step(options, [&](std::int64_t bound) { return random.below(bound); });
 }
 
-void expect_sound(const Graph& step, const Solution& found, std::int64_t budget) {
+void expect_sound(const CostedGraph& step, const Solution& found, std::int64_t budget) {
   ASSERT_TRUE(found.found()) << found.message;
-  const auto violation = validate(step, found.plan);
+  const auto violation = validate(step.graph, found.plan);
   EXPECT_FALSE(violation.has_value()) << violation->message;
   EXPECT_EQ(simulate(step, found.plan), found.simulation);
   EXPECT_EQ(timeline(step, found.plan).total, found.simulation);
@@ -33,7 +34,7 @@ void expect_sound(const Graph& step, const Solution& found, std::int64_t budget)
 
 TEST(RandomStepTest, EveryPlannerIsSoundAtEveryBudget) {
   for (int i = 0; i < kSteps && !::testing::Test::HasFailure(); ++i) {
-    const Graph step = step_number(i);
+    const CostedGraph step = step_number(i);
     const Solution plain = solve(step, {.planner = "none"});
     for (const std::string_view name : planner_names()) {
       SCOPED_TRACE("step " + std::to_string(i) + ", " + std::string(name) + '\n' + format_graph(step));
@@ -60,7 +61,7 @@ TEST(RandomStepTest, EveryPlannerIsSoundAtEveryBudget) {
 
 TEST(RandomStepTest, PlansByFormulaAreLegal) {
   for (int i = 0; i < kSteps && !::testing::Test::HasFailure(); ++i) {
-    const Graph step = step_number(i);
+    const CostedGraph step = step_number(i);
     for (const std::string_view name : planner_names()) {
       for (const bool keep_last : {false, true}) {
         SCOPED_TRACE("step " + std::to_string(i) + ", " + std::string(name) + '\n' + format_graph(step));
@@ -75,7 +76,7 @@ TEST(RandomStepTest, PlansByFormulaAreLegal) {
 
 TEST(RandomStepTest, CurvesRiseInMemoryAndFallInTime) {
   for (int i = 0; i < kSteps; i += 4) {
-    const Graph step = step_number(i);
+    const CostedGraph step = step_number(i);
     const Curve found = curve(step, {.planner = "lower-sets-approx", .candidates = 8});
     ASSERT_FALSE(found.points.empty()) << format_graph(step);
     for (std::size_t k = 1; k < found.points.size(); ++k) {
@@ -85,7 +86,7 @@ TEST(RandomStepTest, CurvesRiseInMemoryAndFallInTime) {
   }
 }
 
-void expect_round_trip(const Graph& graph, const Graph& step) {
+void expect_round_trip(const CostedGraph& graph, const Graph& step) {
   const std::string text = format_graph(graph);
   EXPECT_EQ(parse_graph(text, "text"), graph);
   EXPECT_EQ(format_graph(parse_graph(text, "text")), text);
@@ -101,11 +102,11 @@ void expect_round_trip(const Graph& graph, const Graph& step) {
 }
 
 TEST(FormatTest, GraphsAndPlansComeBackAsTheyWere) {
-  for (int i = 0; i < kSteps; ++i) expect_round_trip(step_number(i), step_number(i));
+  for (int i = 0; i < kSteps; ++i) expect_round_trip(step_number(i), step_number(i).graph);
   for (const Dag& dag : assorted_dags(80, 1, 40, 31)) {
-    const Graph graph = to_graph(dag);
-    const Graph step = complete_backward(graph);
-    expect_round_trip(graph, step);
+    const CostedGraph graph = to_graph(dag);
+    const CostedGraph step = complete_backward(graph);
+    expect_round_trip(graph, step.graph);
     EXPECT_EQ(parse_graph(format_graph(step), "text"), step);
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 
 namespace reprise::test {
@@ -31,7 +32,7 @@ Dag dag_from_code(int nodes, std::uint32_t code) {
   return dag;
 }
 
-Graph to_graph(const Dag& dag) {
+CostedGraph to_graph(const Dag& dag) {
   GraphBuilder builder("dag");
   for (int v = 0; v < dag.size(); ++v) {
     OpSpec op{.name = "n" + std::to_string(v), .time_ns = dag.time[v], .backward_reads = dag.reads_of(v)};
@@ -42,7 +43,10 @@ Graph to_graph(const Dag& dag) {
   return builder.build();
 }
 
-std::string to_json(const Dag& dag) { return format_graph(to_graph(dag)); }
+std::string to_json(const Dag& dag) {
+  const auto [graph, costs] = to_graph(dag);
+  return format_graph(graph, costs);
+}
 
 Dag without_node(const Dag& dag, int node) {
   std::vector<int> order;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "reprise/graph.h"
+#include "reprise/costs.h"
 
 namespace reprise::test {
 
@@ -30,7 +30,7 @@ struct Dag {
 [[nodiscard]] inline std::uint32_t num_codes(int nodes) { return 1U << (nodes * (nodes - 1) / 2); }
 
 // A forward-only graph: op and value i are node i.
-[[nodiscard]] Graph to_graph(const Dag& dag);
+[[nodiscard]] CostedGraph to_graph(const Dag& dag);
 [[nodiscard]] std::string to_json(const Dag& dag);
 
 // Without the node, or without one edge.

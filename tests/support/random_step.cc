@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "reprise/graph_builder.h"
+
 namespace reprise::test {
 namespace {
 
@@ -12,7 +14,7 @@ class StepMaker {
  public:
   explicit StepMaker(const Draw& draw) : draw_(draw), builder_("random step") {}
 
-  Graph make(const StepOptions& options) {
+  CostedGraph make(const StepOptions& options) {
     for (std::int64_t i = draw_(3); i >= 0; --i) readable_.push_back(builder_.resident(size()));
     for (std::int64_t i = draw_(2); i >= 0; --i) add_arriving();
     for (int i = 0; i < options.forward_ops; ++i) add_op(Phase::kForward, i);
@@ -142,6 +144,6 @@ class StepMaker {
 
 }  // namespace
 
-Graph random_step(const StepOptions& options, const Draw& draw) { return StepMaker(draw).make(options); }
+CostedGraph random_step(const StepOptions& options, const Draw& draw) { return StepMaker(draw).make(options); }
 
 }  // namespace reprise::test

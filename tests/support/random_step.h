@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "reprise/graph.h"
+#include "reprise/costs.h"
 
 namespace reprise::test {
 
@@ -17,6 +17,6 @@ struct StepOptions {
   int backward_ops = 8;
 };
 
-[[nodiscard]] Graph random_step(const StepOptions& options, const Draw& draw);
+[[nodiscard]] CostedGraph random_step(const StepOptions& options, const Draw& draw);
 
 }  // namespace reprise::test

@@ -58,7 +58,7 @@ class AutoSearch {
         options_(options),
         front_(front),
         solution_(solution),
-        model_(problem.step()),
+        model_(problem.step(), problem.costs()),
         evaluator_(model_),
         prices_(model_, evaluator_, pool_, model_.captured_order, [this] { return out_of_work(); }),
         local_(model_, evaluator_, pool_, [this] { return out_of_work(); },

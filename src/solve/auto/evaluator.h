@@ -82,6 +82,6 @@ class Evaluator {
 
 // More runs than this are not worth looking at, nor is more time: no sum comes near the range of an integer.
 [[nodiscard]] std::size_t most_runs(const StepModel& model);
-inline constexpr std::int64_t kMostTime = 4 * Graph::kMaxTotalTime;
+inline constexpr std::int64_t kMostTime = 4 * Costs::kMaxTotalTime;
 
 }  // namespace reprise::detail

@@ -178,7 +178,7 @@ void LowerBound::find_floor() {
   for (std::size_t i = 0; i < model_.graph.num_values(); ++i) {
     const ValueId v = value_id(i);
     if (model_.graph.residence(v) != Residence::kPlanned && model_.graph.pinned(v))
-      start_pinned += model_.graph.bytes(v);
+      start_pinned += model_.costs.value_bytes[index(v)];
   }
   pinned_bytes_ = start_pinned;
   for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
@@ -253,7 +253,7 @@ std::int64_t LowerBound::time_ns(std::int64_t budget_bytes) const {
       best[begin] = std::max(best[begin], at_least(windows_[w], budget_bytes) + best[windows_[w].end]);
     }
   }
-  const double again = std::clamp(best[0] - kRounding, 0.0, static_cast<double>(Graph::kMaxTotalTime));
+  const double again = std::clamp(best[0] - kRounding, 0.0, static_cast<double>(Costs::kMaxTotalTime));
   return needed_time_ns_ + static_cast<std::int64_t>(std::ceil(again));
 }
 

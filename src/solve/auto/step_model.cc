@@ -2,7 +2,8 @@
 
 namespace reprise::detail {
 
-StepModel::StepModel(const Graph& step) : graph(step), caller(static_cast<std::uint32_t>(index(step.caller_op()))) {
+StepModel::StepModel(const Graph& step, const Costs& step_costs)
+    : graph(step), costs(step_costs), caller(static_cast<std::uint32_t>(index(step.caller_op()))) {
   describe_values();
   describe_ops();
 }
@@ -23,9 +24,9 @@ void StepModel::describe_values() {
     const ValueId v = value_id(i);
     const bool planned = graph.residence(v) == Residence::kPlanned;
     const bool pinned = graph.pinned(v) || rides(v);
-    if (!pinned) weight[i] = graph.bytes(v);
-    if (!planned) start_bytes += graph.bytes(v);
-    if (!planned && pinned) end_bytes += graph.bytes(v);
+    if (!pinned) weight[i] = costs.value_bytes[index(v)];
+    if (!planned) start_bytes += costs.value_bytes[index(v)];
+    if (!planned && pinned) end_bytes += costs.value_bytes[index(v)];
     if (graph.is_output(v)) end_bytes += weight[i];
     if (graph.overwrites(v) != kNoValue) overwrites[i] = static_cast<std::uint32_t>(index(graph.overwrites(v)));
     producer.push_back(static_cast<std::uint32_t>(planned ? index(graph.producer(v)) : graph.num_ops()));
@@ -46,8 +47,8 @@ void StepModel::describe_ops() {
       ops.push_back(op);
       break;
     }
-    op.time_ns = graph.time_ns(op_id(i));
-    op.transient_bytes = graph.workspace_bytes(op_id(i));
+    op.time_ns = costs.time_ns[i];
+    op.transient_bytes = costs.workspace_bytes[i];
     bool seeded = i == caller;
     for (const ValueId v : graph.inputs(op_id(i))) {
       seeded = seeded || from_caller[index(v)] != 0;
@@ -58,7 +59,7 @@ void StepModel::describe_ops() {
     op.repeatable = !seeded && !graph.once(op_id(i));
     for (const ValueId v : graph.outputs(op_id(i))) {
       const bool rider = rides(v);
-      const std::int64_t bytes = graph.bytes(v);
+      const std::int64_t bytes = costs.value_bytes[index(v)];
       from_caller[index(v)] = seeded ? 1 : 0;
       op.transient_bytes += bytes;
       if (graph.overwrites(v) != kNoValue) {

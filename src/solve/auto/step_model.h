@@ -12,12 +12,14 @@
 #include <span>
 #include <vector>
 
+#include "reprise/costs.h"
 #include "reprise/graph.h"
 
 namespace reprise::detail {
 
 struct StepModel {
-  explicit StepModel(const Graph& graph);  // `graph` has a caller's op and must outlive the model
+  // `graph` has a caller's op; both must outlive the model.
+  StepModel(const Graph& graph, const Costs& costs);
 
   struct Op {
     std::int64_t time_ns = 0;
@@ -43,6 +45,7 @@ struct StepModel {
   }
 
   const Graph& graph;
+  const Costs& costs;
   std::uint32_t caller = 0;  // index of the caller's op; forward ops lie before it, backward ops after
   std::vector<Op> ops;       // one more than there are ops
   std::vector<std::uint32_t> op_inputs;

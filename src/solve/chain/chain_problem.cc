@@ -22,6 +22,7 @@ ChainProblem::ChainProblem(const Problem& problem)
 
 void ChainProblem::measure_stages() {
   const Graph& step = problem_.step();
+  const Costs& costs = problem_.costs();
   const ForwardView& view = problem_.view();
   layers_.resize(stages());
   rotor_stages_.resize(stages());
@@ -32,9 +33,9 @@ void ChainProblem::measure_stages() {
     rotor_stages_[s].forward_ns = chain_.time[s];
     rotor_stages_[s].saved_bytes = size;
     for (const OpId op : backward_[s]) {
-      rotor_stages_[s].backward_ns += step.time_ns(op);
+      rotor_stages_[s].backward_ns += costs.time_ns[index(op)];
       std::int64_t& workspace = layers_[s].backward_workspace_bytes;
-      workspace = std::max(workspace, step.workspace_bytes(op));
+      workspace = std::max(workspace, costs.workspace_bytes[index(op)]);
     }
   }
   for (std::size_t i = 0; i < view.node_of_op.size(); ++i) {
@@ -43,9 +44,9 @@ void ChainProblem::measure_stages() {
     const std::uint32_t s = chain_.segment[node];
     const bool ends_stage = s < chain_.cuts.size() ? chain_.cuts[s] == node : view.succs[node].empty();
     std::int64_t& workspace = layers_[s].forward_workspace_bytes;
-    workspace = std::max(workspace, step.workspace_bytes(op_id(i)));
+    workspace = std::max(workspace, costs.workspace_bytes[i]);
     for (const ValueId v : step.outputs(op_id(i))) {
-      if (!ends_stage && read_backward(step, v)) layers_[s].saved_bytes += step.bytes(v);
+      if (!ends_stage && read_backward(step, v)) layers_[s].saved_bytes += costs.value_bytes[index(v)];
     }
   }
   for (std::uint32_t s = 0; s < stages(); ++s) {

@@ -5,7 +5,7 @@
 
 namespace {
 
-reprise::Graph two_layers() {
+reprise::CostedGraph two_layers() {
   reprise::GraphBuilder b("two layers");
   const auto x = b.arriving(10), h = b.value(100), y = b.value(1), seed = b.value(1), dh = b.value(100),
              dx = b.value(10);
@@ -22,14 +22,14 @@ reprise::Graph two_layers() {
 }  // namespace
 
 int main() {
-  const reprise::Graph graph = two_layers();
+  const auto [graph, costs] = two_layers();
   reprise::Plan plan;
   for (std::size_t i = 0; i < graph.num_ops(); ++i) plan.steps.push_back(reprise::Step::compute(reprise::op_id(i)));
   if (const auto violation = reprise::validate(graph, plan)) {
     std::fprintf(stderr, "%s\n", violation->message.c_str());
     return 1;
   }
-  const reprise::Simulation simulation = reprise::simulate(graph, plan);
+  const reprise::Simulation simulation = reprise::simulate(graph, costs, plan);
   std::printf("peak_bytes %lld, time_ns %lld\n", static_cast<long long>(simulation.peak_bytes),
               static_cast<long long>(simulation.time_ns));
   return simulation.peak_bytes == 222 && simulation.time_ns == 24 ? 0 : 1;

@@ -35,26 +35,26 @@ std::string error(const std::string& text) {
 }
 
 TEST(AuthorsTextTest, ForwardFunctionsBecomeOps) {
-  const Graph graph = parse_authors_text(kExample, "net.txt");
+  const auto [graph, costs] = parse_authors_text(kExample, "net.txt");
   EXPECT_TRUE(graph.forward_only());
   ASSERT_EQ(graph.num_ops(), 3U);
   ASSERT_EQ(graph.num_values(), 4U);  // data and parameters are none
   EXPECT_EQ(graph.op_name(op_id(0)), "Convolution2DFunction_5");
   EXPECT_EQ(graph.op_name(op_id(2)), "Split_7");
-  EXPECT_EQ(graph.time_ns(op_id(0)), 10);
-  EXPECT_EQ(graph.time_ns(op_id(1)), 1);
+  EXPECT_EQ(costs.time_ns[0], 10);
+  EXPECT_EQ(costs.time_ns[1], 1);
   EXPECT_TRUE(graph.inputs(op_id(0)).empty());
   EXPECT_THAT(graph.inputs(op_id(2)), testing::ElementsAre(value_id(1)));  // named twice in the text
   EXPECT_THAT(graph.outputs(op_id(2)), testing::ElementsAre(value_id(2), value_id(3)));
-  EXPECT_EQ(graph.bytes(value_id(3)), 40);
+  EXPECT_EQ(costs.value_bytes[3], 40);
 }
 
 TEST(AuthorsTextTest, BackwardRecordsSayWhatTheGradientReads) {
-  const Graph graph = parse_authors_text(kExample, "net.txt");
+  const auto [graph, costs] = parse_authors_text(kExample, "net.txt");
   EXPECT_EQ(graph.backward_reads(op_id(0)), BackwardReads::kInputs);
   EXPECT_EQ(graph.backward_reads(op_id(1)), BackwardReads::kOutputs);
   EXPECT_EQ(graph.backward_reads(op_id(2)), BackwardReads::kBoth);
-  EXPECT_EQ(parse_authors_text(replaced("9 output\n", "9 gradient\n"), "net.txt").backward_reads(op_id(1)),
+  EXPECT_EQ(parse_authors_text(replaced("9 output\n", "9 gradient\n"), "net.txt").graph.backward_reads(op_id(1)),
             BackwardReads::kInputs);
 }
 
@@ -65,7 +65,7 @@ TEST(AuthorsTextTest, AcceptsLineEndsOfOtherSystemsAndBlankLinesAtTheEnd) {
 }
 
 TEST(AuthorsTextTest, SortsRecordsThatAreOutOfOrder) {
-  const Graph graph = parse_authors_text(
+  const auto [graph, costs] = parse_authors_text(
       "3 6\n1 1 _\n2 2 _\n3 4 _\n"
       "forward\n1 1\n2 _\n3\nC\n{}\n"
       "forward\n0 1\n1\nA\n{}\n"

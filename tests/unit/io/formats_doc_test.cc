@@ -7,6 +7,7 @@
 #include "reprise/io.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
+#include "support/costed.h"
 
 namespace reprise {
 namespace {
@@ -32,14 +33,14 @@ TEST(FormatsDocTest, ExamplesAreWhatWeWrite) {
 TEST(FormatsDocTest, ThePlanIsLegalAndCostsWhatItSays) {
   const std::vector<std::string> files = examples();
   ASSERT_GE(files.size(), 2U);
-  const Graph graph = parse_graph(files[0], "docs/formats.md");
+  const auto [graph, costs] = parse_graph(files[0], "docs/formats.md");
   const PlanFile file = parse_plan(files[1], "docs/formats.md");
   EXPECT_EQ(file.graph, graph.name());
   EXPECT_EQ(file.ops, graph.num_ops());
   EXPECT_EQ(file.values, graph.num_values());
   const auto violation = validate(graph, file.plan);
   ASSERT_FALSE(violation) << violation->message;
-  EXPECT_EQ(simulate(graph, file.plan), file.simulation);
+  EXPECT_EQ(simulate(graph, costs, file.plan), file.simulation);
   EXPECT_LE(file.simulation.peak_bytes, file.budget_bytes);
 }
 

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <string>
 
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
+#include "support/costed.h"
 #include "unit/io/input_error.h"
 
 namespace reprise {
@@ -51,13 +53,13 @@ std::string error(const std::string& text) {
 }
 
 TEST(GraphJsonTest, ReadsTheDocumentedExample) {
-  const Graph graph = parse_graph(kTwoLayers, "two.json");
+  const auto [graph, costs] = parse_graph(kTwoLayers, "two.json");
   EXPECT_EQ(graph.name(), "two layers");
   EXPECT_EQ(graph.num_ops(), 5U);
   EXPECT_EQ(graph.num_values(), 7U);
   EXPECT_EQ(graph.caller_op(), op_id(2));
   EXPECT_EQ(graph.scope_name(op_id(1)), "fc2");
-  EXPECT_EQ(graph.workspace_bytes(op_id(0)), 512);
+  EXPECT_EQ(costs.workspace_bytes[0], 512);
   EXPECT_TRUE(graph.once(op_id(2)));
   EXPECT_EQ(graph.residence(value_id(0)), Residence::kResident);
   EXPECT_EQ(graph.residence(value_id(1)), Residence::kArriving);
@@ -99,20 +101,20 @@ TEST(GraphJsonTest, EveryFieldSurvivesTheRoundTrip) {
   b.hold(seed);
   b.output(new_weight);
   b.output(loss);
-  const Graph graph = b.build();
-  const std::string text = format_graph(graph);
-  EXPECT_EQ(parse_graph(text, "g.json"), graph);
+  const CostedGraph step = b.build();
+  const std::string text = format_graph(step);
+  EXPECT_EQ(parse_graph(text, "g.json"), step);
   EXPECT_EQ(format_graph(parse_graph(text, "g.json")), text);
   EXPECT_THAT(text, testing::HasSubstr("\"overwrites\":[[3,2],[6,0]]},"));
 }
 
 TEST(GraphJsonTest, TheEmptyGraphSurvivesTheRoundTrip) {
-  const Graph graph = GraphBuilder().build();
-  EXPECT_EQ(parse_graph(format_graph(graph), "g.json"), graph);
+  const CostedGraph empty = GraphBuilder().build();
+  EXPECT_EQ(parse_graph(format_graph(empty), "g.json"), empty);
 }
 
 TEST(GraphJsonTest, KeysMayComeInAnyOrderAndDefaultsMayBeLeftOut) {
-  const Graph graph = parse_graph(
+  const auto [graph, costs] = parse_graph(
       R"({"ops":[{"outputs":[0],"name":"a"}],"version":1,"values":{"bytes":[8]},"format":"reprise.graph"})", "g.json");
   EXPECT_EQ(graph.num_ops(), 1U);
   EXPECT_TRUE(graph.forward_only());
@@ -167,8 +169,9 @@ TEST(GraphJsonTest, ErrorsAboutTheGraphCarryTheSource) {
 }
 
 TEST(GraphJsonTest, RefusesToWriteNamesThatAreNotUtf8) {
-  const Graph graph = GraphBuilder("caf\xE9").build();
-  EXPECT_EQ(input_error([&] { static_cast<void>(format_graph(graph)); }), "a name is not UTF-8: \"caf\xEF\xBF\xBD\"");
+  const auto [graph, costs] = GraphBuilder("caf\xE9").build();
+  EXPECT_EQ(input_error([&] { static_cast<void>(format_graph(graph, costs)); }),
+            "a name is not UTF-8: \"caf\xEF\xBF\xBD\"");
 }
 
 TEST(GraphJsonTest, RefusesEveryPrefixOfAFile) {

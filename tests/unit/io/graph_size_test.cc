@@ -4,14 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "reprise/graph.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
+#include "support/costed.h"
 
 namespace reprise {
 namespace {
 
 // Every field in use, numbers of the length that nanoseconds and bytes have.
-Graph long_step(int ops) {
+CostedGraph long_step(int ops) {
   GraphBuilder b("a long step");
   std::vector<ValueId> values = {b.arriving(19'267'584), b.resident(9'437'184), b.arriving(8), b.arriving(16)};
   for (int i = 0; i < ops; ++i) {

@@ -10,7 +10,9 @@
 
 #include "fixtures/odd_steps.h"
 #include "fixtures/steps.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
+#include "support/costed.h"
 
 namespace reprise::detail {
 namespace {
@@ -25,7 +27,7 @@ std::string groups(const Graph& graph, const ForwardView& view) {
   return text;
 }
 
-std::string groups(const Graph& graph) { return groups(graph, forward_view(graph)); }
+std::string groups(const CostedGraph& step) { return groups(step.graph, forward_view(step)); }
 
 // "0>1 0>2": all edges.
 std::string edges(const ForwardView& view) {
@@ -39,8 +41,8 @@ std::string edges(const ForwardView& view) {
 }
 
 TEST(ForwardViewTest, InPlaceChainsAreOneNode) {
-  const Graph graph = test::in_place_residual_step();
-  const ForwardView view = forward_view(graph);
+  const auto [graph, costs] = test::in_place_residual_step();
+  const ForwardView view = forward_view(graph, costs);
   EXPECT_EQ(groups(graph, view), "conv0 relu0_ | conv1 | bn add_ relu_ | loss");
   EXPECT_EQ(edges(view), "0>1 0>2 1>2 2>3");
   EXPECT_EQ(view.time, (std::vector<std::int64_t>{22, 40, 10, 2}));
@@ -141,9 +143,9 @@ TEST(ForwardViewTest, WhatAOnceOpMadeIsNotJoined) {
   b.op({.name = "once", .once = true, .inputs = {}, .outputs = {y}});
   b.op({.name = "relu_", .inputs = {y}, .outputs = {z}});
   b.op({.name = "mul_", .inputs = {arrived}, .outputs = {over}});
-  const Graph graph = b.build();
-  EXPECT_EQ(groups(graph), "relu_ | mul_");
-  EXPECT_EQ(forward_view(graph).bytes, (std::vector<std::int64_t>{1, 1}));
+  const CostedGraph step = b.build();
+  EXPECT_EQ(groups(step), "relu_ | mul_");
+  EXPECT_EQ(forward_view(step).bytes, (std::vector<std::int64_t>{1, 1}));
 }
 
 TEST(ForwardViewTest, TwoVersionsOfOneNodeJoinOneOp) {
@@ -153,9 +155,9 @@ TEST(ForwardViewTest, TwoVersionsOfOneNodeJoinOneOp) {
   b.overwrite(new_q, q);
   b.op({.name = "split", .inputs = {}, .outputs = {p, q}});
   b.op({.name = "rotate_", .inputs = {p, q}, .outputs = {new_p, new_q}});
-  const Graph graph = b.build();
-  EXPECT_EQ(groups(graph), "split rotate_");
-  EXPECT_EQ(forward_view(graph).bytes, (std::vector<std::int64_t>{12}));
+  const CostedGraph step = b.build();
+  EXPECT_EQ(groups(step), "split rotate_");
+  EXPECT_EQ(forward_view(step).bytes, (std::vector<std::int64_t>{12}));
 }
 
 TEST(ForwardViewTest, AnOpMayJoinTwoNodes) {
@@ -166,9 +168,9 @@ TEST(ForwardViewTest, AnOpMayJoinTwoNodes) {
   b.op({.name = "left", .time_ns = 1, .inputs = {}, .outputs = {p}});
   b.op({.name = "right", .time_ns = 2, .inputs = {}, .outputs = {q}});
   b.op({.name = "rotate_", .time_ns = 4, .inputs = {p, q}, .outputs = {new_p, new_q}});
-  const Graph graph = b.build();
-  EXPECT_EQ(groups(graph), "left right rotate_");
-  EXPECT_EQ(forward_view(graph).time, (std::vector<std::int64_t>{7}));
+  const CostedGraph step = b.build();
+  EXPECT_EQ(groups(step), "left right rotate_");
+  EXPECT_EQ(forward_view(step).time, (std::vector<std::int64_t>{7}));
 }
 
 TEST(ForwardViewTest, AGraphWithoutForwardIsEmpty) {
@@ -183,14 +185,14 @@ TEST(ForwardViewTest, AGraphWithoutForwardIsEmpty) {
 // What every view owes its planners, on steps that use every liberty.
 TEST(ForwardViewTest, IsAlwaysAGraphInTopologicalOrder) {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
-    const Graph graph = test::odd_step(seed, {.forward_ops = 12, .backward_ops = 6});
-    SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + format_graph(graph));
-    const ForwardView view = forward_view(graph);
+    const auto [graph, costs] = test::odd_step(seed, {.forward_ops = 12, .backward_ops = 6});
+    SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + format_graph(graph, costs));
+    const ForwardView view = forward_view(graph, costs);
     std::int64_t time = 0;
     for (std::size_t i = 0; i < graph.num_ops(); ++i) {
       const bool node = graph.phase(op_id(i)) == Phase::kForward && !graph.once(op_id(i));
       ASSERT_EQ(view.node_of_op[i] != kNoNode, node);
-      time += node ? graph.time_ns(op_id(i)) : 0;
+      time += node ? costs.time_ns[i] : 0;
     }
     ASSERT_EQ(view.total_time(), time);
     for (NodeId v = 0; v < view.num_nodes(); ++v) {

@@ -10,9 +10,11 @@
 #include "fixtures/odd_steps.h"
 #include "fixtures/steps.h"
 #include "plan/liveness.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
+#include "support/costed.h"
 #include "unit/papers/small_view.h"
 
 namespace reprise::detail {
@@ -31,7 +33,7 @@ std::string names(const Graph& graph, const std::vector<OpId>& runs) {
 }
 
 // f0 -> f1 -> f2 -> f3, caller, then b3 .. b0; b<i> reads the input of f<i>.
-Graph chain_step() {
+CostedGraph chain_step() {
   GraphBuilder b;
   const ValueId x = b.arriving(1);
   std::vector<ValueId> made{x};
@@ -52,8 +54,8 @@ Graph chain_step() {
 }
 
 TEST(ExpandTest, RunsABlockAgainBeforeItIsMissed) {
-  const Graph step = chain_step();
-  const ForwardView view = forward_view(step);
+  const auto [step, costs] = chain_step();
+  const ForwardView view = forward_view(step, costs);
   const auto runs = [&](std::vector<std::uint32_t> block, std::uint32_t count, bool keep_last) {
     return names(step, expand(step, view, {.block = std::move(block), .count = count}, keep_last));
   };
@@ -66,24 +68,25 @@ TEST(ExpandTest, RunsABlockAgainBeforeItIsMissed) {
 }
 
 TEST(ExpandTest, LeanRunsLeaveOutWhatNobodyReads) {
-  const Graph step = chain_step();
+  const auto [step, costs] = chain_step();
   const Blocks one{.block = {0, 0, 0, 0}, .count = 1};
-  const std::vector<OpId> runs = expand(step, forward_view(step), one, false);
+  const std::vector<OpId> runs = expand(step, forward_view(step, costs), one, false);
   EXPECT_EQ(names(step, without_dead_reruns(step, runs)), "f0 f1 f2 f3 caller f0 f1 f2 b3 b2 b1 b0");
 }
 
 // The caller has logits and aux since they were first made: making them again serves nobody.
 TEST(ExpandTest, LeanRunsDoNotMakeHeldValuesAgain) {
-  const Graph step = test::held_seeds_step();
+  const auto [step, costs] = test::held_seeds_step();
   const Blocks one{.block = {0, 0, 0}, .count = 1};
-  const std::vector<OpId> runs = expand(step, forward_view(step), one, false);
+  const std::vector<OpId> runs = expand(step, forward_view(step, costs), one, false);
   EXPECT_EQ(names(step, without_dead_reruns(step, runs)),
             "trunk head aux caller trunk aux_backward head_backward accumulate trunk_backward");
 }
 
 TEST(ExpandTest, OnceOpsAndNodesInPlaceStayWhole) {
-  const Graph step = test::residual_block_step();
-  const ForwardView view = forward_view(step);  // conv | bn add_ relu_ | dropout1 | linear | dropout2 | max | loss
+  const auto [step, costs] = test::residual_block_step();
+  const ForwardView view =
+      forward_view(step, costs);  // conv | bn add_ relu_ | dropout1 | linear | dropout2 | max | loss
   const Blocks blocks{.block = {0, 0, 0, 1, 1, 1, 1}, .count = 2};
   EXPECT_EQ(names(step, expand(step, view, blocks, true)),
             "conv bn update_stats count add_ relu_ get_state1 dropout1 linear get_state2 dropout2 max loss caller "
@@ -94,20 +97,22 @@ TEST(ExpandTest, OnceOpsAndNodesInPlaceStayWhole) {
 
 struct Expanded {
   Graph graph;
+  Costs costs;
   std::vector<OpId> runs;
   std::vector<OpId> lean;
 };
 
 Expanded expand_any(std::uint64_t seed, bool forward_only, bool keep_last) {
-  const Graph graph = test::odd_step(seed, {.forward_ops = 10, .backward_ops = 8, .forward_only = forward_only});
+  const auto [graph, costs] =
+      test::odd_step(seed, {.forward_ops = 10, .backward_ops = 8, .forward_only = forward_only});
   if (forward_only) {
-    const PapersStep step = papers_step(graph);
+    const PapersStep step = papers_step(graph, costs);
     const std::vector<OpId> runs = expand(step, test::random_blocks(seed, step.view), keep_last);
-    return {.graph = step.graph, .runs = runs, .lean = without_dead_reruns(step.graph, runs)};
+    return {.graph = step.graph, .costs = step.costs, .runs = runs, .lean = without_dead_reruns(step.graph, runs)};
   }
-  const ForwardView view = forward_view(graph);
+  const ForwardView view = forward_view(graph, costs);
   const std::vector<OpId> runs = expand(graph, view, test::random_blocks(seed, view), keep_last);
-  return {.graph = graph, .runs = runs, .lean = without_dead_reruns(graph, runs)};
+  return {.graph = graph, .costs = costs, .runs = runs, .lean = without_dead_reruns(graph, runs)};
 }
 
 std::map<OpId, int> counts(const std::vector<OpId>& runs) {
@@ -121,7 +126,7 @@ TEST(ExpandTest, AnyBlocksOfAnyStepGiveALegalPlan) {
     const bool forward_only = seed % 2 == 1;
     const Expanded expanded = expand_any(seed, forward_only, /*keep_last=*/seed % 4 < 2);
     SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + names(expanded.graph, expanded.runs) + "\n" +
-                 format_graph(expanded.graph));
+                 format_graph(expanded.graph, expanded.costs));
     for (const auto& runs : {expanded.runs, expanded.lean}) {
       const auto violation = validate(expanded.graph, place_frees(expanded.graph, runs));
       ASSERT_FALSE(violation) << violation->message;
@@ -133,8 +138,8 @@ TEST(ExpandTest, AnyBlocksOfAnyStepGiveALegalPlan) {
       ASSERT_TRUE(forward_only || count <= 2);
     }
     ASSERT_EQ(lean.size(), expanded.graph.num_ops());
-    ASSERT_LE(simulate(expanded.graph, place_frees(expanded.graph, expanded.lean)).peak_bytes,
-              simulate(expanded.graph, place_frees(expanded.graph, expanded.runs)).peak_bytes);
+    ASSERT_LE(simulate(expanded.graph, expanded.costs, place_frees(expanded.graph, expanded.lean)).peak_bytes,
+              simulate(expanded.graph, expanded.costs, place_frees(expanded.graph, expanded.runs)).peak_bytes);
   }
 }
 

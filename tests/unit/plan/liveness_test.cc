@@ -11,6 +11,7 @@
 
 #include "fixtures/odd_plans.h"
 #include "fixtures/odd_steps.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
@@ -33,7 +34,8 @@ constexpr Set bit(ValueId v) { return Set{1} << index(v); }
 // The lowest peak over all choices of frees and of in place or not, for one order of runs.
 class LowestPeak {
  public:
-  LowestPeak(const Graph& graph, const std::vector<OpId>& runs) : graph_(graph), runs_(runs) {}
+  LowestPeak(const Graph& graph, const Costs& costs, const std::vector<OpId>& runs)
+      : graph_(graph), costs_(costs), runs_(runs) {}
 
   std::int64_t find() {
     Set live = 0;
@@ -52,7 +54,7 @@ class LowestPeak {
   [[nodiscard]] std::int64_t bytes(Set live) const {
     std::int64_t sum = 0;
     for (std::size_t i = 0; i < graph_.num_values(); ++i) {
-      if ((live & bit(value_id(i))) != 0) sum += graph_.bytes(value_id(i));
+      if ((live & bit(value_id(i))) != 0) sum += costs_.value_bytes[i];
     }
     return sum;
   }
@@ -79,7 +81,7 @@ class LowestPeak {
     for (const ValueId v : graph_.inputs(op)) {
       if ((live & bit(v)) == 0) return kNone;
     }
-    std::int64_t during = bytes(live) + graph_.workspace_bytes(op);
+    std::int64_t during = bytes(live) + costs_.workspace_bytes[index(op)];
     bool any = false;
     for (const ValueId v : graph_.outputs(op)) {
       const ValueId old = graph_.overwrites(v);
@@ -89,7 +91,7 @@ class LowestPeak {
         live &= ~bit(old);
         if ((pinned & bit(old)) != 0) pinned = (pinned & ~bit(old)) | bit(v);
       } else {
-        during += graph_.bytes(v);
+        during += costs_.value_bytes[index(v)];
       }
       if (graph_.held(v)) pinned |= bit(v);
     }
@@ -99,6 +101,7 @@ class LowestPeak {
   }
 
   const Graph& graph_;
+  const Costs& costs_;
   const std::vector<OpId>& runs_;
   std::map<std::tuple<std::size_t, Set, Set>, std::int64_t> memo_;
 };
@@ -115,28 +118,28 @@ bool overwrites_what_it_gave_away(const Graph& graph) {
 
 TEST(LivenessTest, NoPlanWithTheSameRunsHasALowerPeak) {
   for (std::uint64_t seed = 0; seed < kTinySeeds; ++seed) {
-    const Graph graph = test::odd_step(seed, {.forward_ops = 3, .backward_ops = 1});
+    const auto [graph, costs] = test::odd_step(seed, {.forward_ops = 3, .backward_ops = 1});
     if (overwrites_what_it_gave_away(graph)) continue;
     const std::vector<OpId> runs = test::runs_of(test::odd_plan(graph, seed));
     const Plan plan = place_frees(graph, runs);
-    SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + test::text_of(plan) + "\n" + format_graph(graph));
+    SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + test::text_of(plan) + "\n" + format_graph(graph, costs));
     const auto violation = validate(graph, plan);
     ASSERT_FALSE(violation) << violation->message;
     ASSERT_EQ(test::runs_of(plan), runs);
-    ASSERT_EQ(simulate(graph, plan).peak_bytes, LowestPeak(graph, runs).find());
+    ASSERT_EQ(simulate(graph, costs, plan).peak_bytes, LowestPeak(graph, costs, runs).find());
   }
 }
 
 TEST(LivenessTest, IsLegalAndNeverAboveAnOddPlan) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const Graph graph = test::odd_step(seed, {.forward_ops = 12, .backward_ops = 12});
+    const auto [graph, costs] = test::odd_step(seed, {.forward_ops = 12, .backward_ops = 12});
     const Plan odd = test::odd_plan(graph, seed);
     const Plan plan = place_frees(graph, test::runs_of(odd));
-    SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + test::text_of(plan) + "\n" + format_graph(graph));
+    SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + test::text_of(plan) + "\n" + format_graph(graph, costs));
     const auto violation = validate(graph, plan);
     ASSERT_FALSE(violation) << violation->message;
-    ASSERT_LE(simulate(graph, plan).peak_bytes, simulate(graph, odd).peak_bytes);
-    ASSERT_EQ(simulate(graph, plan).time_ns, simulate(graph, odd).time_ns);
+    ASSERT_LE(simulate(graph, costs, plan).peak_bytes, simulate(graph, costs, odd).peak_bytes);
+    ASSERT_EQ(simulate(graph, costs, plan).time_ns, simulate(graph, costs, odd).time_ns);
   }
 }
 
@@ -152,7 +155,7 @@ Graph example() {
   b.op({.name = "loss", .inputs = {z}, .outputs = {loss}});
   b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
   static_cast<void>(unused);
-  return b.build();
+  return b.build().graph;
 }
 
 TEST(LivenessTest, FreesAtOnceWhatNobodyReads) {
@@ -180,7 +183,7 @@ TEST(LivenessTest, AHeldValueMayBeMadeInPlace) {
   b.op({.name = "conv", .inputs = {x}, .outputs = {y}});
   b.op({.name = "sigmoid_", .inputs = {y}, .outputs = {z}});
   b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {z}, .outputs = {}});
-  const Graph graph = b.build();
+  const auto [graph, costs] = b.build();
   const std::vector<OpId> once{op_id(0), op_id(1), op_id(2)};
   EXPECT_EQ(test::text_of(place_frees(graph, once)), "c0 f0 c1! c2");
   // Made again, it is a second copy beside the caller's.
@@ -198,13 +201,13 @@ TEST(LivenessTest, NewContentsOfResidentMemoryAreNeverFreed) {
   b.op({.name = "add_", .once = true, .inputs = {middle}, .outputs = {last}});
   b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
   const std::vector<OpId> runs{op_id(0), op_id(1), op_id(2)};
-  EXPECT_EQ(test::text_of(place_frees(b.build(), runs)), "c0! c1! c2");
+  EXPECT_EQ(test::text_of(place_frees(b.build().graph, runs)), "c0! c1! c2");
 }
 
 TEST(LivenessTest, NoRunsNoSteps) {
   GraphBuilder b;
   b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
-  EXPECT_TRUE(place_frees(b.build(), {}).steps.empty());
+  EXPECT_TRUE(place_frees(b.build().graph, {}).steps.empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "report/step_story.h"
 #include "reprise/error.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
@@ -22,7 +23,7 @@ constexpr Step f(std::size_t value) { return Step::free(value_id(value)); }
 
 // x -> fc1 -> act -> loss | loss_backward -> act -> fc1. Values: 0 weight, 1 x, 2 a, 3 b, 4 loss, 5 seed, 6 gb, 7 ga,
 // 8 gradient of the weight.
-Graph two_modules() {
+CostedGraph two_modules() {
   GraphBuilder g("two </script> modules");
   const ScopeId fc1 = g.scope("body.fc1");
   const ScopeId act = g.scope("body.act");
@@ -52,8 +53,8 @@ Graph two_modules() {
 Plan without_a() { return {{c(0), c(1), f(2), c(2), c(3), c(4), f(3), c(0), c(5), f(6), f(2), c(6), f(1), f(7)}}; }
 
 TEST(StepStoryTest, RunsAreTheTimelineWithFreesFoldedIn) {
-  const Graph graph = two_modules();
-  const StepStory story = detail::tell(graph, without_a());
+  const auto [graph, costs] = two_modules();
+  const StepStory story = detail::tell(graph, costs, without_a());
   ASSERT_FALSE(validate(graph, without_a()));
   std::vector<std::int64_t> during;
   std::vector<std::int64_t> after;
@@ -65,15 +66,15 @@ TEST(StepStoryTest, RunsAreTheTimelineWithFreesFoldedIn) {
   // a.
   EXPECT_THAT(during, ElementsAre(210, 310, 214, 218, 318, 318, 418, 235));
   EXPECT_THAT(after, ElementsAre(210, 210, 214, 218, 218, 318, 218, 28));
-  EXPECT_EQ(story.total, simulate(graph, without_a()));
+  EXPECT_EQ(story.total, simulate(graph, costs, without_a()));
   EXPECT_EQ(story.peak_run, 6U);
   EXPECT_TRUE(story.runs[5].again);
   EXPECT_FALSE(story.reordered);
 }
 
 TEST(StepStoryTest, AChoiceCostsItsRunsAndItsPeakIsABound) {
-  const Graph graph = two_modules();
-  const StepStory story = detail::tell(graph, without_a());
+  const auto [graph, costs] = two_modules();
+  const StepStory story = detail::tell(graph, costs, without_a());
   ASSERT_EQ(story.recomputed.size(), 1U);
   EXPECT_EQ(story.recomputed[0].op, op_id(0));
   EXPECT_EQ(story.recomputed[0].runs, 1);
@@ -81,11 +82,11 @@ TEST(StepStoryTest, AChoiceCostsItsRunsAndItsPeakIsABound) {
   EXPECT_EQ(story.recomputed[0].peak_if_kept_bytes, 418);  // 318 and a, at gb's making
   const Plan kept{{c(0), c(1), c(2), c(3), c(4), f(3), c(5), f(6), f(2), c(6), f(1), f(7)}};
   ASSERT_FALSE(validate(graph, kept));
-  EXPECT_LE(simulate(graph, kept).peak_bytes, 418);
+  EXPECT_LE(simulate(graph, costs, kept).peak_bytes, 418);
 }
 
 TEST(StepStoryTest, NamesAreTheUsers) {
-  const Graph graph = two_modules();
+  const auto [graph, costs] = two_modules();
   EXPECT_EQ(detail::module_name(graph, op_id(0)), "body.fc1");
   EXPECT_EQ(detail::kind_name(graph, op_id(0)), "linear");
   EXPECT_EQ(detail::kind_name(graph, op_id(1)), "relu");
@@ -94,9 +95,10 @@ TEST(StepStoryTest, NamesAreTheUsers) {
 }
 
 TEST(ReportJsonTest, CountsWhatLiesBesideTheStep) {
-  const Graph graph = two_modules();
+  const auto [graph, costs] = two_modules();
   const Plan plan = without_a();
-  const std::string json = report_json({.graph = graph, .plan = plan, .budget_bytes = 2000, .outside_bytes = 1000});
+  const std::string json =
+      report_json({.graph = graph, .costs = costs, .plan = plan, .budget_bytes = 2000, .outside_bytes = 1000});
   EXPECT_THAT(json, HasSubstr("\"budget_bytes\":2000,\n\"outside_bytes\":1000,\n\"resident_bytes\":1010,"));
   EXPECT_THAT(json, HasSubstr("\"planned\":{\n\"peak_bytes\":1418,\n\"time_ns\":54,\n\"recompute_ns\":10,\n"));
   EXPECT_THAT(json, HasSubstr("\"during_bytes\":[1210,1310,1214,1218,1318,1318,1418,1235]"));
@@ -107,13 +109,13 @@ TEST(ReportJsonTest, CountsWhatLiesBesideTheStep) {
 }
 
 TEST(ReportJsonTest, AMeasuredStepIsOfThisPlan) {
-  const Graph graph = two_modules();
+  const auto [graph, costs] = two_modules();
   const Plan plan = without_a();
   MeasuredStep measured{.during_bytes = std::vector<std::int64_t>(plan.steps.size(), 5),
                         .after_bytes = std::vector<std::int64_t>(plan.steps.size(), 4)};
   measured.during_bytes[8] = 418;
   measured.after_bytes[2] = 210;  // after the free that follows the second run
-  ReportInput input{.graph = graph, .plan = plan, .measured = measured};
+  ReportInput input{.graph = graph, .costs = costs, .plan = plan, .measured = measured};
   EXPECT_THAT(report_json(input), HasSubstr("\"measured_peak_bytes\":418,"));
   EXPECT_THAT(report_json(input), HasSubstr("\"measured_after_bytes\":[4,210,4,4,4,4,4,4]"));
   input.measured->after_bytes.pop_back();
@@ -125,27 +127,27 @@ TEST(ReportJsonTest, AForwardOnlyGraphHasToBeCompleted) {
   GraphBuilder builder("forward");
   const ValueId x = builder.value(8);
   builder.op({.name = "op", .outputs = {x}});
-  const Graph forward = builder.build();
+  const auto [forward, costs] = builder.build();
   const Plan plan{{c(0)}};
-  EXPECT_THROW(static_cast<void>(report_json({.graph = forward, .plan = plan})), InputError);
+  EXPECT_THROW(static_cast<void>(report_json({.graph = forward, .costs = costs, .plan = plan})), InputError);
 }
 
 TEST(ReportJsonTest, TheBoundIsThatOfThePlanItself) {
-  const Graph graph = two_modules();
+  const auto [graph, costs] = two_modules();
   const Plan plan = without_a();
-  ReportInput input{.graph = graph, .plan = plan};
+  ReportInput input{.graph = graph, .costs = costs, .plan = plan};
   EXPECT_THAT(report_json(input), HasSubstr("\"lower_bound_ns\":null,"));
   input.curve.push_back({.simulation = {.peak_bytes = 500, .time_ns = 60}, .lower_bound_ns = 1});
-  const std::int64_t bound = lower_bound_ns(graph, plan);
+  const std::int64_t bound = lower_bound_ns(graph, costs, plan);
   EXPECT_THAT(report_json(input), HasSubstr("\"lower_bound_ns\":" + std::to_string(bound) + ","));
   EXPECT_GT(bound, 1);
-  EXPECT_LE(bound, simulate(graph, plan).time_ns);
+  EXPECT_LE(bound, simulate(graph, costs, plan).time_ns);
 }
 
 TEST(ReportPageTest, NoNameEndsTheScriptItStandsIn) {
-  const Graph graph = two_modules();
+  const auto [graph, costs] = two_modules();
   const Plan plan = without_a();
-  const std::string json = report_json({.graph = graph, .plan = plan});
+  const std::string json = report_json({.graph = graph, .costs = costs, .plan = plan});
   const std::string page = report_page(json);
   EXPECT_THAT(page, HasSubstr("two \\u003c/script> modules"));
   EXPECT_THAT(page, Not(HasSubstr("two </script>")));
@@ -155,18 +157,18 @@ TEST(ReportPageTest, NoNameEndsTheScriptItStandsIn) {
 }
 
 TEST(TraceJsonTest, EveryRunHasItsTimeAndItsMemory) {
-  const Graph graph = two_modules();
+  const auto [graph, costs] = two_modules();
   const Plan plan = without_a();
-  const std::string trace = trace_json({.graph = graph, .plan = plan, .budget_bytes = 500});
+  const std::string trace = trace_json({.graph = graph, .costs = costs, .plan = plan, .budget_bytes = 500});
   EXPECT_THAT(trace, HasSubstr(R"("tid":3,"name":"body.fc1 linear","cat":"recomputed","ts":0.018,"dur":0.010,)"));
   EXPECT_THAT(trace, HasSubstr(R"({"ph":"C","pid":1,"name":"memory","ts":0.028,"args":{"bytes":418}})"));
   EXPECT_THAT(trace, HasSubstr(R"({"ph":"C","pid":1,"name":"budget","ts":0.054,"args":{"bytes":500}})"));
 }
 
 TEST(TraceJsonTest, RunsAndCountersIncludeWhatLiesBesideTheStep) {
-  const Graph graph = two_modules();
+  const auto [graph, costs] = two_modules();
   const Plan plan = without_a();
-  const std::string trace = trace_json({.graph = graph, .plan = plan, .outside_bytes = 1000});
+  const std::string trace = trace_json({.graph = graph, .costs = costs, .plan = plan, .outside_bytes = 1000});
   EXPECT_THAT(trace, HasSubstr("\"peak_bytes\":1418}"));
   EXPECT_THAT(trace, HasSubstr("\"bytes\":1418}"));
   EXPECT_THAT(trace, Not(HasSubstr("\"peak_bytes\":418}")));

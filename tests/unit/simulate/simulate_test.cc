@@ -9,8 +9,10 @@
 
 #include "fixtures/odd_plans.h"
 #include "fixtures/odd_steps.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "reprise/validate.h"
+#include "unit/io/input_error.h"
 
 namespace reprise {
 namespace {
@@ -28,7 +30,7 @@ constexpr Step f(std::size_t value) { return Step::free(value_id(value)); }
 // Memory as a set of buffers, all of them added up anew at every instant.
 class NaiveReplay {
  public:
-  explicit NaiveReplay(const Graph& graph) : graph_(graph) {
+  NaiveReplay(const Graph& graph, const Costs& costs) : graph_(graph), costs_(costs) {
     for (std::size_t i = 0; i < graph.num_values(); ++i) {
       if (graph.residence(value_id(i)) != Residence::kPlanned) live_.insert(value_id(i));
     }
@@ -49,14 +51,14 @@ class NaiveReplay {
  private:
   [[nodiscard]] std::int64_t sum() const {
     std::int64_t bytes = 0;
-    for (const ValueId v : live_) bytes += graph_.bytes(v);
+    for (const ValueId v : live_) bytes += costs_.value_bytes[index(v)];
     return bytes;
   }
   [[nodiscard]] std::int64_t during(const Step& step) const {
-    std::int64_t bytes = sum() + graph_.workspace_bytes(step.op());
+    std::int64_t bytes = sum() + costs_.workspace_bytes[index(step.op())];
     for (const ValueId v : graph_.outputs(step.op())) {
       const bool takes_over = step.in_place() && graph_.overwrites(v) != kNoValue;
-      if (!takes_over) bytes += graph_.bytes(v);
+      if (!takes_over) bytes += costs_.value_bytes[index(v)];
     }
     return bytes;
   }
@@ -65,11 +67,12 @@ class NaiveReplay {
       if (step.in_place()) live_.erase(graph_.overwrites(v));
       live_.insert(v);
     }
-    result_.total.time_ns += graph_.time_ns(step.op());
-    if (++runs_[step.op()] > 1) result_.total.recompute_ns += graph_.time_ns(step.op());
+    result_.total.time_ns += costs_.time_ns[index(step.op())];
+    if (++runs_[step.op()] > 1) result_.total.recompute_ns += costs_.time_ns[index(step.op())];
   }
 
   const Graph& graph_;
+  const Costs& costs_;
   std::set<ValueId> live_;
   std::map<OpId, int> runs_;
   Timeline result_;
@@ -78,16 +81,18 @@ class NaiveReplay {
 TEST(SimulateTest, ThreeSimulatorsAgreeOnOddPlans) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Graph graph = test::odd_step(seed);
-    Simulator simulator(graph);
+    const auto [graph, costs] = test::odd_step(seed);
+    Simulator simulator(graph, costs);
     for (std::uint64_t round = 0; round < 3; ++round) {
       const Plan plan = test::odd_plan(graph, seed + (round << 32U));
       const auto violation = validate(graph, plan);
-      ASSERT_FALSE(violation) << violation->message << "\n" << test::text_of(plan) << "\n" << format_graph(graph);
-      const Timeline naive = NaiveReplay(graph).run(plan);
-      const Timeline line = timeline(graph, plan);
-      ASSERT_EQ(simulator.run(plan), naive.total) << test::text_of(plan) << "\n" << format_graph(graph);
-      ASSERT_EQ(simulate(graph, plan), naive.total);
+      ASSERT_FALSE(violation) << violation->message << "\n"
+                              << test::text_of(plan) << "\n"
+                              << format_graph(graph, costs);
+      const Timeline naive = NaiveReplay(graph, costs).run(plan);
+      const Timeline line = timeline(graph, costs, plan);
+      ASSERT_EQ(simulator.run(plan), naive.total) << test::text_of(plan) << "\n" << format_graph(graph, costs);
+      ASSERT_EQ(simulate(graph, costs, plan), naive.total);
       ASSERT_EQ(line.total, naive.total);
       ASSERT_EQ(line.start_bytes, naive.start_bytes);
       ASSERT_EQ(line.during_bytes, naive.during_bytes);
@@ -100,14 +105,14 @@ TEST(SimulateTest, ThreeSimulatorsAgreeOnOddPlans) {
 TEST(SimulateTest, LiveAtPeakAddsUpToThePeak) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Graph graph = test::odd_step(seed);
+    const auto [graph, costs] = test::odd_step(seed);
     const Plan plan = test::odd_plan(graph, seed);
-    const Timeline line = timeline(graph, plan);
+    const Timeline line = timeline(graph, costs, plan);
     std::int64_t bytes = 0;
-    for (const ValueId v : line.live_at_peak) bytes += graph.bytes(v);
+    for (const ValueId v : line.live_at_peak) bytes += costs.value_bytes[index(v)];
     ASSERT_EQ(line.during_bytes[line.peak_step], line.total.peak_bytes);
     const Step& peak = plan.steps[line.peak_step];
-    if (!peak.is_free()) bytes += graph.workspace_bytes(peak.op());
+    if (!peak.is_free()) bytes += costs.workspace_bytes[index(peak.op())];
     std::set<ValueId> made_before;
     for (std::size_t i = 0; i < line.peak_step; ++i) {
       if (plan.steps[i].is_free()) continue;
@@ -115,17 +120,19 @@ TEST(SimulateTest, LiveAtPeakAddsUpToThePeak) {
     }
     std::int64_t second_copies = 0;  // at most
     if (!peak.is_free()) {
-      for (const ValueId v : graph.outputs(peak.op())) second_copies += made_before.contains(v) ? graph.bytes(v) : 0;
+      for (const ValueId v : graph.outputs(peak.op()))
+        second_copies += made_before.contains(v) ? costs.value_bytes[index(v)] : 0;
     }
-    ASSERT_LE(bytes, line.total.peak_bytes) << test::text_of(plan) << "\n" << format_graph(graph);
-    ASSERT_GE(bytes + second_copies, line.total.peak_bytes) << test::text_of(plan) << "\n" << format_graph(graph);
-    ASSERT_TRUE(
-        std::ranges::is_sorted(line.live_at_peak, std::ranges::greater{}, [&](ValueId v) { return graph.bytes(v); }));
+    ASSERT_LE(bytes, line.total.peak_bytes) << test::text_of(plan) << "\n" << format_graph(graph, costs);
+    ASSERT_GE(bytes + second_copies, line.total.peak_bytes) << test::text_of(plan) << "\n"
+                                                            << format_graph(graph, costs);
+    ASSERT_TRUE(std::ranges::is_sorted(line.live_at_peak, std::ranges::greater{},
+                                       [&](ValueId v) { return costs.value_bytes[index(v)]; }));
   }
 }
 
 // x 100 and weight 10 at the start; y 40 by op 0 (workspace 7, time 3); z over y by op 1 (time 5); then the caller.
-Graph three_ops() {
+CostedGraph three_ops() {
   GraphBuilder b;
   const ValueId x = b.arriving(100), w = b.resident(10), y = b.value(40), z = b.value(40);
   b.overwrite(z, y);
@@ -143,7 +150,7 @@ struct Case {
 };
 
 TEST(SimulateTest, CountsOutputsAndWorkspaceWhileInputsAreHeld) {
-  const Graph graph = three_ops();
+  const auto [graph, costs] = three_ops();
   const Case cases[] = {
       {"nothing runs", {}, {.peak_bytes = 110, .time_ns = 0, .recompute_ns = 0}},
       {"workspace is returned", {c(0)}, {.peak_bytes = 157, .time_ns = 3, .recompute_ns = 0}},
@@ -157,22 +164,37 @@ TEST(SimulateTest, CountsOutputsAndWorkspaceWhileInputsAreHeld) {
        {.peak_bytes = 197, .time_ns = 16, .recompute_ns = 8}},
   };
   for (const Case& example : cases) {
-    EXPECT_EQ(simulate(graph, {.steps = example.steps}), example.expected) << example.what;
-    EXPECT_EQ(timeline(graph, {.steps = example.steps}).total, example.expected) << example.what;
+    EXPECT_EQ(simulate(graph, costs, {.steps = example.steps}), example.expected) << example.what;
+    EXPECT_EQ(timeline(graph, costs, {.steps = example.steps}).total, example.expected) << example.what;
   }
 }
 
 TEST(SimulateTest, ASimulatorForgetsTheRunBefore) {
-  const Graph graph = three_ops();
-  Simulator simulator(graph);
+  const auto [graph, costs] = three_ops();
+  Simulator simulator(graph, costs);
   const Plan plan{.steps = {c(0), c_in_place(1), c(2), f(0)}};
   const Simulation first = simulator.run(plan);
   EXPECT_EQ(simulator.run(plan), first);
   EXPECT_EQ(first.recompute_ns, 0);
 }
 
+TEST(SimulateTest, RefusesMoreTimeThanFits) {
+  GraphBuilder b;
+  b.op({.name = "slow", .time_ns = std::int64_t{1} << 58, .inputs = {}, .outputs = {b.value(1)}});
+  b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
+  const CostedGraph step = b.build();
+  Plan plan{.steps = std::vector<Step>(31, c(0))};
+  plan.steps.push_back(c(1));
+  EXPECT_EQ(simulate(step.graph, step.costs, plan).time_ns, 31 * (std::int64_t{1} << 58));
+  plan.steps.push_back(c(0));
+  const std::string refusal = "the total time of the plan does not fit 64 bits";
+  EXPECT_EQ(input_error([&] { static_cast<void>(simulate(step.graph, step.costs, plan)); }), refusal);
+  EXPECT_EQ(input_error([&] { static_cast<void>(timeline(step.graph, step.costs, plan)); }), refusal);
+}
+
 TEST(TimelineTest, NamesWhatIsLiveAtThePeak) {
-  const Timeline line = timeline(three_ops(), {.steps = {c(0), c(1), f(2)}});
+  const auto [graph, costs] = three_ops();
+  const Timeline line = timeline(graph, costs, {.steps = {c(0), c(1), f(2)}});
   EXPECT_EQ(line.start_bytes, 110);
   EXPECT_EQ(line.during_bytes, (std::vector<std::int64_t>{157, 190, 190}));
   EXPECT_EQ(line.after_bytes, (std::vector<std::int64_t>{150, 190, 150}));
@@ -181,14 +203,16 @@ TEST(TimelineTest, NamesWhatIsLiveAtThePeak) {
 }
 
 TEST(TimelineTest, APeakAtTheStartHoldsWhatIsFreedFirst) {
-  const Timeline line = timeline(three_ops(), {.steps = {f(0)}});
+  const auto [graph, costs] = three_ops();
+  const Timeline line = timeline(graph, costs, {.steps = {f(0)}});
   EXPECT_EQ(line.total.peak_bytes, 110);
   EXPECT_EQ(line.peak_step, 0U);
   EXPECT_EQ(line.live_at_peak, (std::vector<ValueId>{value_id(0), value_id(1)}));
 }
 
 TEST(TimelineTest, AnEmptyPlanHoldsTheStart) {
-  const Timeline line = timeline(three_ops(), {});
+  const auto [graph, costs] = three_ops();
+  const Timeline line = timeline(graph, costs, {});
   EXPECT_EQ(line.total.peak_bytes, 110);
   EXPECT_TRUE(line.during_bytes.empty());
   EXPECT_EQ(line.live_at_peak, (std::vector<ValueId>{value_id(0), value_id(1)}));

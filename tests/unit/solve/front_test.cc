@@ -14,11 +14,12 @@ namespace {
 
 TEST(FrontTest, KeepsWhatNothingBeats) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const Graph graph = test::odd_step(seed, {.forward_ops = 10, .backward_ops = 8, .forward_only = seed % 2 == 0});
-    const Problem problem(graph);
+    const auto [graph, costs] =
+        test::odd_step(seed, {.forward_ops = 10, .backward_ops = 8, .forward_only = seed % 2 == 0});
+    const Problem problem(graph, costs);
     Front front(problem);
     std::vector<Simulation> seen;
-    Simulator simulator(problem.step());
+    Simulator simulator(problem.step(), problem.costs());
     for (std::uint64_t i = 0; i < 20; ++i) {
       const Blocks blocks = test::random_blocks(seed * 100 + i, problem.view());
       front.add(blocks);
@@ -42,8 +43,8 @@ TEST(FrontTest, KeepsWhatNothingBeats) {
 }
 
 TEST(FrontTest, SimulatesEqualBlocksOnce) {
-  const Graph graph = test::residual_block_step();
-  const Problem problem(graph);
+  const auto [graph, costs] = test::residual_block_step();
+  const Problem problem(graph, costs);
   Front front(problem);
   EXPECT_EQ(front.fastest(1'000'000), nullptr);
   front.add(problem.one_block());

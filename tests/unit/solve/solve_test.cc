@@ -9,8 +9,11 @@
 #include "fixtures/odd_steps.h"
 #include "fixtures/steps.h"
 #include "reprise/error.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
+#include "reprise/papers.h"
 #include "reprise/validate.h"
+#include "support/costed.h"
 #include "unit/io/input_error.h"
 
 namespace reprise {
@@ -20,9 +23,9 @@ std::string error(const SolveOptions& options) {
   return input_error([&] { static_cast<void>(solve(test::dropout_step(), options)); });
 }
 
-Solution solve_with(const Graph& graph, std::string_view planner, SolveOptions options = {}) {
+Solution solve_with(const CostedGraph& step, std::string_view planner, SolveOptions options = {}) {
   options.planner = planner;
-  return solve(graph, options);
+  return solve(step, options);
 }
 
 TEST(SolveTest, RefusesOptionsThatMeanNothing) {
@@ -44,11 +47,11 @@ TEST(SolveTest, NamesItsPlanners) {
 }
 
 TEST(SolveTest, AnInfeasibleBudgetComesWithOneThatIsFeasible) {
-  const Graph graph = test::residual_block_step();
+  const CostedGraph step = test::residual_block_step();
   for (const std::string_view planner : planner_names()) {
     for (const Judge judge : {Judge::kSimulated, Judge::kFormula}) {
       SCOPED_TRACE(planner);
-      const Solution solution = solve_with(graph, planner, {.budget_bytes = 1000, .judge = judge});
+      const Solution solution = solve_with(step, planner, {.budget_bytes = 1000, .judge = judge});
       EXPECT_EQ(solution.status, Status::kInfeasible);
       EXPECT_FALSE(solution.found());
       EXPECT_EQ(solution.budget_bytes, 1000);
@@ -58,21 +61,21 @@ TEST(SolveTest, AnInfeasibleBudgetComesWithOneThatIsFeasible) {
       const std::int64_t enough = solution.smallest_budget_bytes;
       EXPECT_EQ(solution.smallest_plan.steps.empty(), judge == Judge::kFormula);
       if (judge == Judge::kSimulated) {
-        EXPECT_FALSE(validate(graph, solution.smallest_plan));
-        EXPECT_EQ(simulate(graph, solution.smallest_plan).peak_bytes, enough);
+        EXPECT_FALSE(validate(step.graph, solution.smallest_plan));
+        EXPECT_EQ(simulate(step, solution.smallest_plan).peak_bytes, enough);
       }
-      EXPECT_TRUE(solve_with(graph, planner, {.budget_bytes = enough, .judge = judge}).found());
+      EXPECT_TRUE(solve_with(step, planner, {.budget_bytes = enough, .judge = judge}).found());
       // Rotor counts memory in slots of the budget, so one byte less is counted otherwise.
       if (planner == "rotor" && judge == Judge::kFormula) continue;
-      EXPECT_EQ(solve_with(graph, planner, {.budget_bytes = enough - 1, .judge = judge}).status, Status::kInfeasible);
+      EXPECT_EQ(solve_with(step, planner, {.budget_bytes = enough - 1, .judge = judge}).status, Status::kInfeasible);
     }
   }
 }
 
 TEST(SolveTest, NoBudgetAsksForTheSmallest) {
-  const Graph graph = test::in_place_residual_step();
+  const CostedGraph step = test::in_place_residual_step();
   for (const std::string_view planner : planner_names()) {
-    const Solution solution = solve_with(graph, planner);
+    const Solution solution = solve_with(step, planner);
     ASSERT_TRUE(solution.found()) << planner;
     EXPECT_EQ(solution.budget_bytes, solution.smallest_budget_bytes) << planner;
     EXPECT_EQ(solution.simulation.peak_bytes, solution.budget_bytes) << planner;
@@ -80,21 +83,21 @@ TEST(SolveTest, NoBudgetAsksForTheSmallest) {
 }
 
 TEST(SolveTest, AFittingStepIsLeftAsItIs) {
-  const Graph graph = test::residual_block_step();
+  const CostedGraph step = test::residual_block_step();
   for (const std::string_view planner : planner_names()) {
-    const Solution solution = solve_with(graph, planner, {.budget_bytes = 72007});
+    const Solution solution = solve_with(step, planner, {.budget_bytes = 72007});
     EXPECT_EQ(solution.status, Status::kOptimal) << planner;
     EXPECT_EQ(solution.simulation.recompute_ns, 0) << planner;
   }
-  EXPECT_EQ(solve_with(graph, "none", {.budget_bytes = 72006}).status, Status::kInfeasible);
+  EXPECT_EQ(solve_with(step, "none", {.budget_bytes = 72006}).status, Status::kInfeasible);
 }
 
 TEST(SolveTest, EqualInputGivesEqualAnswers) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
-    const Graph graph = test::odd_step(seed, {.forward_ops = 8, .backward_ops = 6});
+    const CostedGraph step = test::odd_step(seed, {.forward_ops = 8, .backward_ops = 6});
     for (const std::string_view planner : planner_names()) {
-      const Solution one = solve_with(graph, planner, {.candidates = 8});
-      const Solution two = solve_with(graph, planner, {.candidates = 8});
+      const Solution one = solve_with(step, planner, {.candidates = 8});
+      const Solution two = solve_with(step, planner, {.candidates = 8});
       EXPECT_EQ(one.plan, two.plan) << planner << ", seed " << seed;
       EXPECT_EQ(one.stats.labels, two.stats.labels) << planner << ", seed " << seed;
     }
@@ -102,18 +105,18 @@ TEST(SolveTest, EqualInputGivesEqualAnswers) {
 }
 
 TEST(SolveTest, StopsAtOnceWhenAskedTo) {
-  const Graph graph = test::residual_block_step();
+  const CostedGraph step = test::residual_block_step();
   for (const char* planner : {"chen", "lower-sets", "lower-sets-approx"}) {
     SCOPED_TRACE(planner);
     int asked = 0;
     const auto stop = [&] { return ++asked > 0; };
-    const Solution solution = solve_with(graph, planner, {.budget_bytes = 70000, .should_stop = stop});
+    const Solution solution = solve_with(step, planner, {.budget_bytes = 70000, .should_stop = stop});
     EXPECT_EQ(solution.status, Status::kStopped);
     EXPECT_FALSE(solution.message.empty());
     EXPECT_LE(asked, 3);
-    const Solution nothing = solve_with(graph, planner, {.budget_bytes = 1000, .should_stop = stop});
-    EXPECT_EQ(simulate(graph, nothing.smallest_plan).peak_bytes, nothing.smallest_budget_bytes);
-    const Curve front = curve(graph, {.planner = planner, .should_stop = stop});
+    const Solution nothing = solve_with(step, planner, {.budget_bytes = 1000, .should_stop = stop});
+    EXPECT_EQ(simulate(step, nothing.smallest_plan).peak_bytes, nothing.smallest_budget_bytes);
+    const Curve front = curve(step, {.planner = planner, .should_stop = stop});
     EXPECT_TRUE(front.stopped);
     EXPECT_FALSE(front.message.empty());
     EXPECT_FALSE(front.points.empty()) << "the step as it is was found before";
@@ -121,16 +124,16 @@ TEST(SolveTest, StopsAtOnceWhenAskedTo) {
 }
 
 TEST(SolveTest, StopsInTheMiddle) {
-  const Graph graph = test::residual_block_step();
+  const CostedGraph step = test::residual_block_step();
   for (const char* planner : {"chen", "lower-sets", "lower-sets-approx"}) {
     for (const Judge judge : {Judge::kSimulated, Judge::kFormula}) {
       for (const int after : {1, 2, 3, 5, 8, 13, 50, 200}) {
         SCOPED_TRACE(std::string(planner) + " after " + std::to_string(after));
         int asked = 0;
         const Solution solution =
-            solve_with(graph, planner, {.judge = judge, .should_stop = [&] { return ++asked > after; }});
+            solve_with(step, planner, {.judge = judge, .should_stop = [&] { return ++asked > after; }});
         EXPECT_TRUE(solution.status == Status::kStopped ? !solution.message.empty() : solution.found());
-        EXPECT_TRUE(solution.plan.steps.empty() || !validate(graph, solution.plan));
+        EXPECT_TRUE(solution.plan.steps.empty() || !validate(step.graph, solution.plan));
       }
     }
   }
@@ -161,8 +164,8 @@ TEST(SolveTest, ReportsProgressToTheEnd) {
 }
 
 // Graphs at the edge: every planner and judge gives a legal plan.
-std::vector<Graph> edge_cases() {
-  std::vector<Graph> graphs;
+std::vector<CostedGraph> edge_cases() {
+  std::vector<CostedGraph> graphs;
   graphs.push_back(GraphBuilder("empty").build());
   GraphBuilder values("values and no ops");
   values.output(values.arriving(5));
@@ -191,35 +194,35 @@ std::vector<Graph> edge_cases() {
 }
 
 TEST(SolveTest, EdgeCasesHavePlans) {
-  for (const Graph& graph : edge_cases()) {
-    const Graph step = graph.forward_only() ? complete_backward(graph) : graph;
+  for (const CostedGraph& step : edge_cases()) {
+    const CostedGraph planned = step.graph.forward_only() ? complete_backward(step) : step;
     for (const std::string_view planner : planner_names()) {
       for (const Judge judge : {Judge::kSimulated, Judge::kFormula}) {
-        SCOPED_TRACE(graph.name() + ", " + std::string(planner));
-        const Solution solution = solve_with(graph, planner, {.judge = judge});
+        SCOPED_TRACE(step.graph.name() + ", " + std::string(planner));
+        const Solution solution = solve_with(step, planner, {.judge = judge});
         ASSERT_TRUE(solution.found()) << solution.message;
-        const auto violation = validate(step, solution.plan);
+        const auto violation = validate(planned.graph, solution.plan);
         EXPECT_FALSE(violation) << violation->message;
-        EXPECT_EQ(simulate(step, solution.plan), solution.simulation);
+        EXPECT_EQ(simulate(planned, solution.plan), solution.simulation);
         EXPECT_EQ(solution.simulation.recompute_ns, 0) << "nothing here is worth computing again";
       }
-      EXPECT_FALSE(curve(graph, {.planner = std::string(planner)}).points.empty()) << graph.name();
+      EXPECT_FALSE(curve(step, {.planner = std::string(planner)}).points.empty()) << step.graph.name();
     }
   }
 }
 
 TEST(SolveTest, OddStepsHavePlansAtEveryBudgetTheyNeed) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const Graph graph = test::odd_step(seed, {.forward_ops = 8, .backward_ops = 6, .forward_only = seed % 3 == 0});
-    const Graph step = graph.forward_only() ? complete_backward(graph) : graph;
+    const CostedGraph step = test::odd_step(seed, {.forward_ops = 8, .backward_ops = 6, .forward_only = seed % 3 == 0});
+    const CostedGraph planned = step.graph.forward_only() ? complete_backward(step) : step;
     for (const std::string_view planner : planner_names()) {
-      SCOPED_TRACE(std::string(planner) + ", seed " + std::to_string(seed) + "\n" + format_graph(graph));
-      const Curve front = curve(graph, {.planner = std::string(planner), .candidates = 6});
+      SCOPED_TRACE(std::string(planner) + ", seed " + std::to_string(seed) + "\n" + format_graph(step));
+      const Curve front = curve(step, {.planner = std::string(planner), .candidates = 6});
       ASSERT_FALSE(front.points.empty());
       for (const Solution& point : front.points) {
-        EXPECT_FALSE(validate(step, point.plan));
+        EXPECT_FALSE(validate(planned.graph, point.plan));
         const Solution again =
-            solve_with(graph, planner, {.budget_bytes = point.simulation.peak_bytes, .candidates = 6});
+            solve_with(step, planner, {.budget_bytes = point.simulation.peak_bytes, .candidates = 6});
         EXPECT_EQ(again.simulation.time_ns, point.simulation.time_ns);
         EXPECT_LE(again.simulation.peak_bytes, point.simulation.peak_bytes);
       }

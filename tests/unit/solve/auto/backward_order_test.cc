@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "reprise/solve.h"
 #include "reprise/validate.h"
@@ -19,7 +20,7 @@ using detail::StepModel;
 // Two layers. Backward: the gradient of the last weight (400 bytes), then that of the values between (10), then that of
 // the first weight (5), which lets the 100 bytes of `x` go.
 // With `hand_over`, a last op reads both gradients, as in captured steps.
-Graph two_weights_step(bool hand_over = false) {
+CostedGraph two_weights_step(bool hand_over = false) {
   GraphBuilder b("two weights");
   const ValueId w = b.resident(1);
   const ValueId x = b.arriving(100);
@@ -40,21 +41,21 @@ Graph two_weights_step(bool hand_over = false) {
 }
 
 TEST(DeferringOrderTest, LargeGradientsOfSmallInputsWait) {
-  const Graph step = two_weights_step();
-  const StepModel model(step);
+  const auto [step, costs] = two_weights_step();
+  const StepModel model(step, costs);
   EXPECT_EQ(model.captured_order, (std::vector<std::uint32_t>{2, 3, 4}));
   EXPECT_EQ(deferring_order(model, 0), (std::vector<std::uint32_t>{3, 4, 2}));
   EXPECT_EQ(deferring_order(model, 1'000), model.captured_order);
 }
 
 TEST(DeferringOrderTest, TheyWaitForTheLastOpThoughItReadsThem) {
-  const Graph step = two_weights_step(/*hand_over=*/true);
-  EXPECT_EQ(deferring_order(StepModel(step), 0), (std::vector<std::uint32_t>{3, 4, 2, 5}));
+  const auto [step, costs] = two_weights_step(/*hand_over=*/true);
+  EXPECT_EQ(deferring_order(StepModel(step, costs), 0), (std::vector<std::uint32_t>{3, 4, 2, 5}));
 }
 
 TEST(OrderSearchTest, TakesBytesOffTheHighestSlot) {
-  const Graph step = two_weights_step();
-  const StepModel model(step);
+  const auto [step, costs] = two_weights_step();
+  const StepModel model(step, costs);
   Evaluator evaluator(model);
   Pool pool;
   Choice choice = plain_choice(model);
@@ -67,11 +68,11 @@ TEST(OrderSearchTest, TakesBytesOffTheHighestSlot) {
 }
 
 TEST(OrderSearchTest, IsSaidOfThePlan) {
-  const Graph step = two_weights_step();
-  const Solution found = solve(step, {.planner = "auto"});
+  const auto [step, costs] = two_weights_step();
+  const Solution found = solve(step, costs, {.planner = "auto"});
   EXPECT_TRUE(found.reordered);
   EXPECT_EQ(found.simulation.peak_bytes, 426);
-  const Solution captured = solve(step, {.planner = "auto", .techniques = {.reordering = false}});
+  const Solution captured = solve(step, costs, {.planner = "auto", .techniques = {.reordering = false}});
   EXPECT_FALSE(captured.reordered);
   EXPECT_EQ(captured.simulation.peak_bytes, 521);
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "plan/liveness.h"
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
@@ -22,7 +23,7 @@ using detail::Label;
 using detail::StepModel;
 
 // x -> a -> b -> c, then backward C (reads c, b), B (reads b, a), A (reads a, x). All of 10 bytes and time 1.
-Graph chain_step() {
+CostedGraph chain_step() {
   GraphBuilder b("chain");
   const ValueId x = b.arriving(10);
   const ValueId v[] = {x, b.value(10), b.value(10), b.value(10)};
@@ -49,8 +50,8 @@ std::string names(const Evaluator& evaluator) {
 }
 
 TEST(EvaluatorTest, RecomputesOnDemandAsLabelled) {
-  const Graph step = chain_step();
-  const StepModel model(step);
+  const auto [step, costs] = chain_step();
+  const StepModel model(step, costs);
   Evaluator evaluator(model);
   Choice choice = plain_choice(model);
   EXPECT_EQ(evaluator.evaluate(choice), (Cost{.peak_bytes = 60, .time_ns = 6}));
@@ -97,8 +98,8 @@ TEST(EvaluatorTest, SaysWhatTheSimulatorSays) {
   for (int i = 0; i < 600; ++i) {
     Random random(static_cast<std::uint64_t>(i));
     const StepOptions options{.forward_ops = random.between(1, 14), .backward_ops = random.between(0, 14)};
-    const Graph step = random_step(options, [&](std::int64_t bound) { return random.below(bound); });
-    const StepModel model(step);
+    const auto [step, costs] = random_step(options, [&](std::int64_t bound) { return random.below(bound); });
+    const StepModel model(step, costs);
     Evaluator evaluator(model);
     Choice choice = plain_choice(model);
     for (int k = 0; k < 6; ++k) {
@@ -108,10 +109,10 @@ TEST(EvaluatorTest, SaysWhatTheSimulatorSays) {
       if (cost == Cost{}) continue;
       const Plan plan = detail::place_frees(step, evaluator.runs());
       const auto violation = validate(step, plan);
-      ASSERT_FALSE(violation.has_value()) << violation->message << '\n' << format_graph(step);
-      const Simulation truth = simulate(step, plan);
-      EXPECT_EQ(cost.time_ns, truth.time_ns) << format_graph(step);
-      EXPECT_GE(cost.peak_bytes, truth.peak_bytes) << format_graph(step);
+      ASSERT_FALSE(violation.has_value()) << violation->message << '\n' << format_graph(step, costs);
+      const Simulation truth = simulate(step, costs, plan);
+      EXPECT_EQ(cost.time_ns, truth.time_ns) << format_graph(step, costs);
+      EXPECT_GE(cost.peak_bytes, truth.peak_bytes) << format_graph(step, costs);
       equal += cost.peak_bytes == truth.peak_bytes ? 1U : 0U;
       ++all;
       // Above the limit it may give up; never below.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "support/random.h"
 #include "support/random_step.h"
@@ -29,8 +30,8 @@ double excess_of(const Evaluator& evaluator, std::int64_t budget) {
 Label any_label(Random& random) { return static_cast<Label>(random.below(detail::kLabels)); }
 
 // Changes of one to four labels, tried on one base one after the other, against an evaluation of the whole.
-void expect_as_evaluated(const Graph& step, Random& random, int& compared) {
-  const StepModel model(step);
+void expect_as_evaluated(const Graph& step, const Costs& costs, Random& random, int& compared) {
+  const StepModel model(step, costs);
   if (model.droppable_values.empty()) return;
   Evaluator evaluator(model);
   IncrementalEvaluator incremental(model);
@@ -49,7 +50,7 @@ void expect_as_evaluated(const Graph& step, Random& random, int& compared) {
       other.labels[v] = changes.back().label;
     }
     const Cost expected = evaluator.evaluate(other);
-    ASSERT_EQ(incremental.attempt(changes), expected) << format_graph(step);
+    ASSERT_EQ(incremental.attempt(changes), expected) << format_graph(step, costs);
     if (expected == Cost{}) continue;
     ASSERT_EQ(incremental.excess(expected.peak_bytes / 2), excess_of(evaluator, expected.peak_bytes / 2));
     EXPECT_EQ(incremental.attempt(changes, expected.peak_bytes), expected);
@@ -62,9 +63,9 @@ TEST(IncrementalEvaluatorTest, SaysWhatTheEvaluatorSays) {
   for (std::uint64_t seed = 0; seed < 1500 && !testing::Test::HasFatalFailure(); ++seed) {
     Random random(seed);
     const StepOptions options{.forward_ops = random.between(2, 60), .backward_ops = random.between(1, 90)};
-    const Graph step = random_step(options, [&](std::int64_t bound) { return random.below(bound); });
+    const auto [step, costs] = random_step(options, [&](std::int64_t bound) { return random.below(bound); });
     SCOPED_TRACE("seed " + std::to_string(seed));
-    expect_as_evaluated(step, random, compared);
+    expect_as_evaluated(step, costs, random, compared);
   }
   EXPECT_GT(compared, 5000);
 }
@@ -85,8 +86,8 @@ TEST(IncrementalEvaluatorTest, LooksAtFewWindowsOfALongChain) {
     gradient = next;
   }
   b.output(gradient);
-  const Graph step = b.build();
-  const StepModel model(step);
+  const auto [step, costs] = b.build();
+  const StepModel model(step, costs);
   IncrementalEvaluator incremental(model);
   ASSERT_TRUE(incremental.rebase(plain_choice(model)));
   const std::size_t before = incremental.work();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reprise/graph_builder.h"
 #include "solve/auto/price_search.h"
 
 namespace reprise::test {
@@ -16,7 +17,7 @@ using detail::PriceSearch;
 using detail::StepModel;
 
 // a (time 5, 10 bytes) and b (time 8, 11 bytes) are made from x and read by one backward op each.
-Graph two_values_step() {
+CostedGraph two_values_step() {
   GraphBuilder g("two values");
   const ValueId x = g.resident(1);
   const ValueId a = g.value(10);
@@ -37,8 +38,8 @@ constexpr std::int64_t kPlainTime = 15;
 
 class LocalSearchTest : public ::testing::Test {
  protected:
-  Graph step_ = two_values_step();
-  StepModel model_{step_};
+  CostedGraph step_ = two_values_step();
+  StepModel model_{step_.graph, step_.costs};
   Evaluator evaluator_{model_};
   Pool pool_;
   LocalSearch search_{model_, evaluator_, pool_, [] { return false; }, {.reorder = false}};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reprise/graph_builder.h"
 #include "solve/auto/prefix_cuts.h"
 
 namespace reprise::test {
@@ -12,7 +13,7 @@ using detail::PricedCut;
 using detail::StepModel;
 
 // x -> conv (time 90) -> y -> relu (time 1) -> z; backward reads y and z. 10 bytes each, x is resident.
-Graph conv_relu_step() {
+CostedGraph conv_relu_step() {
   GraphBuilder b("conv relu");
   const ValueId x = b.resident(10);
   const ValueId y = b.value(10);
@@ -28,8 +29,8 @@ Graph conv_relu_step() {
 }
 
 std::vector<Label> labels_at(double price_ns_per_byte) {
-  const Graph step = conv_relu_step();
-  const StepModel model(step);
+  const auto [step, costs] = conv_relu_step();
+  const StepModel model(step, costs);
   PricedCut cut(model, model.captured_order);
   std::vector<Label> labels(model.num_values());
   cut.solve(std::vector<double>(2, price_ns_per_byte), {}, labels);
@@ -44,8 +45,8 @@ TEST(PricedCutTest, DropsWhatIsCheapToMakeFirst) {
 }
 
 TEST(PricedCutTest, NeverPaysForWhatIsGiven) {
-  const Graph step = conv_relu_step();
-  const StepModel model(step);
+  const auto [step, costs] = conv_relu_step();
+  const StepModel model(step, costs);
   PricedCut cut(model, model.captured_order);
   std::vector<Label> labels(model.num_values());
   std::vector<std::uint8_t> kept(model.num_values(), 0);
@@ -68,8 +69,8 @@ TEST(PrefixCutsTest, TakeTheSmallestCrossSectionNearTheDivision) {
   const ValueId seed = b.value(1);
   b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {before}, .outputs = {seed}});
   b.op({.name = "g", .phase = Phase::kBackward, .inputs = {seed, first}, .outputs = {b.value(1)}});
-  const Graph step = b.build();
-  const StepModel model(step);
+  const auto [step, costs] = b.build();
+  const StepModel model(step, costs);
   const std::vector<std::uint8_t> kept = detail::PrefixCuts(model).kept(2);
   for (const ValueId v : made) EXPECT_EQ(kept[index(v)] != 0, v == made[2]);
 }

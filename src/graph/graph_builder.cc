@@ -1,4 +1,4 @@
-#include "reprise/graph.h"
+#include "reprise/graph_builder.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,23 +14,6 @@ constexpr std::size_t kMaxValues = 16'000'000;
 std::string label(const OpSpec& op, std::size_t i) { return "op " + std::to_string(i) + " '" + op.name + "'"; }
 
 std::string label(ValueId value) { return "value " + std::to_string(index(value)); }
-
-// Sum of non-negative terms that stays below `limit`.
-class BoundedSum {
- public:
-  BoundedSum(std::int64_t limit, const char* what) : limit_(limit), what_(what) {}
-
-  void add(std::int64_t term) {
-    if (term < 0) throw InputError(std::string(what_) + " is negative: " + std::to_string(term));
-    if (term >= limit_ - sum_) throw InputError(std::string(what_) + ": the sum over the graph is 2^59 or more");
-    sum_ += term;
-  }
-
- private:
-  std::int64_t limit_;
-  std::int64_t sum_ = 0;
-  const char* what_;
-};
 
 // The order of phases: forward ops, one caller's op, backward ops; or forward ops alone.
 OpId find_caller(const std::vector<OpSpec>& ops) {
@@ -50,11 +33,6 @@ OpId find_caller(const std::vector<OpSpec>& ops) {
 
 }  // namespace
 
-std::string_view Graph::scope_name(OpId op) const {
-  const ScopeId id = scope(op);
-  return id == kNoScope ? std::string_view{} : std::string_view{scope_names_[index(id)]};
-}
-
 GraphBuilder::GraphBuilder(std::string name) { graph_.name_ = std::move(name); }
 
 ScopeId GraphBuilder::scope(std::string path) {
@@ -63,13 +41,13 @@ ScopeId GraphBuilder::scope(std::string path) {
 }
 
 ValueId GraphBuilder::add_value(std::int64_t bytes, Residence residence) {
-  graph_.bytes_.push_back(bytes);
+  costs_.value_bytes.push_back(bytes);
   graph_.residence_.push_back(residence);
   graph_.held_.push_back(0);
   graph_.is_output_.push_back(0);
   graph_.producer_.push_back(kNoOp);
   graph_.overwrites_.push_back(kNoValue);
-  return value_id(graph_.bytes_.size() - 1);
+  return value_id(graph_.num_values() - 1);
 }
 
 ValueId GraphBuilder::value(std::int64_t bytes) { return add_value(bytes, Residence::kPlanned); }
@@ -105,16 +83,9 @@ void GraphBuilder::overwrite(ValueId new_value, ValueId old_value) {
   graph_.overwrites_[index(new_value)] = old_value;
 }
 
-void GraphBuilder::check_totals() const {
+void GraphBuilder::check_counts() const {
   if (specs_.size() > kMaxOps) throw InputError("more than 4,000,000 ops");
   if (graph_.num_values() > kMaxValues) throw InputError("more than 16,000,000 values");
-  BoundedSum bytes(Graph::kMaxTotalBytes, "bytes");
-  BoundedSum time(Graph::kMaxTotalTime, "time_ns");
-  for (const std::int64_t b : graph_.bytes_) bytes.add(b);
-  for (const OpSpec& spec : specs_) {
-    bytes.add(spec.workspace_bytes);
-    time.add(spec.time_ns);
-  }
 }
 
 // Gives every output its producer, and checks that ops read only what exists by then.
@@ -187,7 +158,6 @@ void GraphBuilder::check_overwrite(std::size_t op, ValueId new_value, ValueId ol
   if (std::ranges::find(spec.inputs, old_value) == spec.inputs.end()) {
     throw InputError(what + ", which is no input of the op");
   }
-  if (graph_.bytes(new_value) != graph_.bytes(old_value)) throw InputError(what + " of another size");
   for (const ValueId other : spec.outputs) {
     if (other != new_value && graph_.overwrites(other) == old_value) {
       throw InputError(what + ", and so does " + label(other));
@@ -206,8 +176,8 @@ void GraphBuilder::freeze() {
     g.op_name_.push_back(std::move(spec.name));
     g.scope_.push_back(spec.scope);
     g.phase_.push_back(spec.phase);
-    g.time_ns_.push_back(spec.time_ns);
-    g.workspace_bytes_.push_back(spec.workspace_bytes);
+    costs_.time_ns.push_back(spec.time_ns);
+    costs_.workspace_bytes.push_back(spec.workspace_bytes);
     g.once_.push_back(spec.once || spec.phase == Phase::kCaller ? 1 : 0);
     g.backward_reads_.push_back(spec.backward_reads);
     g.inputs_.items.insert(g.inputs_.items.end(), spec.inputs.begin(), spec.inputs.end());
@@ -227,14 +197,15 @@ void GraphBuilder::freeze() {
   }
 }
 
-Graph GraphBuilder::build() {
-  check_totals();
+CostedGraph GraphBuilder::build() {
+  check_counts();
   graph_.caller_op_ = find_caller(specs_);
   connect();
   check_produced();
   check_overwrites();
   freeze();
-  return std::move(graph_);
+  check_costs(graph_, costs_);
+  return {.graph = std::move(graph_), .costs = std::move(costs_)};
 }
 
 }  // namespace reprise
