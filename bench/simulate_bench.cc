@@ -1,4 +1,4 @@
-// The simulator: nanoseconds per step of a plan that recomputes.
+// The simulator: nanoseconds per action of a plan that recomputes.
 #include <benchmark/benchmark.h>
 
 #include "reprise/reprise.h"
@@ -12,10 +12,10 @@ void BM_Simulate(benchmark::State& state) {
   const Solution solution = solve(graph, costs, {.planner = "chen", .candidates = 1});
   Simulator simulator(graph, costs);
   for (auto _ : state) benchmark::DoNotOptimize(simulator.run(solution.plan));
-  const auto steps = static_cast<double>(solution.plan.steps.size());
-  state.counters["plan_steps"] = steps;
-  state.counters["seconds_per_step"] =
-      benchmark::Counter(steps, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  const auto actions = static_cast<double>(solution.plan.actions.size());
+  state.counters["plan_actions"] = actions;
+  state.counters["seconds_per_action"] =
+      benchmark::Counter(actions, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(BM_Simulate)->Arg(1000)->Arg(3000)->Arg(10000)->Arg(30000);
 

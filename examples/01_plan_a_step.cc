@@ -34,11 +34,15 @@ int main() {
     std::printf("the smallest peak is %s\n", format_bytes(found.smallest_budget_bytes).c_str());
     return 1;
   }
-  for (const Step step : found.plan.steps) {
-    if (step.is_free()) {
-      std::printf("free value %zu\n", index(step.value()));
-    } else {
-      std::printf("run op %zu, %s\n", index(step.op()), graph.op_name(step.op()).c_str());
+  for (const Action action : found.plan.actions) {
+    switch (action.kind()) {
+      case Action::Kind::kCompute:
+      case Action::Kind::kComputeInPlace:
+        std::printf("run op %zu, %s\n", index(action.op()), graph.op_name(action.op()).c_str());
+        break;
+      case Action::Kind::kFree:
+        std::printf("free value %zu\n", index(action.value()));
+        break;
     }
   }
   std::printf("peak %lld bytes, %lld of %lld ns recomputed\n", static_cast<long long>(found.simulation.peak_bytes),

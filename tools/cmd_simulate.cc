@@ -8,10 +8,10 @@
 namespace reprise::tools {
 namespace {
 
-std::string step_text(const Graph& graph, const Plan& plan, std::size_t i) {
-  if (i >= plan.steps.size() || plan.steps[i].is_free()) return "the start";
-  return "step " + std::to_string(i) + " of " + std::to_string(plan.steps.size()) + ", '" +
-         graph.op_name(plan.steps[i].op()) + "'";
+std::string action_text(const Graph& graph, const Plan& plan, std::size_t i) {
+  if (i >= plan.actions.size() || !plan.actions[i].computes()) return "the start";
+  return "action " + std::to_string(i) + " of " + std::to_string(plan.actions.size()) + ", '" +
+         graph.op_name(plan.actions[i].op()) + "'";
 }
 
 Report value_row(const CostedGraph& step, ValueId value) {
@@ -47,8 +47,8 @@ int run_simulate(Options& options) {
       .time("time_ns", "time", found.total.time_ns, in_units)
       .time("recompute_ns", "recomputed", found.total.recompute_ns, in_units)
       .bytes("start_bytes", "at the start", found.start_bytes)
-      .text("", "peak at", step_text(step.graph, file.plan, found.peak_step))
-      .number("peak_step", "", static_cast<std::int64_t>(found.peak_step))
+      .text("", "peak at", action_text(step.graph, file.plan, found.peak_action))
+      .number("peak_action", "", static_cast<std::int64_t>(found.peak_action))
       .number("values_at_peak", "values there", static_cast<std::int64_t>(found.live_at_peak.size()))
       .rows("live_at_peak", std::move(live));
   write_text("-", text_of(report, options));

@@ -91,7 +91,7 @@ Report graph_report(const Graph& graph) {
       .number("values", "values", number(graph.num_values()));
 }
 
-bool has_plan(const Solution& solution) { return solution.found() || !solution.plan.steps.empty(); }
+bool has_plan(const Solution& solution) { return solution.found() || !solution.plan.actions.empty(); }
 
 void add_solution(const Solution& solution, const Graph& graph, Report& report) {
   const auto planned = [&](std::int64_t n) { return has_plan(solution) ? Report::Number(n) : std::nullopt; };

@@ -20,9 +20,9 @@
 
 namespace reprise {
 
-// What an allocator said at every step of the plan, from the same zero as the report: `outside_bytes` included.
+// What an allocator said at every action of the plan, from the same zero as the report: `outside_bytes` included.
 struct MeasuredStep {
-  std::vector<std::int64_t> during_bytes{};  // highest while the step ran
+  std::vector<std::int64_t> during_bytes{};  // highest while the action ran
   std::vector<std::int64_t> after_bytes{};
 };
 

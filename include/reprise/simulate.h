@@ -49,7 +49,11 @@ class Simulator {
   std::vector<ValueId> overwrites_;
   std::vector<std::uint8_t> live_at_start_;
   std::int64_t start_bytes_ = 0;
-  // Scratch of one run.
+  void compute(OpId op, bool in_place);
+
+  // Of one run.
+  Simulation result_;
+  std::int64_t live_bytes_ = 0;
   std::vector<std::uint8_t> live_;
   std::vector<std::uint8_t> done_;
 };
@@ -57,9 +61,9 @@ class Simulator {
 struct Timeline {
   Simulation total;
   std::int64_t start_bytes = 0;            // resident and arriving values
-  std::vector<std::int64_t> during_bytes;  // per step, at its highest instant
-  std::vector<std::int64_t> after_bytes;   // per step
-  std::size_t peak_step = 0;               // the first step that reaches the peak
+  std::vector<std::int64_t> during_bytes;  // per action, at its highest instant
+  std::vector<std::int64_t> after_bytes;   // per action
+  std::size_t peak_action = 0;             // the first that reaches the peak
   // Values held at that instant, largest first. Workspace and second copies of live values are no values, so the sum
   // may be below the peak.
   std::vector<ValueId> live_at_peak;

@@ -122,7 +122,7 @@ struct Solution {
 
   // How much faster another plan of this order could be at most; nothing where that is not known.
   [[nodiscard]] std::optional<std::int64_t> gap_ns() const {
-    if (!lower_bound_ns || plan.steps.empty()) return std::nullopt;
+    if (!lower_bound_ns || plan.actions.empty()) return std::nullopt;
     return simulation.time_ns - *lower_bound_ns;
   }
   [[nodiscard]] bool found() const { return status == Status::kOptimal || status == Status::kFeasible; }

@@ -11,8 +11,8 @@
 namespace reprise {
 
 struct Violation {
-  std::size_t step;     // index into plan.steps; plan.steps.size() for what is wrong at the end
-  std::string message;  // "step 41: computes op 7 'relu', whose input value 12 is not live"
+  std::size_t action;   // index into plan.actions; plan.actions.size() for what is wrong at the end
+  std::string message;  // "action 41: computes op 7 'relu', whose input value 12 is not live"
 };
 
 // Structure alone: what the plan costs is for simulate() to say. The first rule the plan breaks, or nothing. Rules:

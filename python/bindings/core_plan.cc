@@ -14,38 +14,35 @@
 namespace reprise::bindings {
 namespace {
 
-using Pair = std::pair<std::uint32_t, std::uint32_t>;  // kind and id
+using Pair = std::pair<Action::Kind, std::uint32_t>;  // and op or value
 constexpr std::size_t kPairBytes = 8;
 
-Pair to_pair(Step step) {
-  return {static_cast<std::uint32_t>(step.kind()),
-          static_cast<std::uint32_t>(step.is_free() ? index(step.value()) : index(step.op()))};
+Pair to_pair(Action action) {
+  return {action.kind(), static_cast<std::uint32_t>(action.computes() ? index(action.op()) : index(action.value()))};
 }
 
-Step from_pair(std::size_t position, Pair pair) {
+Action from_pair(const Pair& pair) {
   switch (pair.first) {
-    case static_cast<std::uint32_t>(Step::Kind::kCompute):
-      return Step::compute(op_id(pair.second));
-    case static_cast<std::uint32_t>(Step::Kind::kComputeInPlace):
-      return Step::compute(op_id(pair.second), true);
-    case static_cast<std::uint32_t>(Step::Kind::kFree):
-      return Step::free(value_id(pair.second));
-    default:
-      throw InputError("step " + std::to_string(position) + ": kind " + std::to_string(pair.first) +
-                       "; it is 0 (compute), 1 (compute in place) or 2 (free)");
+    case Action::Kind::kCompute:
+      return Action::compute(op_id(pair.second));
+    case Action::Kind::kComputeInPlace:
+      return Action::compute(op_id(pair.second), true);
+    case Action::Kind::kFree:
+      return Action::free(value_id(pair.second));
   }
+  throw InternalError("an action of no kind");
 }
 
 Plan plan_of(const std::vector<Pair>& pairs) {
   Plan plan;
-  for (const Pair& pair : pairs) plan.steps.push_back(from_pair(plan.steps.size(), pair));
+  for (const Pair& pair : pairs) plan.actions.push_back(from_pair(pair));
   return plan;
 }
 
 std::vector<Pair> pairs_of(const Plan& plan) {
   std::vector<Pair> pairs;
-  pairs.reserve(plan.steps.size());
-  for (const Step step : plan.steps) pairs.push_back(to_pair(step));
+  pairs.reserve(plan.actions.size());
+  for (const Action action : plan.actions) pairs.push_back(to_pair(action));
   return pairs;
 }
 
@@ -61,24 +58,31 @@ std::uint32_t word_at(std::string_view bytes, std::size_t begin) {
 
 py::bytes to_bytes(const Plan& plan) {
   std::string bytes;
-  bytes.reserve(plan.steps.size() * kPairBytes);
+  bytes.reserve(plan.actions.size() * kPairBytes);
   for (const auto& [kind, id] : pairs_of(plan)) {
-    append_word(bytes, kind);
+    append_word(bytes, static_cast<std::uint32_t>(kind));
     append_word(bytes, id);
   }
   return {bytes};
 }
 
+Action::Kind kind_of(std::size_t position, std::uint32_t word) {
+  constexpr auto kLast = static_cast<std::uint32_t>(Action::Kind::kFree);
+  if (word <= kLast) return static_cast<Action::Kind>(word);
+  throw InputError("action " + std::to_string(position) + ": kind " + std::to_string(word) + "; there are " +
+                   std::to_string(kLast + 1));
+}
+
 Plan from_bytes(const py::bytes& data) {
   const auto bytes = static_cast<std::string_view>(data);
   if (bytes.size() % kPairBytes != 0) {
-    throw InputError("a plan of " + std::to_string(bytes.size()) + " bytes; each step has " +
+    throw InputError("a plan of " + std::to_string(bytes.size()) + " bytes; each action has " +
                      std::to_string(kPairBytes));
   }
   Plan plan;
-  plan.steps.reserve(bytes.size() / kPairBytes);
+  plan.actions.reserve(bytes.size() / kPairBytes);
   for (std::size_t i = 0; i < bytes.size(); i += kPairBytes) {
-    plan.steps.push_back(from_pair(i / kPairBytes, {word_at(bytes, i), word_at(bytes, i + 4)}));
+    plan.actions.push_back(from_pair({kind_of(i / kPairBytes, word_at(bytes, i)), word_at(bytes, i + 4)}));
   }
   return plan;
 }
@@ -88,22 +92,22 @@ void check_legal(const Graph& graph, const Plan& plan) {
   if (const auto violation = validate(graph, plan)) throw InputError(violation->message);
 }
 
-void bind_steps(py::module_& module) {
+void bind_actions(py::module_& module) {
+  py::enum_<Action::Kind>(module, "ActionKind", "What an action of a plan does.")
+      .value("COMPUTE", Action::Kind::kCompute)
+      .value("COMPUTE_IN_PLACE", Action::Kind::kComputeInPlace)
+      .value("FREE", Action::Kind::kFree);
   py::class_<Plan>(module, "Plan", "What to run and what to free, in order. Frozen.")
-      .def(py::init(&plan_of), py::arg("steps"), "From pairs (kind, op or value).")
+      .def(py::init(&plan_of), py::arg("actions"), "From pairs (kind, op or value).")
       .def_static("from_bytes", &from_bytes, py::arg("data"), "From what to_bytes() gave.")
-      .def("to_bytes", &to_bytes, "Two little-endian 32-bit words a step: kind, op or value.")
-      .def_property_readonly("steps", &pairs_of, "Pairs (kind, op or value).")
-      .def("__len__", [](const Plan& plan) { return plan.steps.size(); })
+      .def("to_bytes", &to_bytes, "Two little-endian 32-bit words an action: kind, op or value.")
+      .def_property_readonly("actions", &pairs_of, "Pairs (kind, op or value).")
+      .def("__len__", [](const Plan& plan) { return plan.actions.size(); })
       .def(
           "__eq__", [](const Plan& a, const Plan& b) { return a == b; }, py::is_operator())
       .def("__repr__",
-           [](const Plan& plan) { return "<reprise.Plan: " + std::to_string(plan.steps.size()) + " steps>"; })
+           [](const Plan& plan) { return "<reprise.Plan: " + std::to_string(plan.actions.size()) + " actions>"; })
       .attr("__hash__") = py::none();
-  py::object plan = module.attr("Plan");
-  plan.attr("COMPUTE") = 0;
-  plan.attr("COMPUTE_IN_PLACE") = 1;
-  plan.attr("FREE") = 2;
 }
 
 void bind_plan_file(py::module_& module) {
@@ -149,12 +153,12 @@ void bind_simulation(py::module_& module) {
                     ", time_ns=" + std::to_string(s.time_ns) + ", recompute_ns=" + std::to_string(s.recompute_ns) + ">";
            })
       .attr("__hash__") = py::none();
-  py::class_<Timeline>(module, "Timeline", "Memory of a plan, step by step.")
+  py::class_<Timeline>(module, "Timeline", "Memory of a plan, action by action.")
       .def_readonly("total", &Timeline::total)
       .def_readonly("start_bytes", &Timeline::start_bytes, "Resident and arriving values.")
-      .def_readonly("during_bytes", &Timeline::during_bytes, "Per step, at its highest instant.")
-      .def_readonly("after_bytes", &Timeline::after_bytes, "Per step.")
-      .def_readonly("peak_step", &Timeline::peak_step, "The first step that reaches the peak.")
+      .def_readonly("during_bytes", &Timeline::during_bytes, "Per action, at its highest instant.")
+      .def_readonly("after_bytes", &Timeline::after_bytes, "Per action.")
+      .def_readonly("peak_action", &Timeline::peak_action, "The first action that reaches the peak.")
       .def_property_readonly(
           "live_at_peak", [](const Timeline& t) { return id_list<ValueId>(t.live_at_peak); },
           "Values held at that instant, largest first.");
@@ -164,7 +168,7 @@ void bind_simulation(py::module_& module) {
 
 void bind_plan(py::module_& module) {
   bind_simulation(module);
-  bind_steps(module);
+  bind_actions(module);
   bind_plan_file(module);
   module.def(
       "validate",
@@ -188,7 +192,7 @@ void bind_plan(py::module_& module) {
         return timeline(graph, costs, plan);
       },
       py::arg("graph"), py::arg("costs"), py::arg("plan"),
-      "Memory of a legal plan, step by step; ValueError for any other.");
+      "Memory of a legal plan, action by action; ValueError for any other.");
 }
 
 }  // namespace reprise::bindings

@@ -46,7 +46,8 @@ void bind_report(py::module_& module) {
   bind_writer(
       module, "report_json", [](const ReportInput& input) { return report_json(input); },
       "The report's data (docs/report.md). budget_bytes: of everything on the device, 0 for none; outside_bytes: on\n"
-      "the device beside the step; measured: bytes while and after every step of the plan; curve: points of curve().");
+      "the device beside the step; measured: bytes while and after every action of the plan; curve: points of "
+      "curve().");
   bind_writer(
       module, "trace_json", [](const ReportInput& input) { return trace_json(input); },
       "The planned step for Perfetto and chrome://tracing.");

@@ -164,7 +164,7 @@ void bind_solution(py::module_& module) {
       .def_property_readonly(
           "smallest_plan",
           [](const Solution& s) -> std::optional<Plan> {
-            if (s.smallest_plan.steps.empty()) return std::nullopt;
+            if (s.smallest_plan.actions.empty()) return std::nullopt;
             return s.smallest_plan;
           },
           "Where nothing fits, the plan whose peak smallest_budget_bytes is; else None.")

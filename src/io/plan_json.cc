@@ -21,24 +21,24 @@ using detail::JsonReader;
 using detail::kRequired;
 
 // "c12", "c12!" or "f7", in exactly the spelling the writer uses.
-std::optional<Step> parse_step(std::string_view text) {
+std::optional<Action> parse_action(std::string_view text) {
   const bool in_place = text.ends_with('!');
   const std::string_view digits = text.substr(text.empty() ? 0 : 1, text.size() - (in_place ? 2 : 1));
   std::uint32_t id = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
   const bool leading_zero = digits.size() > 1 && digits.front() == '0';
   if (error != std::errc{} || end != digits.data() + digits.size() || leading_zero) return std::nullopt;
-  if (text.front() == 'c') return Step::compute(op_id(id), in_place);
-  if (text.front() == 'f' && !in_place) return Step::free(value_id(id));
+  if (text.front() == 'c') return Action::compute(op_id(id), in_place);
+  if (text.front() == 'f' && !in_place) return Action::free(value_id(id));
   return std::nullopt;
 }
 
-void read_steps(JsonReader& in, PlanFile& file) {
+void read_actions(JsonReader& in, PlanFile& file) {
   in.array([&] {
     const std::string text = in.string();
-    const std::optional<Step> step = parse_step(text);
-    if (!step) in.fail("'" + text + "' is no step; steps are 'c12', 'c12!' and 'f7'");
-    file.plan.steps.push_back(*step);
+    const std::optional<Action> action = parse_action(text);
+    if (!action) in.fail("'" + text + "' is no action; actions are 'c12', 'c12!' and 'f7'");
+    file.plan.actions.push_back(*action);
   });
 }
 
@@ -46,7 +46,7 @@ std::size_t count(JsonReader& in) { return static_cast<std::size_t>(in.size()); 
 
 constexpr JsonField<PlanFile> kPlanFields[] = {
     {"format", [](JsonReader& in, PlanFile&) { in.format("reprise.plan"); }, kRequired},
-    {"version", [](JsonReader& in, PlanFile&) { in.version(1); }, kRequired},
+    {"version", [](JsonReader& in, PlanFile&) { in.version(2); }, kRequired},
     {"graph", [](JsonReader& in, PlanFile& file) { file.graph = in.string(); }, kRequired},
     {"ops", [](JsonReader& in, PlanFile& file) { file.ops = count(in); }, kRequired},
     {"values", [](JsonReader& in, PlanFile& file) { file.values = count(in); }, kRequired},
@@ -55,26 +55,36 @@ constexpr JsonField<PlanFile> kPlanFields[] = {
     {"peak_bytes", [](JsonReader& in, PlanFile& file) { file.simulation.peak_bytes = in.size(); }, kRequired},
     {"time_ns", [](JsonReader& in, PlanFile& file) { file.simulation.time_ns = in.size(); }, kRequired},
     {"recompute_ns", [](JsonReader& in, PlanFile& file) { file.simulation.recompute_ns = in.size(); }, kRequired},
-    {"steps", read_steps, kRequired},
+    {"actions", read_actions, kRequired},
 };
 
-// After the whole file is read: `steps` may come before `ops` and `values`.
+// After the whole file is read: `actions` may come before `ops` and `values`.
 void check_ids(const PlanFile& file, std::string_view source) {
-  for (std::size_t i = 0; i < file.plan.steps.size(); ++i) {
-    const Step step = file.plan.steps[i];
-    const std::size_t id = step.is_free() ? index(step.value()) : index(step.op());
-    const std::size_t limit = step.is_free() ? file.values : file.ops;
+  for (std::size_t i = 0; i < file.plan.actions.size(); ++i) {
+    const Action action = file.plan.actions[i];
+    const std::size_t id = action.computes() ? index(action.op()) : index(action.value());
+    const std::size_t limit = action.computes() ? file.ops : file.values;
     if (id < limit) continue;
-    throw InputError(std::string(source) + ": steps[" + std::to_string(i) + "]: names " +
-                     (step.is_free() ? "value " : "op ") + std::to_string(id) + ", but the graph has " +
+    throw InputError(std::string(source) + ": actions[" + std::to_string(i) + "]: names " +
+                     (action.computes() ? "op " : "value ") + std::to_string(id) + ", but the graph has " +
                      std::to_string(limit));
   }
 }
 
-void append_step(std::string& out, Step step) {
-  out += step.is_free() ? "\"f" : "\"c";
-  append_number(out, step.is_free() ? index(step.value()) : index(step.op()));
-  out += step.in_place() ? "!\"" : "\"";
+void append_action(std::string& out, Action action) {
+  switch (action.kind()) {
+    case Action::Kind::kCompute:
+      append_number(out += "\"c", index(action.op()));
+      break;
+    case Action::Kind::kComputeInPlace:
+      append_number(out += "\"c", index(action.op()));
+      out += '!';
+      break;
+    case Action::Kind::kFree:
+      append_number(out += "\"f", index(action.value()));
+      break;
+  }
+  out += '"';
 }
 
 }  // namespace
@@ -88,7 +98,7 @@ PlanFile parse_plan(std::string_view text, std::string_view source) {
 }
 
 std::string format_plan(const PlanFile& file) {
-  std::string out = "{\n\"format\":\"reprise.plan\",\"version\":1,\n\"graph\":";
+  std::string out = "{\n\"format\":\"reprise.plan\",\"version\":2,\n\"graph\":";
   const auto append_field = [&](std::string_view key, auto number) {
     out += key;
     append_number(out, number);
@@ -102,8 +112,8 @@ std::string format_plan(const PlanFile& file) {
   append_field(",\"peak_bytes\":", file.simulation.peak_bytes);
   append_field(",\"time_ns\":", file.simulation.time_ns);
   append_field(",\"recompute_ns\":", file.simulation.recompute_ns);
-  out += ",\n\"steps\":";
-  append_list(out, file.plan.steps, [&](Step step) { append_step(out, step); });
+  out += ",\n\"actions\":";
+  append_list(out, file.plan.actions, [&](Action action) { append_action(out, action); });
   out += "\n}\n";
   return out;
 }

@@ -84,7 +84,7 @@ class Placer {
   }
 
   void run(OpId op, bool in_place) {
-    plan_.steps.push_back(Step::compute(op, in_place));
+    plan_.actions.push_back(Action::compute(op, in_place));
     for (const ValueId v : graph_.outputs(op)) {
       const ValueId old = graph_.overwrites(v);
       if (live_[index(v)] == 0) pinned_[index(v)] = graph_.held(v) ? 1 : 0;
@@ -99,7 +99,7 @@ class Placer {
   void free(ValueId v) {
     if (live_[index(v)] == 0 || pinned_[index(v)] != 0) return;
     live_[index(v)] = 0;
-    plan_.steps.push_back(Step::free(v));
+    plan_.actions.push_back(Action::free(v));
   }
 
   const Graph& graph_;

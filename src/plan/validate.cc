@@ -21,8 +21,18 @@ class Replay {
     }
   }
 
-  // What is wrong with the step, or "".
-  std::string take(const Step& step) { return step.is_free() ? free(step.value()) : compute(step); }
+  // What is wrong with the action, or "".
+  std::string take(const Action& action) {
+    switch (action.kind()) {
+      case Action::Kind::kCompute:
+        return compute(action.op(), /*in_place=*/false);
+      case Action::Kind::kComputeInPlace:
+        return compute(action.op(), /*in_place=*/true);
+      case Action::Kind::kFree:
+        return free(action.value());
+    }
+    return "is of no kind";
+  }
 
   [[nodiscard]] std::string end() const {
     for (const ValueId v : graph_.step_outputs()) {
@@ -45,17 +55,17 @@ class Replay {
     return "";
   }
 
-  std::string compute(const Step& step) {
-    if (index(step.op()) >= graph_.num_ops()) return "computes unknown " + text_unknown(step.op());
-    const std::string what = "computes " + text(step.op());
-    for (const ValueId v : graph_.inputs(step.op())) {
+  std::string compute(OpId op, bool in_place) {
+    if (index(op) >= graph_.num_ops()) return "computes unknown " + text_unknown(op);
+    const std::string what = "computes " + text(op);
+    for (const ValueId v : graph_.inputs(op)) {
       if (!live_.contains(v)) return what + ", whose input " + text(v) + " is not live";
     }
-    if (const std::string wrong = check_once(step.op()); !wrong.empty()) return what + wrong;
-    if (step.in_place()) {
-      if (const std::string wrong = take_over(step.op()); !wrong.empty()) return what + wrong;
+    if (const std::string wrong = check_once(op); !wrong.empty()) return what + wrong;
+    if (in_place) {
+      if (const std::string wrong = take_over(op); !wrong.empty()) return what + wrong;
     }
-    for (const ValueId v : graph_.outputs(step.op())) {
+    for (const ValueId v : graph_.outputs(op)) {
       live_.insert(v);
       if (graph_.held(v)) pinned_memory_.insert(v);
     }
@@ -100,12 +110,12 @@ class Replay {
 
 std::optional<Violation> validate(const Graph& graph, const Plan& plan) {
   Replay replay(graph);
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    std::string wrong = replay.take(plan.steps[i]);
-    if (!wrong.empty()) return Violation{i, "step " + std::to_string(i) + ": " + wrong};
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    std::string wrong = replay.take(plan.actions[i]);
+    if (!wrong.empty()) return Violation{i, "action " + std::to_string(i) + ": " + wrong};
   }
   std::string wrong = replay.end();
-  if (!wrong.empty()) return Violation{plan.steps.size(), wrong};
+  if (!wrong.empty()) return Violation{plan.actions.size(), wrong};
   return std::nullopt;
 }
 

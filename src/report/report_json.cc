@@ -202,11 +202,11 @@ class Writer {
     columns.column("after_bytes", story.runs, [&](const StepRun& run) { return all(run.after_bytes); });
     if (measured == nullptr) return;
     std::vector<std::size_t> last;  // of each run: its last free, or itself
-    for (std::size_t i = 1; i < story.runs.size(); ++i) last.push_back(story.runs[i].step - 1);
-    if (!story.runs.empty()) last.push_back(input_.plan.steps.size() - 1);
+    for (std::size_t i = 1; i < story.runs.size(); ++i) last.push_back(story.runs[i].action - 1);
+    if (!story.runs.empty()) last.push_back(input_.plan.actions.size() - 1);
     columns.column("measured_during_bytes", story.runs,
-                   [&](const StepRun& run) { return measured->during_bytes[run.step]; });
-    columns.column("measured_after_bytes", last, [&](std::size_t step) { return measured->after_bytes[step]; });
+                   [&](const StepRun& run) { return measured->during_bytes[run.action]; });
+    columns.column("measured_after_bytes", last, [&](std::size_t action) { return measured->after_bytes[action]; });
   }
 
   void add_peak(Object& report, std::string_view key, const StepStory& story) {

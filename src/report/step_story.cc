@@ -28,13 +28,19 @@ class Teller {
     story_.total = times_.total;
     story_.start_bytes = times_.start_bytes;
     story_.live_at_peak = times_.live_at_peak;
-    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
-      const Step step = plan_.steps[i];
-      if (step.is_free()) {
-        end_life(step.value(), i);
-        if (!story_.runs.empty()) story_.runs.back().after_bytes = times_.after_bytes[i];
-      } else {
-        run(step, i);
+    for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
+      const Action action = plan_.actions[i];
+      switch (action.kind()) {
+        case Action::Kind::kCompute:
+          run(action.op(), /*in_place=*/false, i);
+          break;
+        case Action::Kind::kComputeInPlace:
+          run(action.op(), /*in_place=*/true, i);
+          break;
+        case Action::Kind::kFree:
+          end_life(action.value(), i);
+          if (!story_.runs.empty()) story_.runs.back().after_bytes = times_.after_bytes[i];
+          break;
       }
     }
     std::ranges::sort(story_.recomputed, {}, [](const Recomputed& r) { return index(r.op); });
@@ -42,10 +48,9 @@ class Teller {
   }
 
  private:
-  void run(Step step, std::size_t at) {
-    const OpId op = step.op();
+  void run(OpId op, bool in_place, std::size_t at) {
     if (op == graph_.caller_op()) note_caller();
-    if (at == times_.peak_step) story_.peak_run = story_.runs.size();
+    if (at == times_.peak_action) story_.peak_run = story_.runs.size();
     const bool again = runs_[index(op)]++ != 0;
     if (!again) {
       story_.reordered = story_.reordered || index(op) < latest_first_;
@@ -58,7 +63,7 @@ class Teller {
       choice->cost_ns += costs_.time_ns[index(op)];
     }
     for (const ValueId v : graph_.outputs(op)) {
-      if (step.in_place() && graph_.overwrites(v) != kNoValue) end_life(graph_.overwrites(v), at);
+      if (in_place && graph_.overwrites(v) != kNoValue) end_life(graph_.overwrites(v), at);
       if (choice != nullptr && live_[index(v)] == 0) note_gap(*choice, v, at);
       live_[index(v)] = 1;
     }
@@ -101,7 +106,7 @@ class Teller {
   const Timeline times_;
   StepStory story_;
   std::vector<std::uint8_t> live_;
-  std::vector<std::size_t> died_;  // by value: the step that ended its latest life
+  std::vector<std::size_t> died_;  // by value: the action that ended its latest life
   std::vector<std::uint32_t> runs_;
   std::size_t latest_first_ = 0;    // op that ran for the first time last
   std::vector<std::size_t> of_op_;  // by op: its entry in story_.recomputed
@@ -112,12 +117,12 @@ class Teller {
 StepStory tell(const Graph& graph, const Costs& costs, const Plan& plan) { return Teller(graph, costs, plan).tell(); }
 
 void check_measured(const ReportInput& input) {
-  const std::size_t steps = input.plan.steps.size();
+  const std::size_t actions = input.plan.actions.size();
   if (!input.measured) return;
-  if (input.measured->during_bytes.size() == steps && input.measured->after_bytes.size() == steps) return;
+  if (input.measured->during_bytes.size() == actions && input.measured->after_bytes.size() == actions) return;
   throw InputError("a measured step of " + std::to_string(input.measured->during_bytes.size()) + " and " +
                    std::to_string(input.measured->after_bytes.size()) + " amounts for a plan of " +
-                   std::to_string(steps) + " steps");
+                   std::to_string(actions) + " actions");
 }
 
 std::string_view module_name(const Graph& graph, OpId op) {

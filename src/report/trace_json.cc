@@ -89,8 +89,8 @@ std::string trace_json(const ReportInput& input) {
     append_counter(out, "memory", begin_ns, peak_bytes);
     append_counter(out, "memory", now_ns, run.after_bytes + input.outside_bytes);
     if (!input.measured) continue;
-    const std::size_t next = i + 1 < story.runs.size() ? story.runs[i + 1].step : input.plan.steps.size();
-    append_counter(out, "memory, measured", begin_ns, input.measured->during_bytes[run.step]);
+    const std::size_t next = i + 1 < story.runs.size() ? story.runs[i + 1].action : input.plan.actions.size();
+    append_counter(out, "memory, measured", begin_ns, input.measured->during_bytes[run.action]);
     append_counter(out, "memory, measured", now_ns, input.measured->after_bytes[next - 1]);
   }
   if (input.budget_bytes > 0) {

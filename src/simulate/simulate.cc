@@ -51,30 +51,40 @@ Simulator::Simulator(const Graph& graph, const Costs& costs) {
 Simulation Simulator::run(const Plan& plan) {
   live_ = live_at_start_;
   done_.assign(ops_.size(), 0);
-  std::int64_t live_bytes = start_bytes_;
-  Simulation result{.peak_bytes = start_bytes_};
-  for (const Step step : plan.steps) {
-    if (step.is_free()) {
-      REPRISE_CHECK(live_[index(step.value())] != 0);
-      live_[index(step.value())] = 0;
-      live_bytes -= bytes_[index(step.value())];
-      continue;
-    }
-    const OpCost& cost = ops_[index(step.op())];
-    result.time_ns = sum_or_too_long(result.time_ns, cost.time_ns);
-    if (done_[index(step.op())] != 0) result.recompute_ns = sum_or_too_long(result.recompute_ns, cost.time_ns);
-    done_[index(step.op())] = 1;
-    const std::int64_t saved = step.in_place() ? cost.in_place_bytes : 0;
-    result.peak_bytes = std::max(result.peak_bytes, live_bytes + cost.transient_bytes - saved);
-    live_bytes += cost.output_bytes - saved;
-    for (std::uint32_t i = cost.outputs_begin; i < cost.outputs_end; ++i) {
-      const std::size_t v = index(outputs_[i]);
-      if (live_[v] != 0) live_bytes -= bytes_[v];  // the second copy is dropped at once
-      live_[v] = 1;
-      if (step.in_place() && overwrites_[v] != kNoValue) live_[index(overwrites_[v])] = 0;
+  live_bytes_ = start_bytes_;
+  result_ = {.peak_bytes = start_bytes_};
+  for (const Action action : plan.actions) {
+    switch (action.kind()) {
+      case Action::Kind::kCompute:
+        compute(action.op(), /*in_place=*/false);
+        break;
+      case Action::Kind::kComputeInPlace:
+        compute(action.op(), /*in_place=*/true);
+        break;
+      case Action::Kind::kFree:
+        REPRISE_CHECK(live_[index(action.value())] != 0);
+        live_[index(action.value())] = 0;
+        live_bytes_ -= bytes_[index(action.value())];
+        break;
     }
   }
-  return result;
+  return result_;
+}
+
+void Simulator::compute(OpId op, bool in_place) {
+  const OpCost& cost = ops_[index(op)];
+  result_.time_ns = sum_or_too_long(result_.time_ns, cost.time_ns);
+  if (done_[index(op)] != 0) result_.recompute_ns = sum_or_too_long(result_.recompute_ns, cost.time_ns);
+  done_[index(op)] = 1;
+  const std::int64_t saved = in_place ? cost.in_place_bytes : 0;
+  result_.peak_bytes = std::max(result_.peak_bytes, live_bytes_ + cost.transient_bytes - saved);
+  live_bytes_ += cost.output_bytes - saved;
+  for (std::uint32_t i = cost.outputs_begin; i < cost.outputs_end; ++i) {
+    const std::size_t v = index(outputs_[i]);
+    if (live_[v] != 0) live_bytes_ -= bytes_[v];  // the second copy is dropped at once
+    live_[v] = 1;
+    if (in_place && overwrites_[v] != kNoValue) live_[index(overwrites_[v])] = 0;
+  }
 }
 
 Simulation simulate(const Graph& graph, const Costs& costs, const Plan& plan) {
@@ -98,8 +108,18 @@ class Recorder {
     }
   }
 
-  // Bytes at the highest instant of the step.
-  std::int64_t take(const Step& step) { return step.is_free() ? free(step.value()) : compute(step); }
+  // Bytes at the highest instant of the action.
+  std::int64_t take(const Action& action) {
+    switch (action.kind()) {
+      case Action::Kind::kCompute:
+        return compute(action.op(), /*in_place=*/false);
+      case Action::Kind::kComputeInPlace:
+        return compute(action.op(), /*in_place=*/true);
+      case Action::Kind::kFree:
+        return free(action.value());
+    }
+    throw InternalError("an action of no kind");
+  }
 
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   [[nodiscard]] std::int64_t time_ns() const { return time_ns_; }
@@ -119,11 +139,10 @@ class Recorder {
     return std::exchange(bytes_, bytes_ - costs_.value_bytes[index(v)]);
   }
 
-  std::int64_t compute(const Step& step) {
-    const OpId op = step.op();
+  std::int64_t compute(OpId op, bool in_place) {
     std::int64_t during = bytes_ + costs_.workspace_bytes[index(op)];
     for (const ValueId v : graph_.outputs(op)) {
-      if (step.in_place() && graph_.overwrites(v) != kNoValue) {
+      if (in_place && graph_.overwrites(v) != kNoValue) {
         live_[index(graph_.overwrites(v))] = 0;
       } else {
         during += costs_.value_bytes[index(v)];
@@ -152,20 +171,20 @@ Timeline timeline(const Graph& graph, const Costs& costs, const Plan& plan) {
   Timeline result;
   Recorder recorder(graph, costs);
   result.start_bytes = recorder.bytes();
-  for (const Step& step : plan.steps) {
-    result.during_bytes.push_back(recorder.take(step));
+  for (const Action& action : plan.actions) {
+    result.during_bytes.push_back(recorder.take(action));
     result.after_bytes.push_back(recorder.bytes());
   }
   const auto highest = std::ranges::max_element(result.during_bytes);
-  result.peak_step = static_cast<std::size_t>(highest - result.during_bytes.begin());
-  result.total = {.peak_bytes = plan.steps.empty() ? result.start_bytes : *highest,
+  result.peak_action = static_cast<std::size_t>(highest - result.during_bytes.begin());
+  result.total = {.peak_bytes = plan.actions.empty() ? result.start_bytes : *highest,
                   .time_ns = recorder.time_ns(),
                   .recompute_ns = recorder.recompute_ns()};
   check_fits(result.total);
   Recorder again(graph, costs);
-  for (std::size_t i = 0; i <= result.peak_step && i < plan.steps.size(); ++i) {
-    if (i == result.peak_step && plan.steps[i].is_free()) break;  // the peak is before it
-    again.take(plan.steps[i]);
+  for (std::size_t i = 0; i <= result.peak_action && i < plan.actions.size(); ++i) {
+    if (i == result.peak_action && !plan.actions[i].computes()) break;  // the peak is before it
+    again.take(plan.actions[i]);
   }
   result.live_at_peak = again.live();
   std::ranges::stable_sort(result.live_at_peak, std::ranges::greater{},

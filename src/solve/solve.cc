@@ -92,9 +92,9 @@ class Certificate {
   [[nodiscard]] Order order_of(const Plan& plan) const {
     Order order;
     std::vector<std::uint8_t> done(model_->num_ops(), 0);
-    for (const Step& step : plan.steps) {
-      if (step.is_free() || std::exchange(done[index(step.op())], 1) != 0) continue;
-      if (index(step.op()) > model_->caller) order.push_back(static_cast<std::uint32_t>(index(step.op())));
+    for (const Action& action : plan.actions) {
+      if (!action.computes() || std::exchange(done[index(action.op())], 1) != 0) continue;
+      if (index(action.op()) > model_->caller) order.push_back(static_cast<std::uint32_t>(index(action.op())));
     }
     return order.empty() ? model_->captured_order : order;
   }

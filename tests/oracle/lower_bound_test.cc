@@ -32,12 +32,12 @@ bool small_enough(const Graph& step) {
 // In which backward ops first run; as captured where there is no plan.
 std::vector<OpId> order_of(const Plan& plan, const Graph& step) {
   std::vector<OpId> order;
-  for (const Step& s : plan.steps) {
-    if (s.is_free() || step.phase(s.op()) != Phase::kBackward) continue;
-    if (std::ranges::find(order, s.op()) == order.end()) order.push_back(s.op());
+  for (const Action& action : plan.actions) {
+    if (!action.computes() || step.phase(action.op()) != Phase::kBackward) continue;
+    if (std::ranges::find(order, action.op()) == order.end()) order.push_back(action.op());
   }
   for (std::size_t i = 0; i < step.num_ops(); ++i) {
-    if (plan.steps.empty() && step.phase(op_id(i)) == Phase::kBackward) order.push_back(op_id(i));
+    if (plan.actions.empty() && step.phase(op_id(i)) == Phase::kBackward) order.push_back(op_id(i));
   }
   return order;
 }

@@ -203,7 +203,7 @@ void expect_common(const Question& q, const Solution& solution) {
   ASSERT_EQ(solution.status, feasible ? Status::kOptimal : Status::kInfeasible);
   if (!feasible) {
     EXPECT_EQ(solution.smallest_budget_bytes, q.outcomes.smallest_budget());
-    EXPECT_TRUE(solution.plan.steps.empty());
+    EXPECT_TRUE(solution.plan.actions.empty());
     return;
   }
   EXPECT_LE(solution.formula->peak_bytes, q.budget);

@@ -147,7 +147,7 @@ TEST(AutoTest, StopsWhenAsked) {
   for (int i = 0; i < kSteps; i += 5) {
     for (int calls : {0, 1, 5, 50}) {
       const Solution found = solve(step_number(i), {.planner = "auto", .should_stop = [&] { return calls-- <= 0; }});
-      EXPECT_FALSE(found.plan.steps.empty());
+      EXPECT_FALSE(found.plan.actions.empty());
     }
   }
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reprise import _core
-from reprise._core import Graph, Plan, PlanFile
+from reprise._core import ActionKind, Costs, Graph, Plan, PlanFile
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO_LAYERS = ROOT / "tests/cli/data/two_layers.graph.json"
@@ -25,15 +25,23 @@ IN_PLACE = """{"format":"reprise.graph","version":1,"name":"in place",
 {"name":"backward","phase":"backward","inputs":[4,2],"outputs":[5]}]}"""
 
 
+Step = tuple[Graph, Costs]
+
+
 @pytest.fixture
-def two_layers() -> Graph:
-    return Graph.parse(TWO_LAYERS.read_text(), TWO_LAYERS.name)
+def step() -> Step:
+    return _core.parse_graph(TWO_LAYERS.read_text(), TWO_LAYERS.name)
+
+
+@pytest.fixture
+def two_layers(step: Step) -> Graph:
+    return step[0]
 
 
 @pytest.fixture(scope="module")
-def googlenet() -> Graph:
+def googlenet() -> Step:
     """Minutes of work for the exact planner."""
-    return Graph.parse((ROOT / "data/papers/googlenet.graph.json").read_text())
+    return _core.parse_graph((ROOT / "data/papers/googlenet.graph.json").read_text())
 
 
 class TestGraph:
@@ -43,14 +51,12 @@ class TestGraph:
         assert [two_layers.scope_name(op) for op in (1, 2)] == ["fc2", ""]
         phases = [two_layers.phase(op) for op in range(5)]
         assert phases == ["forward", "forward", "caller", "backward", "backward"]
-        assert (two_layers.time_ns(0), two_layers.workspace_bytes(0)) == (1200, 512)
         assert [two_layers.once(op) for op in range(3)] == [False, False, True]
         assert (two_layers.inputs(0), two_layers.outputs(0)) == ([0, 1], [2])
         assert two_layers.caller_op == 2
         assert not two_layers.forward_only
 
     def test_tells_of_its_values(self, two_layers: Graph) -> None:
-        assert [two_layers.bytes(value) for value in range(7)] == [400, 64, 64, 4, 4, 64, 400]
         residences = [two_layers.residence(value) for value in range(3)]
         assert residences == ["resident", "arriving", "planned"]
         assert [two_layers.held(value) for value in (3, 4)] == [False, True]
@@ -60,41 +66,44 @@ class TestGraph:
         assert two_layers.step_outputs == [3, 6]
 
     def test_tells_what_is_overwritten(self) -> None:
-        graph = Graph.parse(IN_PLACE)
+        graph, _ = _core.parse_graph(IN_PLACE)
         assert graph.overwrites(2) == 1
         assert graph.once(1)
 
-    def test_survives_its_text(self, two_layers: Graph) -> None:
-        again = Graph.parse(two_layers.format())
-        assert again == two_layers
-        assert again != Graph.parse(IN_PLACE)
+    def test_survives_its_text(self, step: Step) -> None:
+        again, costs = _core.parse_graph(_core.format_graph(*step))
+        assert (again, costs) == step
+        assert again != _core.parse_graph(IN_PLACE)[0]
         with pytest.raises(TypeError):
             hash(again)
 
-    def test_completes_a_forward_only_graph(self, googlenet: Graph) -> None:
-        assert googlenet.forward_only and googlenet.caller_op is None
-        assert not googlenet.complete_backward().forward_only
+    def test_completes_a_forward_only_graph(self, googlenet: Step) -> None:
+        assert googlenet[0].forward_only and googlenet[0].caller_op is None
+        assert not _core.complete_backward(*googlenet)[0].forward_only
 
-    def test_crosses_in_a_capsule(self, two_layers: Graph) -> None:
-        capsule = two_layers.capsule()
-        assert '"reprise.Graph"' in repr(capsule)
-        text = two_layers.format()
-        del two_layers
-        graph = Graph.from_capsule(capsule)
-        del capsule
-        assert graph.format() == text
+    def test_crosses_in_a_capsule(self) -> None:
+        graph, costs = _core.parse_graph(TWO_LAYERS.read_text())
+        capsules = graph.capsule(), costs.capsule()
+        assert '"reprise.Graph"' in repr(capsules[0]) and '"reprise.Costs"' in repr(capsules[1])
+        text = _core.format_graph(graph, costs)
+        del graph, costs
+        graph, costs = Graph.from_capsule(capsules[0]), Costs.from_capsule(capsules[1])
+        del capsules
+        assert _core.format_graph(graph, costs) == text
 
     def test_refuses_other_capsules(self) -> None:
         with pytest.raises(ValueError, match="reprise.Graph"):
             Graph.from_capsule(__import__("datetime").datetime_CAPI)
+        with pytest.raises(ValueError, match="reprise.Costs"):
+            Costs.from_capsule(_core.parse_graph(IN_PLACE)[0].capsule())
 
     def test_says_where_the_text_is_wrong(self) -> None:
         text = TWO_LAYERS.read_text().replace('"inputs":[0,1]', '"inputs":[0,-3]')
         wrong = r"^net\.json:13:\d+: ops\[0\]\.inputs\[1\]: negative: -3"
         with pytest.raises(ValueError, match=wrong):
-            Graph.parse(text, source="net.json")
+            _core.parse_graph(text, source="net.json")
 
-    @pytest.mark.parametrize("ask", [Graph.op_name, Graph.inputs, Graph.bytes, Graph.readers])
+    @pytest.mark.parametrize("ask", [Graph.op_name, Graph.inputs, Graph.residence, Graph.readers])
     def test_refuses_what_does_not_exist(
         self, two_layers: Graph, ask: Callable[..., object]
     ) -> None:
@@ -102,103 +111,123 @@ class TestGraph:
             ask(two_layers, 7)
 
 
+class TestCosts:
+    def test_are_lists_beside_the_graph(self, step: Step) -> None:
+        costs = step[1]
+        assert costs.time_ns == [1200, 90, 0, 90, 2400]
+        assert costs.workspace_bytes == [512, 0, 0, 0, 0]
+        assert costs.value_bytes == [400, 64, 64, 4, 4, 64, 400]
+
+    def test_may_be_others(self, step: Step) -> None:
+        graph, costs = step
+        twice = Costs([2 * time for time in costs.time_ns], costs.workspace_bytes, costs.value_bytes)
+        assert twice != costs
+        plain, slow = (_core.solve(graph, c, planner="none").simulation for c in (costs, twice))
+        assert (slow.time_ns, slow.peak_bytes) == (2 * plain.time_ns, plain.peak_bytes)
+
+    def test_are_refused_where_they_are_not_of_the_graph(self, two_layers: Graph) -> None:
+        with pytest.raises(ValueError, match="time_ns: 1 numbers for 5 ops"):
+            _core.solve(two_layers, Costs([1], [], []))
+
+
 class TestPlan:
-    def test_packs_steps_into_words(self) -> None:
-        plan = Plan([(Plan.COMPUTE, 3), (Plan.COMPUTE_IN_PLACE, 258), (Plan.FREE, 0xFFFFFFFE)])
+    def test_packs_actions_into_words(self) -> None:
+        actions = [(ActionKind.COMPUTE, 3), (ActionKind.COMPUTE_IN_PLACE, 258), (ActionKind.FREE, 0xFFFFFFFE)]
+        plan = Plan(actions)
         words = "00000000 03000000 01000000 02010000 02000000 feffffff"
         assert plan.to_bytes() == bytes.fromhex(words)
         assert Plan.from_bytes(plan.to_bytes()) == plan
-        assert plan.steps == [(0, 3), (1, 258), (2, 0xFFFFFFFE)]
+        assert plan.actions == actions
         assert len(plan) == 3
         assert plan != Plan([])
 
-    def test_refuses_what_is_no_step(self) -> None:
-        with pytest.raises(ValueError, match="step 1: kind 3"):
-            Plan([(0, 0), (3, 0)])
+    def test_refuses_what_is_no_action(self) -> None:
+        with pytest.raises(TypeError):
+            Plan([(0, 0)])
         with pytest.raises(ValueError, match="9 bytes"):
             Plan.from_bytes(b"123456789")
-        with pytest.raises(ValueError, match="step 0: kind"):
+        with pytest.raises(ValueError, match="action 0: kind"):
             Plan.from_bytes(b"12345678")
 
-    def test_survives_its_file(self, two_layers: Graph) -> None:
+    def test_survives_its_file(self, step: Step) -> None:
         text = TWO_LAYERS.with_name("two_layers.plan.json").read_text()
         file = PlanFile.parse(text)
         assert file.format() == text
         assert (file.graph, file.planner, file.budget_bytes) == ("two layers", "none", 1100)
         assert (file.num_ops, file.num_values) == (5, 7)
-        assert file == PlanFile(two_layers, file.plan, planner="none", budget_bytes=1100)
+        assert file == PlanFile(*step, file.plan, planner="none", budget_bytes=1100)
         with pytest.raises(ValueError, match="^mine:1:"):
             PlanFile.parse("{", source="mine")
 
-    def test_is_validated_and_simulated(self, two_layers: Graph) -> None:
+    def test_is_validated_and_simulated(self, step: Step) -> None:
         plan = PlanFile.parse(TWO_LAYERS.with_name("two_layers.plan.json").read_text()).plan
-        assert _core.validate(two_layers, plan) is None
-        total = _core.simulate(two_layers, plan)
+        assert _core.validate(step[0], plan) is None
+        total = _core.simulate(*step, plan)
         assert (total.peak_bytes, total.time_ns, total.recompute_ns) == (1040, 3780, 0)
-        timeline = _core.timeline(two_layers, plan)
+        timeline = _core.timeline(*step, plan)
         assert timeline.total == total
         assert timeline.start_bytes == 464
-        assert max(timeline.during_bytes) == timeline.during_bytes[timeline.peak_step] == 1040
+        assert max(timeline.during_bytes) == timeline.during_bytes[timeline.peak_action] == 1040
         assert len(timeline.after_bytes) == len(plan)
         assert timeline.live_at_peak[0] == 0
 
-    def test_is_refused_where_it_is_not_legal(self, two_layers: Graph) -> None:
-        plan = Plan([(Plan.COMPUTE, 1)])
-        message = _core.validate(two_layers, plan)
-        assert message is not None and message.startswith("step 0: computes op 1 'loss'")
+    def test_is_refused_where_it_is_not_legal(self, step: Step) -> None:
+        plan = Plan([(ActionKind.COMPUTE, 1)])
+        message = _core.validate(step[0], plan)
+        assert message is not None and message.startswith("action 0: computes op 1 'loss'")
         for refuse in (_core.simulate, _core.timeline, PlanFile):
-            with pytest.raises(ValueError, match="step 0: computes op 1 'loss'"):
-                refuse(two_layers, plan)
+            with pytest.raises(ValueError, match="action 0: computes op 1 'loss'"):
+                refuse(*step, plan)
 
 
 class TestSolve:
-    def test_keeps_the_budget(self, googlenet: Graph) -> None:
-        full = _core.solve(googlenet, planner="none").simulation
-        found = _core.solve(googlenet, planner="lower-sets-approx", budget_bytes=full.peak_bytes // 2)
+    def test_keeps_the_budget(self, googlenet: Step) -> None:
+        full = _core.solve(*googlenet, planner="none").simulation
+        found = _core.solve(*googlenet, planner="lower-sets-approx", budget_bytes=full.peak_bytes // 2)
         assert found.found and found.status == "feasible"
         assert found.simulation.peak_bytes <= full.peak_bytes // 2 == found.budget_bytes
-        assert _core.simulate(googlenet.complete_backward(), found.plan) == found.simulation
+        assert _core.simulate(*_core.complete_backward(*googlenet), found.plan) == found.simulation
         assert found.formula is not None and found.formula.blocks > 1
         assert found.stats["candidates"] > 0
 
-    def test_answers_with_the_smallest_budget(self, googlenet: Graph) -> None:
-        found = _core.solve(googlenet, budget_bytes=1000)
+    def test_answers_with_the_smallest_budget(self, googlenet: Step) -> None:
+        found = _core.solve(*googlenet, budget_bytes=1000)
         assert found.status == "infeasible" and not found.found
         assert len(found.plan) == 0 and found.message
         assert found.smallest_budget_bytes is not None
-        assert _core.solve(googlenet, budget_bytes=found.smallest_budget_bytes).found
+        assert _core.solve(*googlenet, budget_bytes=found.smallest_budget_bytes).found
 
-    def test_auto_proves_how_much_faster_no_plan_can_be(self, googlenet: Graph) -> None:
-        peak = _core.solve(googlenet, planner="none").simulation.peak_bytes
-        found = _core.solve(googlenet, planner="auto", budget_bytes=peak // 2)
+    def test_auto_proves_how_much_faster_no_plan_can_be(self, googlenet: Step) -> None:
+        peak = _core.solve(*googlenet, planner="none").simulation.peak_bytes
+        found = _core.solve(*googlenet, planner="auto", budget_bytes=peak // 2)
         assert 0 < found.lower_bound_ns <= found.simulation.time_ns
         assert found.gap_ns == found.simulation.time_ns - found.lower_bound_ns
-        less = _core.solve(googlenet, planner="auto", budget_bytes=peak // 2, work=2_000_000, bound_work=1000)
+        less = _core.solve(*googlenet, planner="auto", budget_bytes=peak // 2, work=2_000_000, bound_work=1000)
         assert less.found and less.simulation.time_ns >= found.simulation.time_ns
         assert 0 < found.floor_bytes <= found.simulation.peak_bytes
 
-    def test_passes_options_on(self, googlenet: Graph) -> None:
+    def test_passes_options_on(self, googlenet: Step) -> None:
         assert "lower-sets-approx" in _core.planner_names()
-        by_formula = _core.solve(googlenet, planner="lower-sets-approx", judge="formula", objective="min-cache",
+        by_formula = _core.solve(*googlenet, planner="lower-sets-approx", judge="formula", objective="min-cache",
                                  keep_last=True)
         assert by_formula.planner == "lower-sets-approx"
-        assert _core.solve(googlenet, planner="lower-sets", max_lower_sets=10).status == "stopped"
-        assert _core.solve(googlenet, candidates=1).stats != _core.solve(googlenet).stats
+        assert _core.solve(*googlenet, planner="lower-sets", max_lower_sets=10).status == "stopped"
+        assert _core.solve(*googlenet, candidates=1).stats != _core.solve(*googlenet).stats
 
-    def test_refuses_bad_options(self, two_layers: Graph) -> None:
+    def test_refuses_bad_options(self, step: Step) -> None:
         with pytest.raises(ValueError, match="magic"):
-            _core.solve(two_layers, planner="magic")
+            _core.solve(*step, planner="magic")
         with pytest.raises(ValueError, match="judge 'me'; it is one of 'simulated', 'formula'"):
-            _core.solve(two_layers, judge="me")
+            _core.solve(*step, judge="me")
         with pytest.raises(ValueError, match="budget"):
-            _core.solve(two_layers, budget_bytes=-1)
+            _core.solve(*step, budget_bytes=-1)
         with pytest.raises(TypeError, match="unknown option 'budgets'"):
-            _core.solve(two_layers, budgets=3)
+            _core.solve(*step, budgets=3)
         with pytest.raises(TypeError, match="'budget_bytes': '6GiB'"):
-            _core.solve(two_layers, budget_bytes="6GiB")
+            _core.solve(*step, budget_bytes="6GiB")
 
-    def test_draws_a_curve(self, googlenet: Graph) -> None:
-        curve = _core.curve(googlenet)
+    def test_draws_a_curve(self, googlenet: Step) -> None:
+        curve = _core.curve(*googlenet)
         totals = [point.simulation for point in curve.points]
         assert not curve.stopped and len(totals) > 2
         assert all(a.peak_bytes < b.peak_bytes and a.time_ns > b.time_ns
@@ -208,44 +237,44 @@ class TestSolve:
 class TestInterruption:
     """The exact planner would take minutes: each of these returns because something stopped it."""
 
-    def test_stops_when_told(self, googlenet: Graph) -> None:
-        found = _core.solve(googlenet, planner="lower-sets", should_stop=lambda: True)
+    def test_stops_when_told(self, googlenet: Step) -> None:
+        found = _core.solve(*googlenet, planner="lower-sets", should_stop=lambda: True)
         assert found.status == "stopped"
-        assert _core.curve(googlenet, planner="lower-sets", should_stop=lambda: True).stopped
+        assert _core.curve(*googlenet, planner="lower-sets", should_stop=lambda: True).stopped
 
-    def test_tells_of_progress(self, googlenet: Graph) -> None:
+    def test_tells_of_progress(self, googlenet: Step) -> None:
         told: list[tuple[int, int]] = []
-        _core.solve(googlenet, progress=lambda done, total: told.append((done, total)))
+        _core.solve(*googlenet, progress=lambda done, total: told.append((done, total)))
         assert told and told[-1][0] == told[-1][1]
 
     @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
     @pytest.mark.parametrize("run", [_core.solve, _core.curve])
-    def test_raises_what_should_stop_raises(self, googlenet: Graph, run: Callable[..., object],
+    def test_raises_what_should_stop_raises(self, googlenet: Step, run: Callable[..., object],
                                             error: type[BaseException]) -> None:
         def fail() -> bool:
             raise error("mine")
 
         with pytest.raises(error, match="mine"):
-            run(googlenet, planner="lower-sets", should_stop=fail)
+            run(*googlenet, planner="lower-sets", should_stop=fail)
 
-    def test_raises_what_progress_raises(self, googlenet: Graph) -> None:
+    def test_raises_what_progress_raises(self, googlenet: Step) -> None:
         def fail(done: int, total: int) -> None:
             raise KeyError(f"{done} of {total}")
 
         with pytest.raises(KeyError, match=" of "):
-            _core.solve(googlenet, progress=fail)
+            _core.solve(*googlenet, progress=fail)
 
-    def test_ends_at_ctrl_c(self, googlenet: Graph) -> None:
+    def test_ends_at_ctrl_c(self, googlenet: Step) -> None:
         begin = time.monotonic()
         with interrupt_after(0.3), pytest.raises(KeyboardInterrupt):
-            _core.solve(googlenet, planner="lower-sets")
+            _core.solve(*googlenet, planner="lower-sets")
         assert time.monotonic() - begin < 20
 
-    def test_leaves_other_threads_running(self, googlenet: Graph) -> None:
+    def test_leaves_other_threads_running(self, googlenet: Step) -> None:
         counted, done = 0, threading.Event()
 
         def plan() -> None:
-            _core.solve(googlenet, planner="lower-sets", should_stop=lambda: counted > 100_000)
+            _core.solve(*googlenet, planner="lower-sets", should_stop=lambda: counted > 100_000)
             done.set()
 
         threading.Thread(target=plan).start()

@@ -39,9 +39,9 @@ constexpr std::array kOthers{&kChenPlanner,  &kChainStaticPlanner,     &kFengHua
 Choice choice_of(const StepModel& model, const Plan& plan) {
   Choice choice{.labels = std::vector<Label>(model.num_values(), Label::kKeep), .order = {}};
   std::vector<std::uint32_t> runs(model.num_ops(), 0);
-  for (const Step& step : plan.steps) {
-    if (step.is_free()) continue;
-    const auto op = static_cast<std::uint32_t>(index(step.op()));
+  for (const Action& action : plan.actions) {
+    if (!action.computes()) continue;
+    const auto op = static_cast<std::uint32_t>(index(action.op()));
     if (runs[op]++ == 0 && op > model.caller) choice.order.push_back(op);
   }
   for (const std::uint32_t v : model.droppable_values) {

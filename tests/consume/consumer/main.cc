@@ -24,7 +24,7 @@ reprise::CostedGraph two_layers() {
 int main() {
   const auto [graph, costs] = two_layers();
   reprise::Plan plan;
-  for (std::size_t i = 0; i < graph.num_ops(); ++i) plan.steps.push_back(reprise::Step::compute(reprise::op_id(i)));
+  for (std::size_t i = 0; i < graph.num_ops(); ++i) plan.actions.push_back(reprise::Action::compute(reprise::op_id(i)));
   if (const auto violation = reprise::validate(graph, plan)) {
     std::fprintf(stderr, "%s\n", violation->message.c_str());
     return 1;

@@ -11,19 +11,19 @@ namespace {
 
 // The example of docs/formats.md.
 constexpr std::string_view kExample = R"({
-"format":"reprise.plan","version":1,
+"format":"reprise.plan","version":2,
 "graph":"two layers",
 "ops":5,"values":7,
 "planner":"none",
 "budget_bytes":1100,"peak_bytes":1040,"time_ns":3780,"recompute_ns":0,
-"steps":["c0","c1","c2","c3","f2","c4","f1","f5"]
+"actions":["c0","c1","c2","c3","f2","c4","f1","f5"]
 }
 )";
 
-std::string with_steps(const std::string& steps) {
+std::string with_actions(const std::string& actions) {
   std::string text(kExample);
   const std::size_t begin = text.find("[\"c0\"");
-  return text.replace(begin, text.find(']') + 1 - begin, steps);
+  return text.replace(begin, text.find(']') + 1 - begin, actions);
 }
 
 std::string error(const std::string& text) {
@@ -38,16 +38,16 @@ TEST(PlanJsonTest, ReadsTheDocumentedExample) {
   EXPECT_EQ(file.planner, "none");
   EXPECT_EQ(file.budget_bytes, 1100);
   EXPECT_EQ(file.simulation, (Simulation{.peak_bytes = 1040, .time_ns = 3780, .recompute_ns = 0}));
-  ASSERT_EQ(file.plan.steps.size(), 8U);
-  EXPECT_EQ(file.plan.steps[3], Step::compute(op_id(3)));
-  EXPECT_EQ(file.plan.steps[4], Step::free(value_id(2)));
+  ASSERT_EQ(file.plan.actions.size(), 8U);
+  EXPECT_EQ(file.plan.actions[3], Action::compute(op_id(3)));
+  EXPECT_EQ(file.plan.actions[4], Action::free(value_id(2)));
 }
 
 TEST(PlanJsonTest, WritesTheDocumentedExampleByteForByte) {
   EXPECT_EQ(format_plan(parse_plan(kExample, "p.json")), kExample);
 }
 
-TEST(PlanJsonTest, EveryKindOfStepSurvivesTheRoundTrip) {
+TEST(PlanJsonTest, EveryKindOfActionSurvivesTheRoundTrip) {
   const PlanFile file{
       .graph = "a \"b\"",
       .ops = 13,
@@ -55,24 +55,25 @@ TEST(PlanJsonTest, EveryKindOfStepSurvivesTheRoundTrip) {
       .planner = "lower-sets",
       .budget_bytes = 1,
       .simulation = {.peak_bytes = 2, .time_ns = 3, .recompute_ns = 4},
-      .plan = {.steps = {Step::compute(op_id(12)), Step::compute(op_id(0), true), Step::free(value_id(7))}}};
-  EXPECT_THAT(format_plan(file), testing::HasSubstr(R"("steps":["c12","c0!","f7"])"));
+      .plan = {.actions = {Action::compute(op_id(12)), Action::compute(op_id(0), true), Action::free(value_id(7))}}};
+  EXPECT_THAT(format_plan(file), testing::HasSubstr(R"("actions":["c12","c0!","f7"])"));
   EXPECT_EQ(parse_plan(format_plan(file), "p.json"), file);
-  EXPECT_EQ(parse_plan(with_steps("[]"), "p.json").plan.steps.size(), 0U);
+  EXPECT_EQ(parse_plan(with_actions("[]"), "p.json").plan.actions.size(), 0U);
 }
 
-TEST(PlanJsonTest, RefusesEverySpellingOfAStepButOne) {
-  for (const char* step : {"", "c", "f", "!", "c!", "c-1", "c+1", "c01", "c1 ", " c1", "C1", "f1!", "c1!!", "c1.0",
-                           "x1", "1", "c4294967296", "c99999999999999999999", "cc1"}) {
-    EXPECT_EQ(error(with_steps("[\"c0\",\"" + std::string(step) + "\"]")),
-              "p.json:7:15: steps[1]: '" + std::string(step) + "' is no step; steps are 'c12', 'c12!' and 'f7'");
+TEST(PlanJsonTest, RefusesEverySpellingOfAnActionButOne) {
+  for (const char* action : {"", "c", "f", "!", "c!", "c-1", "c+1", "c01", "c1 ", " c1", "C1", "f1!", "c1!!", "c1.0",
+                             "x1", "1", "c4294967296", "c99999999999999999999", "cc1"}) {
+    EXPECT_EQ(
+        error(with_actions("[\"c0\",\"" + std::string(action) + "\"]")),
+        "p.json:7:17: actions[1]: '" + std::string(action) + "' is no action; actions are 'c12', 'c12!' and 'f7'");
   }
-  EXPECT_EQ(error(with_steps("[3]")), "p.json:7:10: steps[0]: expected a string, found an integer");
+  EXPECT_EQ(error(with_actions("[3]")), "p.json:7:12: actions[0]: expected a string, found an integer");
 }
 
 TEST(PlanJsonTest, RefusesIdsThatTheGraphDoesNotHave) {
-  EXPECT_EQ(error(with_steps(R"(["c4","c5"])")), "p.json: steps[1]: names op 5, but the graph has 5");
-  EXPECT_EQ(error(with_steps(R"(["f7"])")), "p.json: steps[0]: names value 7, but the graph has 7");
+  EXPECT_EQ(error(with_actions(R"(["c4","c5"])")), "p.json: actions[1]: names op 5, but the graph has 5");
+  EXPECT_EQ(error(with_actions(R"(["f7"])")), "p.json: actions[0]: names value 7, but the graph has 7");
 }
 
 TEST(PlanJsonTest, ClaimsOfSizeCostNothing) {
@@ -85,6 +86,8 @@ TEST(PlanJsonTest, RefusesWhatIsMissingOrOfAnotherFormat) {
   EXPECT_EQ(error("{}"), "p.json:1:1: key 'format' is missing");
   EXPECT_EQ(error(R"({"format":"reprise.graph"})"),
             "p.json:1:11: format: expected 'reprise.plan', found 'reprise.graph'");
+  EXPECT_EQ(error(R"({"format":"reprise.plan","version":1})"),
+            "p.json:1:36: version: version 1 is unknown; this reader knows 2");
   for (const char* key :
        {"graph", "ops", "values", "planner", "budget_bytes", "peak_bytes", "time_ns", "recompute_ns"}) {
     std::string text(kExample);

@@ -204,10 +204,10 @@ TEST(LivenessTest, NewContentsOfResidentMemoryAreNeverFreed) {
   EXPECT_EQ(test::text_of(place_frees(b.build().graph, runs)), "c0! c1! c2");
 }
 
-TEST(LivenessTest, NoRunsNoSteps) {
+TEST(LivenessTest, NoRunsNoActions) {
   GraphBuilder b;
   b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
-  EXPECT_TRUE(place_frees(b.build().graph, {}).steps.empty());
+  EXPECT_TRUE(place_frees(b.build().graph, {}).actions.empty());
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 namespace reprise {
 namespace {
 
-constexpr Step c(std::size_t op) { return Step::compute(op_id(op)); }
-constexpr Step c_in_place(std::size_t op) { return Step::compute(op_id(op), true); }
-constexpr Step f(std::size_t value) { return Step::free(value_id(value)); }
+constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
+constexpr Action c_in_place(std::size_t op) { return Action::compute(op_id(op), true); }
+constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
 
 // A step with one of each: values 0 weight and 1 stat (resident), 2 x (arriving), 3 y, 4 z over y, 5 new stat over
 // stat, 6 loss and 7 seed (held), 8 gradient.
@@ -33,17 +33,16 @@ Graph small_step() {
   return b.build().graph;
 }
 
-std::string first_violation(const Graph& graph, const std::vector<Step>& steps) {
-  const auto violation = validate(graph, {.steps = steps});
+std::string first_violation(const Graph& graph, const std::vector<Action>& actions) {
+  const auto violation = validate(graph, {.actions = actions});
   if (!violation) return "";
-  const std::string prefix = "step " + std::to_string(violation->step) + ": ";
-  const bool at_end = violation->step == steps.size();
-  EXPECT_EQ(at_end, !violation->message.starts_with("step " + std::to_string(violation->step) + ": "));
+  const bool at_end = violation->action == actions.size();
+  EXPECT_EQ(at_end, !violation->message.starts_with("action " + std::to_string(violation->action) + ": "));
   return violation->message;
 }
 
 TEST(ValidateTest, AcceptsLegalPlans) {
-  const std::vector<Step> plans[] = {
+  const std::vector<Action> plans[] = {
       {c(0), c_in_place(1), c_in_place(2), c(3), c(4), c(5)},
       {c(0), c_in_place(1), c_in_place(2), c(3), c(4), c(5), f(4), f(2)},
       // Copies instead of in place; the old contents of the statistics stay.
@@ -54,47 +53,47 @@ TEST(ValidateTest, AcceptsLegalPlans) {
       // Reruns while outputs are live; a held value may be made again.
       {c(0), c(0), c(1), c(1), c(2), c(3), c(3), c(4), c(5), c(5)},
   };
-  for (const auto& steps : plans) EXPECT_EQ(first_violation(small_step(), steps), "");
+  for (const auto& actions : plans) EXPECT_EQ(first_violation(small_step(), actions), "");
 }
 
 TEST(ValidateTest, NamesTheFirstRuleBroken) {
   struct Case {
-    std::vector<Step> steps;
+    std::vector<Action> actions;
     const char* message;
   };
   const Case cases[] = {
       // 1. every id exists
-      {{c(6)}, "step 0: computes unknown op 6"},
-      {{c(0), f(9)}, "step 1: frees unknown value 9"},
-      {{Step::compute(kNoOp)}, "step 0: computes unknown op 4294967295"},
-      {{Step::free(kNoValue)}, "step 0: frees unknown value 4294967295"},
+      {{c(6)}, "action 0: computes unknown op 6"},
+      {{c(0), f(9)}, "action 1: frees unknown value 9"},
+      {{Action::compute(kNoOp)}, "action 0: computes unknown op 4294967295"},
+      {{Action::free(kNoValue)}, "action 0: frees unknown value 4294967295"},
       // 2. what is read is live
-      {{c(1)}, "step 0: computes op 1 'relu_', whose input value 3 is not live"},
-      {{f(2), c(0)}, "step 1: computes op 0 'conv', whose input value 2 is not live"},
-      {{c(0), c_in_place(1), c(1)}, "step 2: computes op 1 'relu_', whose input value 3 is not live"},
-      {{c(0), c_in_place(1), c(2), f(4), c(3)}, "step 4: computes op 3 'loss', whose input value 4 is not live"},
+      {{c(1)}, "action 0: computes op 1 'relu_', whose input value 3 is not live"},
+      {{f(2), c(0)}, "action 1: computes op 0 'conv', whose input value 2 is not live"},
+      {{c(0), c_in_place(1), c(1)}, "action 2: computes op 1 'relu_', whose input value 3 is not live"},
+      {{c(0), c_in_place(1), c(2), f(4), c(3)}, "action 4: computes op 3 'loss', whose input value 4 is not live"},
       // 3. what is freed is live and the step's own
-      {{f(3)}, "step 0: frees value 3, which is not live"},
-      {{c(0), f(3), f(3)}, "step 2: frees value 3, which is not live"},
-      {{c(0), c_in_place(1), f(3)}, "step 2: frees value 3, which is not live"},
-      {{f(0)}, "step 0: frees value 0, whose memory is resident or held by the caller"},
-      {{c(0), c(1), c(3), f(6)}, "step 3: frees value 6, whose memory is resident or held by the caller"},
-      {{c_in_place(2), f(5)}, "step 1: frees value 5, whose memory is resident or held by the caller"},
-      {{c_in_place(2), f(1)}, "step 1: frees value 1, which is not live"},
-      {{c(2), f(1)}, "step 1: frees value 1, whose memory is resident or held by the caller"},
+      {{f(3)}, "action 0: frees value 3, which is not live"},
+      {{c(0), f(3), f(3)}, "action 2: frees value 3, which is not live"},
+      {{c(0), c_in_place(1), f(3)}, "action 2: frees value 3, which is not live"},
+      {{f(0)}, "action 0: frees value 0, whose memory is resident or held by the caller"},
+      {{c(0), c(1), c(3), f(6)}, "action 3: frees value 6, whose memory is resident or held by the caller"},
+      {{c_in_place(2), f(5)}, "action 1: frees value 5, whose memory is resident or held by the caller"},
+      {{c_in_place(2), f(1)}, "action 1: frees value 1, which is not live"},
+      {{c(2), f(1)}, "action 1: frees value 1, whose memory is resident or held by the caller"},
       // 4. in place
-      {{c_in_place(0)}, "step 0: computes op 0 'conv' in place, but none of its outputs overwrites an input"},
-      {{c(0), c(1), c_in_place(1)}, "step 2: computes op 1 'relu_' in place, but its output value 4 is still live"},
+      {{c_in_place(0)}, "action 0: computes op 0 'conv' in place, but none of its outputs overwrites an input"},
+      {{c(0), c(1), c_in_place(1)}, "action 2: computes op 1 'relu_' in place, but its output value 4 is still live"},
       // 5. once, and in order
-      {{c(2), c(2)}, "step 1: computes op 2 'update', which must not be repeated"},
-      {{c(0), c(1), c(3), c(4)}, "step 3: computes op 4 'caller' before op 2 'update', which comes first"},
-      {{c(0), c(1), c(2), c(3), c(4), c(4)}, "step 5: computes op 4 'caller', which must not be repeated"},
+      {{c(2), c(2)}, "action 1: computes op 2 'update', which must not be repeated"},
+      {{c(0), c(1), c(3), c(4)}, "action 3: computes op 4 'caller' before op 2 'update', which comes first"},
+      {{c(0), c(1), c(2), c(3), c(4), c(4)}, "action 5: computes op 4 'caller', which must not be repeated"},
       // 6. outputs at the end
       {{c(0), c(1), c(2), c(3), c(4)}, "step output value 8 is not live at the end"},
       {{c(0), c(1), c(2), f(5), c(3), c(4), c(5)}, "step output value 5 is not live at the end"},
       {{}, "step output value 5 is not live at the end"},
   };
-  for (const Case& example : cases) EXPECT_EQ(first_violation(small_step(), example.steps), example.message);
+  for (const Case& example : cases) EXPECT_EQ(first_violation(small_step(), example.actions), example.message);
 }
 
 TEST(ValidateTest, AOnceOpMustRunThoughNobodyReadsIt) {
@@ -117,9 +116,9 @@ TEST(ValidateTest, InPlaceIsForAllOutputsOrNone) {
   b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
   const Graph graph = b.build().graph;
   EXPECT_EQ(first_violation(graph, {c_in_place(0), c(1), f(2)}), "");
-  EXPECT_EQ(first_violation(graph, {c_in_place(0), f(0)}), "step 1: frees value 0, which is not live");
+  EXPECT_EQ(first_violation(graph, {c_in_place(0), f(0)}), "action 1: frees value 0, which is not live");
   EXPECT_EQ(first_violation(graph, {c(0), f(3), c_in_place(0)}),
-            "step 2: computes op 0 'pair' in place, but its output value 4 is still live");
+            "action 2: computes op 0 'pair' in place, but its output value 4 is still live");
 }
 
 }  // namespace

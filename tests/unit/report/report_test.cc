@@ -18,8 +18,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr Step c(std::size_t op) { return Step::compute(op_id(op)); }
-constexpr Step f(std::size_t value) { return Step::free(value_id(value)); }
+constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
+constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
 
 // x -> fc1 -> act -> loss | loss_backward -> act -> fc1. Values: 0 weight, 1 x, 2 a, 3 b, 4 loss, 5 seed, 6 gb, 7 ga,
 // 8 gradient of the weight.
@@ -111,8 +111,8 @@ TEST(ReportJsonTest, CountsWhatLiesBesideTheStep) {
 TEST(ReportJsonTest, AMeasuredStepIsOfThisPlan) {
   const auto [graph, costs] = two_modules();
   const Plan plan = without_a();
-  MeasuredStep measured{.during_bytes = std::vector<std::int64_t>(plan.steps.size(), 5),
-                        .after_bytes = std::vector<std::int64_t>(plan.steps.size(), 4)};
+  MeasuredStep measured{.during_bytes = std::vector<std::int64_t>(plan.actions.size(), 5),
+                        .after_bytes = std::vector<std::int64_t>(plan.actions.size(), 4)};
   measured.during_bytes[8] = 418;
   measured.after_bytes[2] = 210;  // after the free that follows the second run
   ReportInput input{.graph = graph, .costs = costs, .plan = plan, .measured = measured};

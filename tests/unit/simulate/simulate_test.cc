@@ -23,9 +23,9 @@ constexpr std::uint64_t kSeeds = 300;
 constexpr std::uint64_t kSeeds = 3000;
 #endif
 
-constexpr Step c(std::size_t op) { return Step::compute(op_id(op)); }
-constexpr Step c_in_place(std::size_t op) { return Step::compute(op_id(op), true); }
-constexpr Step f(std::size_t value) { return Step::free(value_id(value)); }
+constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
+constexpr Action c_in_place(std::size_t op) { return Action::compute(op_id(op), true); }
+constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
 
 // Memory as a set of buffers, all of them added up anew at every instant.
 class NaiveReplay {
@@ -39,10 +39,20 @@ class NaiveReplay {
   }
 
   Timeline run(const Plan& plan) {
-    for (const Step& step : plan.steps) {
-      result_.during_bytes.push_back(step.is_free() ? sum() : during(step));
+    for (const Action& action : plan.actions) {
+      switch (action.kind()) {
+        case Action::Kind::kCompute:
+          compute(action.op(), /*in_place=*/false);
+          break;
+        case Action::Kind::kComputeInPlace:
+          compute(action.op(), /*in_place=*/true);
+          break;
+        case Action::Kind::kFree:
+          result_.during_bytes.push_back(sum());
+          live_.erase(action.value());
+          break;
+      }
       result_.total.peak_bytes = std::max(result_.total.peak_bytes, result_.during_bytes.back());
-      step.is_free() ? static_cast<void>(live_.erase(step.value())) : finish(step);
       result_.after_bytes.push_back(sum());
     }
     return result_;
@@ -54,21 +64,19 @@ class NaiveReplay {
     for (const ValueId v : live_) bytes += costs_.value_bytes[index(v)];
     return bytes;
   }
-  [[nodiscard]] std::int64_t during(const Step& step) const {
-    std::int64_t bytes = sum() + costs_.workspace_bytes[index(step.op())];
-    for (const ValueId v : graph_.outputs(step.op())) {
-      const bool takes_over = step.in_place() && graph_.overwrites(v) != kNoValue;
-      if (!takes_over) bytes += costs_.value_bytes[index(v)];
+  void compute(OpId op, bool in_place) {
+    std::int64_t during = sum() + costs_.workspace_bytes[index(op)];
+    for (const ValueId v : graph_.outputs(op)) {
+      const bool takes_over = in_place && graph_.overwrites(v) != kNoValue;
+      if (!takes_over) during += costs_.value_bytes[index(v)];
     }
-    return bytes;
-  }
-  void finish(const Step& step) {
-    for (const ValueId v : graph_.outputs(step.op())) {
-      if (step.in_place()) live_.erase(graph_.overwrites(v));
+    result_.during_bytes.push_back(during);
+    for (const ValueId v : graph_.outputs(op)) {
+      if (in_place) live_.erase(graph_.overwrites(v));
       live_.insert(v);
     }
-    result_.total.time_ns += costs_.time_ns[index(step.op())];
-    if (++runs_[step.op()] > 1) result_.total.recompute_ns += costs_.time_ns[index(step.op())];
+    result_.total.time_ns += costs_.time_ns[index(op)];
+    if (++runs_[op] > 1) result_.total.recompute_ns += costs_.time_ns[index(op)];
   }
 
   const Graph& graph_;
@@ -110,16 +118,16 @@ TEST(SimulateTest, LiveAtPeakAddsUpToThePeak) {
     const Timeline line = timeline(graph, costs, plan);
     std::int64_t bytes = 0;
     for (const ValueId v : line.live_at_peak) bytes += costs.value_bytes[index(v)];
-    ASSERT_EQ(line.during_bytes[line.peak_step], line.total.peak_bytes);
-    const Step& peak = plan.steps[line.peak_step];
-    if (!peak.is_free()) bytes += costs.workspace_bytes[index(peak.op())];
+    ASSERT_EQ(line.during_bytes[line.peak_action], line.total.peak_bytes);
+    const Action& peak = plan.actions[line.peak_action];
+    if (peak.computes()) bytes += costs.workspace_bytes[index(peak.op())];
     std::set<ValueId> made_before;
-    for (std::size_t i = 0; i < line.peak_step; ++i) {
-      if (plan.steps[i].is_free()) continue;
-      for (const ValueId v : graph.outputs(plan.steps[i].op())) made_before.insert(v);
+    for (std::size_t i = 0; i < line.peak_action; ++i) {
+      if (!plan.actions[i].computes()) continue;
+      for (const ValueId v : graph.outputs(plan.actions[i].op())) made_before.insert(v);
     }
     std::int64_t second_copies = 0;  // at most
-    if (!peak.is_free()) {
+    if (peak.computes()) {
       for (const ValueId v : graph.outputs(peak.op()))
         second_copies += made_before.contains(v) ? costs.value_bytes[index(v)] : 0;
     }
@@ -145,7 +153,7 @@ CostedGraph three_ops() {
 
 struct Case {
   const char* what;
-  std::vector<Step> steps;
+  std::vector<Action> actions;
   Simulation expected;
 };
 
@@ -164,15 +172,15 @@ TEST(SimulateTest, CountsOutputsAndWorkspaceWhileInputsAreHeld) {
        {.peak_bytes = 197, .time_ns = 16, .recompute_ns = 8}},
   };
   for (const Case& example : cases) {
-    EXPECT_EQ(simulate(graph, costs, {.steps = example.steps}), example.expected) << example.what;
-    EXPECT_EQ(timeline(graph, costs, {.steps = example.steps}).total, example.expected) << example.what;
+    EXPECT_EQ(simulate(graph, costs, {.actions = example.actions}), example.expected) << example.what;
+    EXPECT_EQ(timeline(graph, costs, {.actions = example.actions}).total, example.expected) << example.what;
   }
 }
 
 TEST(SimulateTest, ASimulatorForgetsTheRunBefore) {
   const auto [graph, costs] = three_ops();
   Simulator simulator(graph, costs);
-  const Plan plan{.steps = {c(0), c_in_place(1), c(2), f(0)}};
+  const Plan plan{.actions = {c(0), c_in_place(1), c(2), f(0)}};
   const Simulation first = simulator.run(plan);
   EXPECT_EQ(simulator.run(plan), first);
   EXPECT_EQ(first.recompute_ns, 0);
@@ -183,10 +191,10 @@ TEST(SimulateTest, RefusesMoreTimeThanFits) {
   b.op({.name = "slow", .time_ns = std::int64_t{1} << 58, .inputs = {}, .outputs = {b.value(1)}});
   b.op({.name = "caller", .phase = Phase::kCaller, .inputs = {}, .outputs = {}});
   const CostedGraph step = b.build();
-  Plan plan{.steps = std::vector<Step>(31, c(0))};
-  plan.steps.push_back(c(1));
+  Plan plan{.actions = std::vector<Action>(31, c(0))};
+  plan.actions.push_back(c(1));
   EXPECT_EQ(simulate(step.graph, step.costs, plan).time_ns, 31 * (std::int64_t{1} << 58));
-  plan.steps.push_back(c(0));
+  plan.actions.push_back(c(0));
   const std::string refusal = "the total time of the plan does not fit 64 bits";
   EXPECT_EQ(input_error([&] { static_cast<void>(simulate(step.graph, step.costs, plan)); }), refusal);
   EXPECT_EQ(input_error([&] { static_cast<void>(timeline(step.graph, step.costs, plan)); }), refusal);
@@ -194,19 +202,19 @@ TEST(SimulateTest, RefusesMoreTimeThanFits) {
 
 TEST(TimelineTest, NamesWhatIsLiveAtThePeak) {
   const auto [graph, costs] = three_ops();
-  const Timeline line = timeline(graph, costs, {.steps = {c(0), c(1), f(2)}});
+  const Timeline line = timeline(graph, costs, {.actions = {c(0), c(1), f(2)}});
   EXPECT_EQ(line.start_bytes, 110);
   EXPECT_EQ(line.during_bytes, (std::vector<std::int64_t>{157, 190, 190}));
   EXPECT_EQ(line.after_bytes, (std::vector<std::int64_t>{150, 190, 150}));
-  EXPECT_EQ(line.peak_step, 1U);
+  EXPECT_EQ(line.peak_action, 1U);
   EXPECT_EQ(line.live_at_peak, (std::vector<ValueId>{value_id(0), value_id(2), value_id(3), value_id(1)}));
 }
 
 TEST(TimelineTest, APeakAtTheStartHoldsWhatIsFreedFirst) {
   const auto [graph, costs] = three_ops();
-  const Timeline line = timeline(graph, costs, {.steps = {f(0)}});
+  const Timeline line = timeline(graph, costs, {.actions = {f(0)}});
   EXPECT_EQ(line.total.peak_bytes, 110);
-  EXPECT_EQ(line.peak_step, 0U);
+  EXPECT_EQ(line.peak_action, 0U);
   EXPECT_EQ(line.live_at_peak, (std::vector<ValueId>{value_id(0), value_id(1)}));
 }
 

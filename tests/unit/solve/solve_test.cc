@@ -55,11 +55,11 @@ TEST(SolveTest, AnInfeasibleBudgetComesWithOneThatIsFeasible) {
       EXPECT_EQ(solution.status, Status::kInfeasible);
       EXPECT_FALSE(solution.found());
       EXPECT_EQ(solution.budget_bytes, 1000);
-      EXPECT_TRUE(solution.plan.steps.empty());
+      EXPECT_TRUE(solution.plan.actions.empty());
       EXPECT_EQ(solution.simulation, Simulation{});
       ASSERT_GT(solution.smallest_budget_bytes, 1000);
       const std::int64_t enough = solution.smallest_budget_bytes;
-      EXPECT_EQ(solution.smallest_plan.steps.empty(), judge == Judge::kFormula);
+      EXPECT_EQ(solution.smallest_plan.actions.empty(), judge == Judge::kFormula);
       if (judge == Judge::kSimulated) {
         EXPECT_FALSE(validate(step.graph, solution.smallest_plan));
         EXPECT_EQ(simulate(step, solution.smallest_plan).peak_bytes, enough);
@@ -133,7 +133,7 @@ TEST(SolveTest, StopsInTheMiddle) {
         const Solution solution =
             solve_with(step, planner, {.judge = judge, .should_stop = [&] { return ++asked > after; }});
         EXPECT_TRUE(solution.status == Status::kStopped ? !solution.message.empty() : solution.found());
-        EXPECT_TRUE(solution.plan.steps.empty() || !validate(step.graph, solution.plan));
+        EXPECT_TRUE(solution.plan.actions.empty() || !validate(step.graph, solution.plan));
       }
     }
   }
