@@ -1,23 +1,57 @@
-// reprise._torch: programs, their profile and their executor. Conversions only.
+// The parts of reprise._torch, one file for a few headers of the runtime: conversions and docstrings only.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
 
-#include <cstddef>
-#include <set>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
-#include "runtime/program/program.h"
+#include "reprise/costs.h"
+#include "reprise/graph.h"
+#include "reprise/plan.h"
+#include "runtime/program/captured_step.h"
+
+namespace reprise {
+struct FoundPlan;
+struct SessionOptions;
+}  // namespace reprise
 
 namespace reprise::bindings {
 
 namespace py = pybind11;
 
-void bind_program(py::module_& module);   // program.h and profile.h
-void bind_executor(py::module_& module);  // executor.h, device_thread.h and meter.h
-void bind_files(py::module_& module);     // program_io.h
+void bind_program(py::module_& module);
+void bind_books(py::module_& module);
+void bind_memory(py::module_& module);
+void bind_session(py::module_& module);
+void bind_files(py::module_& module);
 
-// Positions among the inputs of those whose values are in `wanted`.
-[[nodiscard]] std::vector<std::size_t> inputs_with(const Program& program, const std::set<ValueId>& wanted);
+// A graph on its way to reprise._core.
+[[nodiscard]] py::capsule graph_capsule(Graph graph);
+// Pairs of a kind and an id, 32 bits each.
+[[nodiscard]] Plan plan_from(const std::string& bytes);
+[[nodiscard]] py::bytes bytes_of(const Plan& plan);
+// Times, workspaces, bytes of values.
+using CostLists = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<std::int64_t>>;
+[[nodiscard]] CostLists cost_lists(const Costs& costs);
+
+// (dtype, sizes, strides, offset, bytes of storage, device) of a result; nothing: undefined.
+using LayoutTuple = std::tuple<std::string, std::vector<std::int64_t>, std::vector<std::int64_t>, std::int64_t,
+                               std::int64_t, std::string>;
+using LayoutTuples = std::vector<std::optional<LayoutTuple>>;
+[[nodiscard]] LayoutTuples layout_tuples(const ResultLayouts& layouts);
+[[nodiscard]] std::map<std::string, LayoutTuples> layout_tuples(const KnownLayouts& known);
+
+[[nodiscard]] CapturedStep captured_from(std::shared_ptr<Program> program,
+                                         const std::map<std::uint32_t, std::string>& keys);
+[[nodiscard]] CapturedStep captured_from(const py::tuple& captured);  // (program, keys)
+[[nodiscard]] std::map<std::uint32_t, std::string> key_numbers(const CapturedStep& step);
+
+[[noreturn]] void throw_infeasible(const FoundPlan& found, const SessionOptions& options);
 
 }  // namespace reprise::bindings

@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "reprise/error.h"
-#include "runtime/costs/profile.h"
 #include "runtime/program/operator_facts.h"
+#include "runtime/program/program_queries.h"
 #include "runtime/program/tensor_memory.h"
 #include "torch_parts.h"
 
@@ -136,73 +136,7 @@ std::uint32_t add_op(Program& program, const std::string& kind, const py::kwargs
   return static_cast<std::uint32_t>(program.ops.size() - 1);
 }
 
-// Of the numbers that stand for tensors in its calls.
-std::int64_t number_bytes(const Program& program) {
-  std::int64_t total = 0;
-  for (const ProgramOp& op : program.ops) {
-    for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
-      if (!*call) continue;
-      for (const Argument& argument : (*call)->arguments) {
-        if (!argument.constant.isTensor() || !argument.constant.toTensor().defined()) continue;
-        total += static_cast<std::int64_t>(argument.constant.toTensor().storage().nbytes());
-      }
-    }
-  }
-  return total;
-}
-
-py::capsule graph_capsule(const Program& program, bool random_once) {
-  const RandomCalls random = random_once ? RandomCalls::kOnce : RandomCalls::kRepeat;
-  auto* graph = new std::shared_ptr<const Graph>(std::make_shared<const Graph>(make_graph(program, random)));
-  return py::capsule(graph, "reprise.Graph", [](PyObject* capsule) {
-    delete static_cast<std::shared_ptr<const Graph>*>(PyCapsule_GetPointer(capsule, "reprise.Graph"));
-  });
-}
-
-std::int64_t hand_over_bytes(const Program& program) {
-  const auto found = std::ranges::find(program.ops, ProgramOp::Kind::kHandOver, &ProgramOp::kind);
-  return found == program.ops.end() ? 0 : found->workspace_bytes;
-}
-
-// (dtype, sizes, strides, offset, bytes of storage, device) of a result; nothing: undefined.
-using Sizes = std::vector<std::int64_t>;
-using LayoutTuple = std::optional<std::tuple<at::ScalarType, Sizes, Sizes, std::int64_t, std::int64_t, std::string>>;
-
-bool lies_as(const Program& program, std::uint32_t op, const std::vector<LayoutTuple>& found) {
-  const auto& expected = program.ops.at(op).outputs;
-  for (std::size_t i = 0; i < std::min(expected.size(), found.size()); ++i) {
-    if (!expected[i] || !found[i]) continue;
-    const auto& [dtype, sizes, strides, offset, storage_bytes, device] = *found[i];
-    const Geometry& geometry = expected[i]->geometry;
-    if (dtype != geometry.dtype || sizes != geometry.sizes) return false;
-    if (strides != geometry.strides || offset != geometry.offset) return false;
-    const bool counts = device == c10::DeviceTypeName(program.device.type(), /*lower_case=*/true);
-    if (program.values[index(expected[i]->value)].bytes != (counts ? storage_bytes : 0)) return false;
-  }
-  return true;
-}
-
-std::vector<LayoutTuple> layouts_of(const Measurement& found) {
-  std::vector<LayoutTuple> list;
-  for (const auto& output : found.outputs) {
-    list.emplace_back();
-    if (!output) continue;
-    const Geometry& geometry = output->geometry;
-    list.back() = {geometry.dtype,  geometry.sizes,        geometry.strides,
-                   geometry.offset, output->storage_bytes, c10::DeviceTypeName(output->device, /*lower_case=*/true)};
-  }
-  return list;
-}
-
 }  // namespace
-
-std::vector<std::size_t> inputs_with(const Program& program, const std::set<ValueId>& wanted) {
-  std::vector<std::size_t> positions;
-  for (std::size_t i = 0; i < program.inputs.size(); ++i) {
-    if (program.inputs[i] && wanted.contains(program.inputs[i]->value)) positions.push_back(i);
-  }
-  return positions;
-}
 
 void bind_program(py::module_& module) {
   module.def("adds_in_any_order", &adds_in_any_order, "Whether a kernel of CUDA's adds with atomics.");
@@ -238,11 +172,8 @@ void bind_program(py::module_& module) {
       .def("set_gradients", [](Program& program, Uses uses) { program.gradients = std::move(uses); })
       .def("set_new_contents",
            [](Program& program, const std::vector<std::uint32_t>& values) { program.new_contents = ids_from(values); })
-      .def("set_cost",
-           [](Program& program, std::uint32_t op, std::int64_t time_ns, std::int64_t workspace_bytes) {
-             program.ops.at(op).time_ns = time_ns;
-             program.ops.at(op).workspace_bytes = workspace_bytes;
-           })
+      .def("set_workspace_bytes",
+           [](Program& program, std::uint32_t op, std::int64_t bytes) { program.ops.at(op).workspace_bytes = bytes; })
       .def("set_value_bytes",
            [](Program& program, std::uint32_t value, std::int64_t bytes) { program.values.at(value).bytes = bytes; })
       .def("value_bytes", [](const Program& program, std::uint32_t value) { return program.values.at(value).bytes; })
@@ -250,6 +181,17 @@ void bind_program(py::module_& module) {
            [](const Program& program, std::uint32_t value) {
              return program.values.at(value).held || program.values.at(value).residence == Residence::kResident;
            })
+      .def_property_readonly("resident_bytes", &resident_bytes, "Of what is there before the step and after it.")
+      .def_property_readonly(
+          "seed_values",
+          [](const Program& program) {
+            std::vector<ValueId> values;
+            for (const auto& seed : program.seeds) {
+              if (seed) values.push_back(seed->value);
+            }
+            return numbers_of(values);
+          },
+          "The gradients of outputs.")
       .def_property_readonly("number_bytes", &number_bytes, "Bytes of the numbers its calls hold, in host memory.")
       .def_property_readonly("num_ops", [](const Program& program) { return program.ops.size(); })
       .def("is_call",
@@ -265,19 +207,13 @@ void bind_program(py::module_& module) {
       .def_property_readonly("optional_seeds", &optional_seeds, "Positions of seeds the caller may leave out.")
       .def_property_readonly("hand_over_bytes", &hand_over_bytes, "Taken while autograd receives the gradients.")
       .def_property_readonly("caller_op", [](const Program& program) { return index(program.caller_op()); })
-      .def("graph", &graph_capsule, py::arg("random_once") = false,
-           "The step as planners see it, in a capsule for reprise._core.Graph.")
-      .def("signature", [](const Program& program, std::uint32_t op) { return signature(program, OpId{op}); })
       .def(
-          "measure",
-          [](const Program& program, std::uint32_t op, std::int64_t enough_ns) {
-            const Measurement result = measure(program, OpId{op}, enough_ns);
-            return std::tuple(result.time_ns, result.workspace_bytes, layouts_of(result));
+          "graph",
+          [](const Program& program, bool random_once) {
+            return graph_capsule(make_graph(program, random_once ? RandomCalls::kOnce : RandomCalls::kRepeat));
           },
-          py::arg("op"), py::arg("enough_ns"), py::call_guard<py::gil_scoped_release>(),
-          "(time_ns, workspace_bytes, [(dtype, sizes, strides, offset, storage bytes, device)] of its results), run "
-          "with only its operands in memory.")
-      .def("lies_as", &lies_as, "Whether the results of the op are expected to lie like this in memory.");
+          py::arg("random_once") = false, "The step as planners see it, in a capsule for reprise._core.Graph.")
+      .def("signature", [](const Program& program, std::uint32_t op) { return signature(program, OpId{op}); });
 }
 
 }  // namespace reprise::bindings

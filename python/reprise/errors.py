@@ -18,6 +18,10 @@ class BudgetExceeded(RepriseError):
     """The caller holds more memory than the plan of this step left room for."""
 
 
+class ModifiedInPlace(RepriseError):
+    """A tensor that backward reads was changed after forward."""
+
+
 class GraphBreak(RepriseError):
     """The model cannot be captured as one graph."""
 

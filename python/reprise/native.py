@@ -1,6 +1,10 @@
 """The extension for torch, loaded only beside the torch it was built for."""
 
+import logging
+
 import torch
+
+from .progress import Progress
 
 
 def _check_versions() -> None:
@@ -20,5 +24,19 @@ def _check_versions() -> None:
 _check_versions()
 
 from . import _torch  # noqa: E402  after the check
+
+_log = logging.getLogger("reprise")
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING)
+_progress: dict[str, Progress] = {}
+
+
+def _show_progress(what: str, done: int, total: int) -> None:
+    if total == 0:
+        _progress.pop(what).__exit__()
+    else:
+        _progress.setdefault(what, Progress(what))(done, total)
+
+
+_torch.set_messages(lambda severity, line: _log.log(_LEVELS[severity], "%s", line), _show_progress)
 
 __all__ = ["_torch"]

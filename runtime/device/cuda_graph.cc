@@ -11,6 +11,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "reprise/error.h"
 #include "runtime/device/device_thread.h"
@@ -19,6 +20,7 @@
 // Of ATen/cuda/CUDAContextLight.h, which asks for the headers of cuBLAS, cuSPARSE and cuSOLVER.
 namespace at::cuda {
 TORCH_CUDA_CPP_API void clearCublasWorkspaces();
+TORCH_CUDA_CPP_API cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device);
 }  // namespace at::cuda
 
 namespace reprise {
@@ -42,33 +44,36 @@ struct CudaGraph::State {
   explicit State(c10::Device on) : device(numbered(on)) {}
 
   c10::Device device;
-  std::unique_ptr<at::cuda::CUDAGraph> graph{};
+  std::vector<std::unique_ptr<at::cuda::CUDAGraph>> graphs{};
   decltype(at::cuda::graph_pool_handle()) pool{};
+  std::int64_t pool_bytes = 0;
   std::int64_t hidden_bytes = 0;
   std::int64_t cleared_bytes = 0;
   std::optional<c10::Event> done{};  // with the memory of the last replay
 
   void synchronize() const { cuda().synchronizeDevice(device.index()); }
-  void capture(const std::function<void()>& work);
+  void capture(std::span<const std::function<void()>> parts);
   void abandon();
   void measure_pool();
 };
 
-void CudaGraph::State::capture(const std::function<void()>& work) {
+void CudaGraph::State::capture(std::span<const std::function<void()>> parts) {
   const c10::StreamGuard on_a_stream_of_its_own(cuda().getStreamFromGlobalPool(device));
-  graph = std::make_unique<at::cuda::CUDAGraph>();
   pool = at::cuda::graph_pool_handle();
-  try {
-    graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
-    work();
-    graph->capture_end();
-  } catch (...) {
-    abandon();
-    throw;
+  for (const auto& work : parts) {
+    graphs.push_back(std::make_unique<at::cuda::CUDAGraph>());
+    try {
+      graphs.back()->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+      work();
+      graphs.back()->capture_end();
+    } catch (...) {
+      abandon();
+      throw;
+    }
   }
 }
 
-// Ends a capture that an error has ended, as far as libtorch does not.
+// Ends a capture that an error has ended, as far as libtorch does not; what was captured before goes, too.
 void CudaGraph::State::abandon() {
   const auto quietly = [](const auto& work) {
     try {
@@ -78,25 +83,26 @@ void CudaGraph::State::abandon() {
   };
   bool ended = false;
   quietly([&] {
-    graph->capture_end();
+    graphs.back()->capture_end();
     ended = true;
   });
   if (!ended) {
     quietly([&] { cache::endAllocateToPool(device.index(), pool); });
     quietly([&] { cache::releasePool(device.index(), pool); });
   }
-  quietly([&] { graph->reset(); });
-  if (!ended) (void)graph.release();  // allocators may go on asking it whether a stream is of its capture
+  for (const auto& graph : graphs) quietly([&] { graph->reset(); });
+  if (!ended) (void)graphs.back().release();  // allocators may go on asking it whether a stream is of its capture
   quietly([&] { record_nothing(device); });
-  graph.reset();
+  graphs.clear();
   quietly([&] { synchronize(); });
   quietly([] { cache::emptyCache(); });
 }
 
 void CudaGraph::State::measure_pool() {
-  hidden_bytes = 0;
+  pool_bytes = hidden_bytes = 0;
   for (const auto& segment : cache::snapshot(pool).segments) {
     if (segment.owner_private_pool_id != pool || segment.device != device.index()) continue;
+    pool_bytes += static_cast<std::int64_t>(segment.total_size);
     hidden_bytes += static_cast<std::int64_t>(segment.total_size) - static_cast<std::int64_t>(segment.allocated_size);
   }
 }
@@ -115,25 +121,31 @@ void check_cuda_graphs(c10::Device device) {
       ": build it with the latter (-DREPRISE_CUDA_INCLUDE_DIR=...), or plan the step with CudaGraphs::kOff");
 }
 
+bool has_cuda_graphs(c10::Device device) { return device.is_cuda(); }
+
+std::string cuda_device_name(c10::Device device) {
+  return static_cast<const char*>(at::cuda::getDeviceProperties(numbered(device).index())->name);
+}
+
 CudaGraph::CudaGraph(c10::Device device) {
   check_cuda_graphs(device);
   state_ = std::make_unique<State>(device);
 }
 
 CudaGraph::~CudaGraph() {
-  if (state_->graph == nullptr) return;
+  if (state_->graphs.empty()) return;
   try {
     state_->synchronize();  // their memory goes back to the device at once
-    state_->graph->reset();
-    state_->graph.reset();
+    for (const auto& graph : state_->graphs) graph->reset();
+    state_->graphs.clear();
     cache::emptyCache();
   } catch (const std::exception&) {  // NOLINT: the process ends, or the device has failed
   }
 }
 
-void CudaGraph::record(const std::function<void()>& work) {
+void CudaGraph::record(std::span<const std::function<void()>> parts) {
   State& state = *state_;
-  if (state.graph != nullptr) throw InternalError("a CUDA graph is recorded once");
+  if (!state.graphs.empty()) throw InternalError("a CUDA graph is recorded once");
   on_device_thread(state.device, [&] {
     const c10::DeviceGuard on_device(state.device);
     state.synchronize();
@@ -143,7 +155,7 @@ void CudaGraph::record(const std::function<void()>& work) {
     at::cuda::clearCublasWorkspaces();
     state.cleared_bytes = before - read_meter(state.device).allocated_bytes;
     cache::emptyCache();
-    state.capture(work);
+    state.capture(parts);
     at::cuda::clearCublasWorkspaces();
     state.measure_pool();
   });
@@ -153,13 +165,14 @@ void CudaGraph::begin() {
   if (state_->done) state_->done->block(cuda().getStream(state_->device));
 }
 
-void CudaGraph::replay() { state_->graph->replay(); }
+void CudaGraph::replay(std::size_t part) { state_->graphs[part]->replay(); }
 
 void CudaGraph::end() {
   if (!state_->done) state_->done.emplace(at::kCUDA);
   state_->done->record(cuda().getStream(state_->device));
 }
 
+std::int64_t CudaGraph::pool_bytes() const { return state_->pool_bytes; }
 std::int64_t CudaGraph::hidden_bytes() const { return state_->hidden_bytes; }
 std::int64_t CudaGraph::cleared_bytes() const { return state_->cleared_bytes; }
 

@@ -1,10 +1,10 @@
-// What a piece of work does on a CUDA device, recorded once and replayed: a CUDA graph, with a pool of memory of its
-// own.
+// What pieces of work do on a CUDA device, recorded once and replayed: a CUDA graph for each, with one pool of memory
+// of their own.
 //
 //   CudaGraph graph(device);
-//   graph.record(work);                // nothing runs
-//   graph.begin(); ...                 // new numbers into the memory that `work` reads
-//   graph.replay(); ... graph.end();   // results out of the memory that it writes
+//   graph.record({{forward, backward}});   // nothing runs
+//   graph.begin(); ...                     // new numbers into the memory that `forward` reads
+//   graph.replay(0); ... graph.replay(1); ... graph.end();   // results out of the memory that they write
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,11 +12,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 
 namespace reprise {
 
 // Throws InputError where the device is not CUDA's, or this build does without CUDA graphs.
 void check_cuda_graphs(c10::Device device);
+[[nodiscard]] bool has_cuda_graphs(c10::Device device);
+// "NVIDIA H200"; "CUDA" where this build does without CUDA's headers.
+[[nodiscard]] std::string cuda_device_name(c10::Device device);
 
 class CudaGraph {
  public:
@@ -26,13 +31,14 @@ class CudaGraph {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   // Once, on the thread of the device. What fails leaves device, allocator and generators usable.
-  void record(const std::function<void()>& work);
+  void record(std::span<const std::function<void()>> parts);
 
   // On the current stream. begin() lets it wait for the end() before, which may have been on another one.
   void begin();
-  void replay();
+  void replay(std::size_t part);
   void end();
 
+  [[nodiscard]] std::int64_t pool_bytes() const;
   // Of its pool: in use at every replay, and counted by no allocator.
   [[nodiscard]] std::int64_t hidden_bytes() const;
   // Workspaces that the recording took from libraries, which will take them again.

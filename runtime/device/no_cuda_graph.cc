@@ -19,6 +19,9 @@ void check_cuda_graphs(c10::Device device) {
       "(the configuration says which it found), or plan the step with CudaGraphs::kOff");
 }
 
+bool has_cuda_graphs(c10::Device /*device*/) { return false; }
+std::string cuda_device_name(c10::Device /*device*/) { return "CUDA"; }
+
 struct CudaGraph::State {};
 
 CudaGraph::CudaGraph(c10::Device device) {
@@ -26,10 +29,11 @@ CudaGraph::CudaGraph(c10::Device device) {
   refuse();
 }
 CudaGraph::~CudaGraph() = default;
-void CudaGraph::record(const std::function<void()>& /*work*/) { refuse(); }
+void CudaGraph::record(std::span<const std::function<void()>> /*parts*/) { refuse(); }
 void CudaGraph::begin() { refuse(); }
-void CudaGraph::replay() { refuse(); }
+void CudaGraph::replay(std::size_t /*part*/) { refuse(); }
 void CudaGraph::end() { refuse(); }
+std::int64_t CudaGraph::pool_bytes() const { refuse(); }
 std::int64_t CudaGraph::hidden_bytes() const { refuse(); }
 std::int64_t CudaGraph::cleared_bytes() const { refuse(); }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "reprise/error.h"
+#include "reprise/torch/errors.h"
 #include "reprise/validate.h"
 #include "runtime/device/device_thread.h"
 #include "runtime/device/generator.h"
@@ -86,19 +86,19 @@ Executor::PreparedCall Executor::prepare(const std::optional<Call>& call) const 
 }
 
 void Executor::find_boundary(const Plan& plan) {
-  steps_ = plan.steps;
+  actions_ = plan.actions;
   const OpId caller = program_->caller_op();
   const auto found =
-      std::ranges::find_if(steps_, [&](const Step& step) { return !step.is_free() && step.op() == caller; });
-  boundary_ = static_cast<std::size_t>(found - steps_.begin());
+      std::ranges::find_if(actions_, [&](const Action& action) { return action.computes() && action.op() == caller; });
+  boundary_ = static_cast<std::size_t>(found - actions_.begin());
 }
 
 // Where a state takes no bytes of the device it is saved only for calls that run again: a CUDA graph cannot save it.
 void Executor::find_saved() {
   saved_.resize(program_->ops.size(), 0);
   std::vector<std::size_t> runs(program_->ops.size(), 0);
-  for (const Step& step : steps_) {
-    if (!step.is_free()) ++runs[index(step.op())];
+  for (const Action& action : actions_) {
+    if (action.computes()) ++runs[index(action.op())];
   }
   std::vector<std::uint8_t> read(program_->values.size(), 0);
   for (std::size_t i = 0; i < program_->ops.size(); ++i) {
@@ -114,11 +114,11 @@ void Executor::find_saved() {
 
 // New contents of memory the step does not own are written there, not into a copy.
 void Executor::check_in_place() const {
-  for (const Step& step : steps_) {
-    if (step.is_free() || step.in_place()) continue;
-    for (const ValueId made : makes(program_->ops[index(step.op())])) {
+  for (const Action& action : actions_) {
+    if (action.kind() != Action::Kind::kCompute) continue;
+    for (const ValueId made : makes(program_->ops[index(action.op())])) {
       if (program_->values[index(made)].overwrites == kNoValue || !is_resident(*program_, made)) continue;
-      throw InputError("the plan runs '" + program_->ops[index(step.op())].name +
+      throw InputError("the plan runs '" + program_->ops[index(action.op())].name +
                        "', which changes memory that outlives the step, into a copy");
     }
   }
@@ -129,9 +129,9 @@ void Executor::check_in_place() const {
 void Executor::find_watched() {
   released_.resize(program_->values.size(), 0);
   std::vector<std::uint8_t> read(program_->values.size(), 0);
-  for (std::size_t i = boundary_ + 1; i < steps_.size(); ++i) {
-    if (steps_[i].is_free()) continue;
-    for (const ValueId value : reads(program_->ops[index(steps_[i].op())])) read[index(value)] = 1;
+  for (std::size_t i = boundary_ + 1; i < actions_.size(); ++i) {
+    if (!actions_[i].computes()) continue;
+    for (const ValueId value : reads(program_->ops[index(actions_[i].op())])) read[index(value)] = 1;
   }
   for (const auto& gradient : program_->gradients) {
     if (gradient) read[index(gradient->value)] = 1;
@@ -188,7 +188,7 @@ std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Te
   try {
     check_versions(state);
     admit(seeds, program_->seeds, optional_seeds_, state);
-    run(boundary_ + 1, steps_.size(), state, interrupted);
+    run(boundary_ + 1, actions_.size(), state, interrupted);
     auto gradients = collect(program_->gradients, state, /*keep=*/false);
     state.clear();
     return gradients;
@@ -231,7 +231,7 @@ void Executor::run_here(std::size_t begin, std::size_t end, StepState& state,
   for (std::size_t i = begin; i < end; ++i) {
     if (interrupted) interrupted();
     if (state.trace != nullptr) reset_meter_peak(program_->device);
-    take(steps_[i], state);
+    take(actions_[i], state);
     if (state.trace != nullptr) {
       const MeterReading reading = read_meter(program_->device);
       state.trace->during_bytes.push_back(reading.peak_bytes);
@@ -240,13 +240,17 @@ void Executor::run_here(std::size_t begin, std::size_t end, StepState& state,
   }
 }
 
-void Executor::take(Step step, StepState& state) const {
-  if (step.is_free()) {
-    state.slots[index(step.value())].reset();
-    return;
+void Executor::take(Action action, StepState& state) const {
+  switch (action.kind()) {
+    case Action::Kind::kCompute:
+    case Action::Kind::kComputeInPlace:
+      compute(ops_[index(action.op())], action.kind() == Action::Kind::kComputeInPlace, state);
+      state.ran[index(action.op())] = 1;
+      return;
+    case Action::Kind::kFree:
+      state.slots[index(action.value())].reset();
+      return;
   }
-  compute(ops_[index(step.op())], step.in_place(), state);
-  state.ran[index(step.op())] = 1;
 }
 
 void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) const {
@@ -412,12 +416,16 @@ void Executor::apply_effect(const ProgramOp& op, StepState& state) const {
 void Executor::check_versions(const StepState& state) const {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (version_of(state.slots[index(watched_[i])]) == state.versions[i]) continue;
-    throw InputError(
-        "one of the variables needed for gradient computation has been modified by an inplace operation between "
-        "forward and backward: value " +
-        std::to_string(index(watched_[i])) + " of '" + program_->name +
-        "'. Reprise may read any input, parameter or output of the model again during backward; modify them after it");
+    throw ModifiedInPlace(
+        modified_in_place("value " + std::to_string(index(watched_[i])) + " of '" + program_->name + "'"));
   }
+}
+
+std::string modified_in_place(const std::string& what) {
+  return "one of the variables needed for gradient computation has been modified by an inplace operation between "
+         "forward and backward: " +
+         what + ". Reprise may read any input, parameter or output of the model again during backward; modify them " +
+         "after it";
 }
 
 // With `keep`, the slot goes on with an alias of its own: the tensor handed out gets a history that must not hold the

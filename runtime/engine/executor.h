@@ -2,7 +2,7 @@
 //
 //   Executor executor(program, plan);
 //   StepState state;
-//   outputs = executor.forward(inputs, state);     // steps before the caller's op
+//   outputs = executor.forward(inputs, state);     // actions before the caller's op
 //   ...                                            // the caller computes the gradients of the outputs
 //   gradients = executor.backward(seeds, state);   // the rest
 //
@@ -27,9 +27,9 @@
 
 namespace reprise {
 
-// What the allocator said at every step of a plan, from the begin of the step.
+// What the allocator said at every action of a plan, from the begin of the step.
 struct Trace {
-  std::vector<std::int64_t> during_bytes;  // highest while the step ran
+  std::vector<std::int64_t> during_bytes;  // highest while the action ran
   std::vector<std::int64_t> after_bytes;
 };
 
@@ -43,6 +43,9 @@ struct StepState {
 
   void clear();
 };
+
+// In eager's words: a tensor that backward reads was changed.
+[[nodiscard]] std::string modified_in_place(const std::string& what);
 
 class Executor {
  public:
@@ -91,7 +94,7 @@ class Executor {
   void find_saved();
   void run(std::size_t begin, std::size_t end, StepState& state, const std::function<void()>& interrupted) const;
   void run_here(std::size_t begin, std::size_t end, StepState& state, const std::function<void()>& interrupted) const;
-  void take(Step step, StepState& state) const;
+  void take(Action action, StepState& state) const;
   void compute(const PreparedOp& op, bool in_place, StepState& state) const;
   [[nodiscard]] bool pass_through(const ProgramOp& op, bool in_place, StepState& state) const;
   void compute_mutation(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
@@ -107,8 +110,8 @@ class Executor {
   std::shared_ptr<const Program> program_;
   std::vector<std::optional<Geometry>> produced_;  // by value: geometry of what a slot holds
   std::vector<PreparedOp> ops_;
-  std::vector<Step> steps_;
-  std::size_t boundary_ = 0;      // the caller's step
+  std::vector<Action> actions_;
+  std::size_t boundary_ = 0;      // the caller's action
   std::vector<ValueId> watched_;  // the caller's tensors that backward reads
   std::vector<std::size_t> optional_seeds_;
   std::vector<std::uint8_t> saved_;     // by op that saves a generator's state: whether it is needed

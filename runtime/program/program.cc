@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "reprise/error.h"
+#include "reprise/graph_builder.h"
 #include "runtime/device/meter.h"
+#include "runtime/program/captured_step.h"
 
 namespace reprise {
 namespace {
@@ -200,7 +202,6 @@ Graph make_graph(const Program& program, RandomCalls random) {
     builder.op({.name = op.name,
                 .scope = scope,
                 .phase = op.phase,
-                .time_ns = op.time_ns,
                 .workspace_bytes = op.workspace_bytes,
                 .once = op.once || (random == RandomCalls::kOnce && op.generator_state != kNoValue),
                 .inputs = reads(op),
@@ -213,7 +214,18 @@ Graph make_graph(const Program& program, RandomCalls random) {
     }
   }
   for (const ValueId value : outputs.take()) builder.output(value);
-  return builder.build();
+  return builder.build().graph;
+}
+
+bool lies_as(const Program& program, OpId op, const ResultLayouts& found) {
+  const auto& expected = program.ops[index(op)].outputs;
+  for (std::size_t i = 0; i < std::min(expected.size(), found.size()); ++i) {
+    if (!expected[i] || !found[i]) continue;
+    if (found[i]->geometry != expected[i]->geometry) return false;
+    const bool counts = found[i]->device == program.device.type();
+    if (program.values[index(expected[i]->value)].bytes != (counts ? found[i]->storage_bytes : 0)) return false;
+  }
+  return true;
 }
 
 std::string signature(const Program& program, OpId op) {

@@ -65,8 +65,7 @@ struct ProgramOp {
   std::string scope;  // the user's module path
   Phase phase = Phase::kForward;
   bool once = false;
-  std::int64_t time_ns = 0;
-  std::int64_t workspace_bytes = 0;
+  std::int64_t workspace_bytes = 0;  // of what is no call
   std::optional<Call> call;
   std::optional<Call> first_call;                 // the first run, where it differs: it also has the effect
   std::optional<Call> in_place_call;              // writes its result over what the output overwrites

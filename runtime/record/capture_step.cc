@@ -16,6 +16,7 @@
 #include "reprise/solve.h"
 #include "runtime/device/generator.h"
 #include "runtime/engine/executor.h"
+#include "runtime/program/program_queries.h"
 #include "runtime/record/loss_graph.h"
 #include "runtime/record/recorder.h"
 
@@ -253,7 +254,7 @@ void other_parameters(const ModuleState& state) {
 
 at::Tensor run_captured(const StepProgram& step, const ModuleState& state, const Tensors& batch) {
   const Graph graph = make_graph(*step.program);
-  const Executor executor(step.program, solve(graph, {.planner = "none"}).plan);
+  const Executor executor(step.program, solve(graph, bare_costs(*step.program), {.planner = "none"}).plan);
   StepState running;
   auto outputs = executor.forward(arguments_of(step, state.tensors, batch), running);
   add_gradients(step, executor.backward({}, running), state.tensors);

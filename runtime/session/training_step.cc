@@ -5,14 +5,19 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
-#include "reprise/error.h"
+#include "reprise/torch/errors.h"
+#include "runtime/device/cuda_graph.h"
+#include "runtime/device/meter.h"
 #include "runtime/files/program_files.h"
+#include "runtime/program/program_queries.h"
 #include "runtime/record/capture_step.h"
 #include "runtime/record/module_state.h"
-#include "runtime/session/planned_step.h"
+#include "runtime/session/optimizer_state.h"
+#include "runtime/session/session.h"
 
 namespace reprise {
 namespace {
@@ -44,30 +49,102 @@ Key key_of(const torch::nn::Module& module, const ModuleState& state, const std:
 
 }  // namespace
 
+// A step of one shape, and what its tensors are.
+struct Shape {
+  StepProgram step;
+  std::unique_ptr<Session> session;
+};
+
 // Of a module, which is captured for each shape; or of a file, which has one.
 struct TrainingStep::State {
   std::shared_ptr<torch::nn::Module> module;
   LossFunction loss;
   ModuleState loaded{};  // where there is no module
-  StepOptions options{};
-  std::map<Key, PlannedStep> steps{};
-  PlannedStep* latest = nullptr;
+  const torch::optim::Optimizer* optimizer = nullptr;
+  std::shared_ptr<SessionOptions> options = std::make_shared<SessionOptions>();
+  std::map<Key, Shape> shapes{};
+  Shape* latest = nullptr;
+
+  State() { options->cuda_graphs = CudaGraphs::kOff; }
 
   [[nodiscard]] ModuleState current() const { return module ? state_of(*module) : loaded; }
 
-  PlannedStep& step_for(const ModuleState& state, const std::vector<at::Tensor>& batch) {
+  Shape& add(const Key& key, StepProgram step) {
+    const std::shared_ptr<Program> program = step.program;
+    Surroundings around;
+    around.caller_is_user = false;
+    around.known_tensors = [this] {
+      std::vector<at::Tensor> tensors = current().tensors;
+      if (optimizer == nullptr) return tensors;
+      for (at::Tensor& tensor : optimizer_tensors(*optimizer)) tensors.push_back(std::move(tensor));
+      return tensors;
+    };
+    around.future_bytes = [this, program]() -> std::int64_t {
+      return optimizer == nullptr ? 0 : future_optimizer_bytes(*optimizer, program->device);
+    };
+    around.owned_inputs = [inputs = step.inputs](std::span<const at::Tensor>) {
+      std::vector<bool> owned;
+      for (const std::int32_t input : inputs) owned.push_back(input < 0);
+      return owned;
+    };
+    auto session = std::make_unique<Session>(CapturedStep{.program = program}, options, std::move(around));
+    latest = &shapes.emplace(key, Shape{std::move(step), std::move(session)}).first->second;
+    return *latest;
+  }
+
+  Shape& shape_for(const ModuleState& state, const std::vector<at::Tensor>& batch) {
     if (!module) return *latest;
     const Key key = key_of(*module, state, batch);
-    auto found = steps.find(key);
-    const bool is_other = latest != nullptr && (found == steps.end() || &found->second != latest);
-    if (is_other && options.budget_bytes) latest->release_graph();  // two pools are more than one budget holds
-    if (found == steps.end()) {
-      StepProgram step = capture_step(module->name(), state, loss, batch);
-      check_step(step, state, loss, batch);
-      found = steps.emplace(key, PlannedStep(std::move(step))).first;
+    const auto found = shapes.find(key);
+    if (found != shapes.end()) return *(latest = &found->second);
+    StepProgram step = capture_step(module->name(), state, loss, batch);
+    check_step(step, state, loss, batch);
+    return add(key, std::move(step));
+  }
+
+  void take(const StepOptions& asked) {
+    optimizer = asked.optimizer;
+    options->budget_bytes = asked.budget_bytes;
+    options->reserve_bytes = asked.reserve_bytes;
+    options->planner = asked.planner;
+    options->planning_seconds = asked.planning_seconds;
+    options->cuda_graphs = asked.cuda_graphs;
+  }
+  [[nodiscard]] StepOptions asked() const {
+    return {.budget_bytes = options->budget_bytes,
+            .reserve_bytes = options->reserve_bytes,
+            .optimizer = optimizer,
+            .planner = options->planner,
+            .planning_seconds = options->planning_seconds,
+            .cuda_graphs = options->cuda_graphs};
+  }
+
+  // Plans the latest shape for other options, which stay where there is a plan.
+  FoundPlan plan(const StepOptions& other) {
+    if (other.budget_bytes && *other.budget_bytes < 0) throw InputError("a budget cannot be negative");
+    check_planner(other.planner);
+    if (other.cuda_graphs == CudaGraphs::kOn) check_cuda_graphs(latest->step.program->device);
+    const StepOptions before = asked();
+    take(other);
+    try {
+      for (auto& [key, shape] : shapes) shape.session->forget_replay();  // made for other options
+      FoundPlan found = latest->session->plan_ahead(latest->session->outside_bytes(batch_bytes(latest->step)));
+      if (!found.found()) take(before);
+      return found;
+    } catch (...) {
+      take(before);
+      throw;
     }
-    latest = &found->second;
-    return *latest;
+  }
+
+  static std::int64_t batch_bytes(const StepProgram& step) {
+    std::set<ValueId> values;
+    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+      if (step.inputs[i] >= 0 && step.program->inputs[i]) values.insert(step.program->inputs[i]->value);
+    }
+    std::int64_t bytes = 0;
+    for (const ValueId value : values) bytes += step.program->values[index(value)].bytes;
+    return bytes;
   }
 };
 
@@ -80,10 +157,11 @@ TrainingStep capture(std::shared_ptr<torch::nn::Module> module, LossFunction los
                      const std::vector<at::Tensor>& batch) {
   if (!module) throw InputError("capture() got no module");
   if (!loss) throw InputError("capture() got an empty loss");
+  install_meter();
   auto state = std::make_unique<TrainingStep::State>();
   state->module = std::move(module);
   state->loss = std::move(loss);
-  state->step_for(state->current(), batch);
+  state->shape_for(state->current(), batch);
   return TrainingStep(std::move(state));
 }
 
@@ -94,21 +172,31 @@ TrainingStep load_step(const std::string& program, const std::string& parameters
   for (const std::int32_t i : file.step.gradients) {
     if (i >= 0) state->loaded.tensors[static_cast<std::size_t>(i)].set_requires_grad(true);
   }
-  state->latest = &state->steps.emplace(Key(), PlannedStep(std::move(file.step))).first->second;
+  state->add(Key(), std::move(file.step));
   return TrainingStep(std::move(state));
 }
 
 StepSummary TrainingStep::plan(const StepOptions& options) {
-  if (options.budget_bytes && *options.budget_bytes < 0) throw InputError("a budget cannot be negative");
-  for (auto& [key, step] : state_->steps) step.release_graph();  // made for other options
-  const StepSummary& summary = state_->latest->plan(state_->current().tensors, options);
-  state_->options = options;
-  return summary;
+  const FoundPlan found = state_->plan(options);
+  if (found.found()) return summary();
+  throw InfeasibleBudget(found.message, *options.budget_bytes, found.smallest_budget_bytes);
+}
+
+StepAnswer TrainingStep::try_plan(const StepOptions& options) {
+  const FoundPlan found = state_->plan(options);
+  if (found.found()) return {.status = found.status, .summary = summary()};
+  return {.smallest_budget_bytes = found.smallest_budget_bytes};
 }
 
 at::Tensor TrainingStep::run(const std::vector<at::Tensor>& batch) {
   const ModuleState state = state_->current();
-  return state_->step_for(state, batch).run(state.tensors, batch, state_->options);
+  Shape& shape = state_->shape_for(state, batch);
+  const at::NoGradGuard no_grad;
+  RunningStep running;
+  auto outputs = shape.session->forward(arguments_of(shape.step, state.tensors, batch), running);
+  const auto gradients = shape.session->backward(loss_seeds(*shape.step.program), running);
+  add_gradients(shape.step, gradients, state.tensors);
+  return std::move(*outputs.front());
 }
 
 std::vector<at::Tensor> TrainingStep::parameters() const {
@@ -133,8 +221,20 @@ void TrainingStep::save(const std::string& path) const {
   save_state(path, current.names, current.tensors);
 }
 
-StepSummary TrainingStep::summary() const { return state_->latest->summary(); }
+StepSummary TrainingStep::summary() const {
+  const auto plan = state_->latest->session->current();
+  if (plan == nullptr) return {};
+  return {.planner = plan->found.planner,
+          .peak_bytes = plan->peak_bytes(),
+          .time_ns = plan->found.simulation.time_ns,
+          .recompute_ns = plan->found.simulation.recompute_ns,
+          .lower_bound_ns = plan->found.lower_bound_ns,
+          .as_cuda_graph = plan->as_cuda_graphs};
+}
 
-std::int64_t TrainingStep::measured_peak_bytes() const { return state_->latest->measured_peak_bytes(); }
+std::int64_t TrainingStep::measured_peak_bytes() const {
+  const auto plan = state_->latest->session->current();
+  return plan == nullptr ? 0 : plan->measured_peak_bytes.value_or(0);
+}
 
 }  // namespace reprise

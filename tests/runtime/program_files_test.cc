@@ -15,6 +15,7 @@
 #include "reprise/io.h"
 #include "reprise/solve.h"
 #include "runtime/engine/executor.h"
+#include "runtime/program/program_queries.h"
 #include "runtime/small_program.h"
 
 namespace reprise {
@@ -73,7 +74,7 @@ TEST_F(ProgramFiles, Run) {
   const at::Tensor w = at::rand({2, 3});
   save_state(parameters(), names_, std::vector{at::zeros({1}), w});
   const ProgramFile file = load_program(program());
-  const Solution solution = solve(make_graph(*file.step.program), {.planner = "none"});
+  const Solution solution = solve(make_graph(*file.step.program), bare_costs(*file.step.program), {.planner = "none"});
   const Executor executor(file.step.program, solution.plan);
   StepState state;
   const at::Tensor x = at::rand({2, 3});
@@ -90,7 +91,7 @@ TEST_F(ProgramFiles, ReadNothingBeyondAResult) {
              test::changed(test::small_program(), "\"forward_outputs\":[[3,1]]", "\"forward_outputs\":[[3,0]]"));
   save_state(parameters(), names_, std::vector{at::zeros({1}), at::rand({2, 3})});
   const ProgramFile file = load_program(program());
-  const Executor executor(file.step.program, solve(make_graph(*file.step.program), {.planner = "none"}).plan);
+  const Executor executor(file.step.program, solve(make_graph(*file.step.program), bare_costs(*file.step.program), {.planner = "none"}).plan);
   StepState state;
   EXPECT_THROW(static_cast<void>(executor.forward(std::vector{at::rand({2, 3}), file.state[1]}, state)), InputError);
 }

@@ -12,6 +12,7 @@
 
 #include "reprise/error.h"
 #include "runtime/networks.h"
+#include "runtime/own_cache.h"
 
 namespace reprise::test {
 

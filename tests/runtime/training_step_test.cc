@@ -42,18 +42,14 @@ std::int64_t budget_at(TrainingStep& step, double share) {
 }
 
 std::int64_t smallest_budget(TrainingStep& step, double seconds) {
-  const std::string error = error_of([&] { step.plan({.budget_bytes = 1, .planning_seconds = seconds}); });
-  const std::string before = "the smallest budget found is ";
-  return std::stoll(error.substr(error.find(before) + before.size()));
+  return step.try_plan({.budget_bytes = 1, .planning_seconds = seconds}).smallest_budget_bytes;
 }
 
-// On CUDA all that is allocated counts, and training comes to keep its losses and the optimizer's momentum.
+// All that is allocated counts, and training comes to keep its losses and the optimizer's momentum.
 std::int64_t later_bytes(const Case& network) {
-  if (test_device().is_cpu()) return 0;
-  constexpr std::int64_t kBlock = 512;
-  std::int64_t bytes = 2 * kSteps * kBlock;
+  std::int64_t bytes = 2 * kSteps * granted_bytes(test_device(), 8);
   for (const at::Tensor& parameter : network.module->parameters()) {
-    bytes += (static_cast<std::int64_t>(parameter.nbytes()) + kBlock - 1) / kBlock * kBlock;
+    bytes += granted_bytes(test_device(), static_cast<std::int64_t>(parameter.nbytes()));
   }
   return bytes;
 }

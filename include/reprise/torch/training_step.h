@@ -28,25 +28,33 @@
 #include <utility>
 #include <vector>
 
+#include "reprise/solve.h"
+
 namespace torch::nn {
 class Module;
 }  // namespace torch::nn
+namespace torch::optim {
+class Optimizer;
+}  // namespace torch::optim
 
 namespace reprise {
 
 // The loss of a batch, a tensor of one number.
 using LossFunction = std::function<at::Tensor(const std::vector<at::Tensor>& batch)>;
 
-// Whether steps run as a CUDA graph: recorded once, then replayed, which costs the CPU next to nothing. kOn: the first
-// two steps of a shape in a row run without, the third is recorded. The batch, loss and gradients take their bytes
-// twice.
-enum class CudaGraphs : std::uint8_t { kOff, kOn };
+// Whether steps run as CUDA graphs: recorded once, then replayed, which costs the CPU next to nothing. kOn: the first
+// two steps of a shape in a row run without, the third is recorded. kAuto: where issuing the operators takes about as
+// long as running them. The batch, loss and gradients take their bytes twice.
+enum class CudaGraphs : std::uint8_t { kOff, kOn, kAuto };
 
 struct StepOptions {
   // Highest number of bytes allocated on the device while the step runs, parameters, gradients, inputs and whatever
-  // else is there included (on the CPU: what belongs to the module, and the batch). Nothing: no recomputation.
+  // else is there included. On the CPU, what is not of the module, the batch or the optimizer is counted from the first
+  // step on. Nothing: no recomputation.
   std::optional<std::int64_t> budget_bytes{};
-  std::int64_t reserve_bytes = 0;  // of the budget, to be left free: state of an optimizer that has not stepped yet
+  std::int64_t reserve_bytes = 0;  // of the budget, to be left free for what will be allocated later
+  // Its state is counted before it is there. Must outlive the steps that it is given for.
+  const torch::optim::Optimizer* optimizer = nullptr;
   std::string planner = "auto";
   double planning_seconds = 10;
   CudaGraphs cuda_graphs = CudaGraphs::kOff;
@@ -63,15 +71,24 @@ struct StepSummary {
   bool as_cuda_graph = false;                    // the latest run was one
 };
 
+// Whether a budget can be kept, as an answer.
+struct StepAnswer {
+  Status status = Status::kInfeasible;
+  StepSummary summary{};                   // where it can
+  std::int64_t smallest_budget_bytes = 0;  // where it cannot: this one can
+};
+
 class TrainingStep {
  public:
   ~TrainingStep();
   TrainingStep(TrainingStep&&) noexcept;
   TrainingStep& operator=(TrainingStep&&) noexcept;
 
-  // For this and all later shapes. Throws InputError with the smallest budget where this one cannot be kept, and where
-  // there are no CUDA graphs to be had; run() does where the step cannot be recorded.
+  // For this and all later shapes. Throws InfeasibleBudget, with the smallest budget found, where this one cannot be
+  // kept, and InputError where there are no CUDA graphs to be had; run() does where the step cannot be recorded.
   StepSummary plan(const StepOptions& options);
+  // The same, but a budget that cannot be kept is an answer, and leaves the options as they were.
+  [[nodiscard]] StepAnswer try_plan(const StepOptions& options);
 
   // Forward and backward: adds to the gradients of the parameters, or makes them; returns the loss. A batch of another
   // shape, a change of train() and eval() or of requires_grad is captured and planned anew.

@@ -9,20 +9,20 @@ from typing import Any
 from torch import fx
 
 from ..errors import GraphBreak
-from ..region import Region
 from ..trace.joint_graph import JointGraph, Run, trace
+from .session import StepSession
 from .settings import Settings, settings_from
 
 
 def dynamo_backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None,
                    **_: Any) -> Callable[..., Any]:
     """torch.compile(model, backend="reprise", options={"budget": "6GiB"}, fullgraph=True)."""
-    return compile_graph(gm, example_inputs, settings_from(**(options or {})), lambda region: None)
+    return compile_graph(gm, example_inputs, settings_from(**(options or {})), lambda session: None)
 
 
 def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Settings,
-                  on_region: Callable[[Region], None]) -> Callable[..., Any]:
-    """What torch.compile is to call instead of `gm`. `on_region` gets the step at work, where there is one."""
+                  on_session: Callable[[StepSession], None]) -> Callable[..., Any]:
+    """What torch.compile is to call instead of `gm`. `on_session` gets the step at work, where there is one."""
     reason = getattr(gm, "compile_subgraph_reason", None)
     if reason is not None and reason.graph_break:
         frame = reason.user_stack[-1] if reason.user_stack else None
@@ -33,8 +33,8 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
 
     def runs_of(joint: JointGraph) -> tuple[Run, Run]:
         name = "model" if settings.owner is None else type(settings.owner).__name__
-        region = Region(partial(joint.capture, name), settings, joint.device, name)
-        on_region(region)
-        return region.forward, region.backward
+        session = StepSession(partial(joint.capture, name), settings, joint.device, name)
+        on_session(session)
+        return session.forward, session.backward
 
     return trace(gm, example_inputs, runs_of)

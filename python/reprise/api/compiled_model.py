@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_leaves
 
 from ..errors import Unsupported
 from ..native import _torch
-from ..region import MEASURED_STEPS
 from ..trace.dynamo import own_errors, own_frame
 from ..trace.eager_way import Trace
 from .backend import compile_graph
@@ -105,6 +104,10 @@ def _without_zeros(outputs: Any) -> None:
 _VIEWS_OF_OUTPUTS = 4  # that AOTAutograd may put between its function and an output
 
 
+# On CUDA the allocator's peak is the user's, too: it is looked at in the first few steps alone.
+MEASURED_STEPS = 4
+
+
 def _backend_of(runner: _Runner) -> Callable[..., Any]:
     """torch.compile keeps every backend for good; the model must not live as long."""
     weak = weakref.ref(runner)
@@ -123,14 +126,14 @@ def _watch_optimizer(settings: Settings, plan: ModelPlan) -> list[Any]:
 
     def before(*_: Any) -> None:
         begin.clear()
-        if plan.ready and (plan.region.device.type == "cpu" or next(steps) < MEASURED_STEPS):
-            device = plan.region.device
+        if plan.ready and (plan.session.device.type == "cpu" or next(steps) < MEASURED_STEPS):
+            device = plan.session.device
             _torch.reset_peak(device)
-            begin.append(plan.region.ledger.total_bytes([]) - _torch.allocated_bytes(device))
+            begin.append(plan.session.runtime.total_bytes - _torch.allocated_bytes(device))
 
     def after(*_: Any) -> None:
         if begin:
-            settings.optimizer_peak_bytes = begin[0] + _torch.peak_bytes(plan.region.device)
+            settings.optimizer_peak_bytes = begin[0] + _torch.peak_bytes(plan.session.device)
 
     optimizer = settings.stepper
     return [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]

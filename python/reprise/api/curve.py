@@ -18,31 +18,31 @@ def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: s
           planning_seconds: float = SECONDS, profile: str | None = None) -> TimeMemoryCurve:
     """Time against memory of a training step, at all budgets. Nothing of the step runs.
 
-    model: a model with its `inputs` (as of reprise.verify), or a graph.
+    model: a model with its `inputs` (as of reprise.verify), or a graph with its costs.
     device: where it would be trained; by default where the model lies.
     optimizer, reserve: bytes that lie beside the step, added to every peak.
     profile: "measure" each kind of operator by itself, take what is "known" from before, or a "roofline". By default
         "measure" on the model's own device and "roofline" on another.
     """
     if isinstance(model, _core.Graph):
-        return curve_of(model, planner, planning_seconds)
+        return curve_of(model, inputs, planner, planning_seconds)
     from .preflight import question
 
     if profile is None:
         profile = "measure" if device is None else "roofline"
     asked = question(model, inputs, 0, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
                      planning_seconds=planning_seconds, profile=profile)
-    graph, beside, counts = asked.step()
-    found = curve_of(graph, planner, planning_seconds, beside)
+    graph, costs, beside, counts = asked.step()
+    found = curve_of(graph, costs, planner, planning_seconds, beside)
     found.name = type(model).__name__
     found.notes += asked.notes_on(counts)
     return found
 
 
-def curve_of(graph: _core.Graph, planner: str = "auto", seconds: float = SECONDS,
+def curve_of(graph: _core.Graph, costs: _core.Costs, planner: str = "auto", seconds: float = SECONDS,
              beside_bytes: int = 0) -> TimeMemoryCurve:
     planning.check_planner(planner)
-    found = planning.curve(graph, planner, seconds)
+    found = planning.curve(graph, costs, planner, seconds)
 
     def point(simulation: _core.Simulation, bound: int | None) -> CurvePoint:
         return CurvePoint(simulation.peak_bytes + beside_bytes, simulation.time_ns, simulation.recompute_ns, bound)
@@ -50,5 +50,5 @@ def curve_of(graph: _core.Graph, planner: str = "auto", seconds: float = SECONDS
     floor = next((p.floor_bytes for p in found.points if p.floor_bytes), None)
     return TimeMemoryCurve(
         graph.name, [point(p.simulation, p.lower_bound_ns) for p in found.points],
-        point(_core.solve(graph, planner="none").simulation, None), floor and floor + beside_bytes, found.stopped,
+        point(_core.solve(graph, costs, planner="none").simulation, None), floor and floor + beside_bytes, found.stopped,
         [f"stopped after {seconds:g} s: the best so far"] if found.stopped else [])

@@ -51,7 +51,7 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
     state = {name: tensor.detach() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
     step = _captured(model, loss, batch)
     owners = _owners(step, len(state), [*model.parameters(), *model.buffers(), *batch])
-    step.measure(step.joint.device)  # results lie as the device lays them
+    step.measure()  # results lie as the device lays them
     gradients = [-1 - owner if owner < 0 else -1 for owner in owners]
     text = _torch.format_program(step.captured.program, list(state), owners, gradients)
     if _torch.format_program(*_torch.parse_program(text, path.name)) != text:

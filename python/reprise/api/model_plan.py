@@ -11,11 +11,11 @@ import torch
 
 from .. import _core, planning
 from ..errors import RepriseError
-from ..region import Planned, Region
 from ..show.explanation import Explanation, module_rows
 from ..show.report import machine_facts, notebook_html, write_report
 from ..show.snapshot import write_snapshot
 from .arguments import byte_count
+from .session import StepSession
 from .settings import Settings
 
 log = logging.getLogger("reprise")
@@ -40,121 +40,126 @@ class ModelPlan:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings
-        self._regions: list[Region] = []
+        self._sessions: list[StepSession] = []
         self.hooks: list[Any] = []  # of the optimizer
 
-    def add(self, region: Region) -> None:
-        self._regions.append(region)
+    def add(self, session: StepSession) -> None:
+        self._sessions.append(session)
 
     def release(self) -> None:
         """Gives back what plans keep between steps. Compiled code outlives its model."""
-        for region in self._regions:
-            region.release()
+        for session in self._sessions:
+            session.runtime.release()
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
 
     @property
     def ready(self) -> bool:
-        return any(region.current is not None for region in self._regions)
+        return any(session.runtime.current is not None for session in self._sessions)
 
     @property
-    def region(self) -> Region:
-        ready = [region for region in self._regions if region.current is not None]
+    def session(self) -> StepSession:
+        """The step at work that was called last."""
+        ready = [session for session in self._sessions if session.runtime.current is not None]
         if not ready:
             raise RepriseError("there is no plan yet: call the model once with gradients enabled")
-        return max(ready, key=lambda region: region.last_call)
+        return max(ready, key=lambda session: session.runtime.last_call)
 
     @property
-    def _planned(self) -> Planned:
-        return self.region.current
+    def _at_work(self) -> Any:
+        return self.session.runtime.current
 
     @property
     def peak_bytes(self) -> int:
         """Predicted: all that is allocated on the device at the highest instant of the step."""
-        return self._planned.peak_bytes + self.outside_bytes
+        return self._at_work.peak_bytes
 
     @property
     def measured_peak_bytes(self) -> int | None:
         """The same of the latest step that ran to its end, from the allocator."""
-        return self._planned.measured_peak_bytes
+        return self._at_work.measured_peak_bytes
 
     @property
     def budget_bytes(self) -> int | None:
-        return self.region.settings.budget_bytes
+        return self.session.settings.options.budget_bytes
 
     @property
     def time_ns(self) -> int:
-        return self._planned.found.simulation.time_ns
+        return self._at_work.time_ns
 
     @property
     def recompute_ns(self) -> int:
-        return self._planned.found.simulation.recompute_ns
+        return self._at_work.recompute_ns
 
     @property
     def planner(self) -> str:
-        return self._planned.found.planner
+        return self._at_work.planner
 
     @property
     def outside_bytes(self) -> int:
         """On the device, but no part of the step."""
-        return self._planned.outside_bytes
+        return self._at_work.outside_bytes
 
     @property
     def profile_seconds(self) -> float:
-        return self.region.profile_seconds
+        return self.session.runtime.profile_seconds
 
     @property
     def planning_seconds(self) -> float:
-        return self.region.planning_seconds
+        return self.session.runtime.planning_seconds
 
     @property
     def graph(self) -> _core.Graph:
-        return self.region.graph
+        return self.session.graph
 
     @property
-    def steps(self) -> _core.Plan:
-        return self._planned.found.plan
+    def costs(self) -> _core.Costs:
+        return self.session.costs
+
+    @property
+    def actions(self) -> _core.Plan:
+        return self.session.plan
 
     @property
     def cuda_graphs(self) -> CudaGraphsUse:
         """How steps run as CUDA graphs."""
-        graphs = self.region.graphs
-        recorded = None if graphs is None else graphs.recorded
-        return CudaGraphsUse(
-            recorded is not None, recorded is not None and recorded.pending, 0 if graphs is None else graphs.recordings,
-            "" if graphs is None else graphs.refused, 0 if recorded is None else recorded.pool_reserved_bytes,
-            0 if recorded is None else recorded.hidden_bytes)
+        runtime = self.session.runtime
+        return CudaGraphsUse(runtime.has_cuda_graphs, runtime.cuda_graphs_pending, runtime.cuda_graph_recordings,
+                             runtime.cuda_graph_refusal, *runtime.cuda_graph_pool)
 
     def smallest_budget_bytes(self, seconds: float = 10.0) -> int:
         """The smallest budget found in that time, with what lies beside the step now."""
-        planner = self.region.settings.planner
-        return self.outside_bytes + planning.smallest_budget_bytes(self.graph, planner, seconds)
+        planner = self.session.settings.options.planner
+        return self.outside_bytes + planning.smallest_budget_bytes(self.graph, self.costs, planner, seconds)
 
     def set_budget(self, budget: str | int | None) -> None:
         """From the next step on; nothing is captured or measured again."""
-        self._own_settings.budget_bytes = None if budget is None else byte_count("budget", budget)
+        self._own_settings.options.budget_bytes = None if budget is None else byte_count("budget", budget)
 
     def set_cuda_graphs(self, use: bool | str) -> None:
         """From the next step on. What was recorded stays, with its memory, until `release_graphs`."""
         self._own_settings.set_cuda_graphs(use)
-        for region in self._regions:
-            region.set_cuda_graphs(use)
 
     def release_graphs(self) -> None:
-        for region in self._regions:
-            region.release_graphs()
+        for session in self._sessions:
+            session.runtime.release_cuda_graphs()
 
     def plan_ahead(self, outside_bytes: int | None = None) -> None:
         """Plans for the budget now instead of at the next call. Plans for other budgets are dropped.
 
         outside_bytes: what will lie on the device beside the step; by default, what lay there last.
         """
-        self.region.plan_ahead(self.outside_bytes if outside_bytes is None else outside_bytes)
+        self.session.runtime.drop_plans()
+        self.session.runtime.plan_ahead(self.outside_bytes if outside_bytes is None else outside_bytes)
 
-    def use(self, plan: _core.Plan, planner: str) -> None:
-        """Takes a plan that was made for `graph` elsewhere, from the next step on."""
-        self.region.use(plan, planner, "this plan")
+    def use(self, plan: _core.Plan, planner: str) -> Any:
+        """Takes a plan that was made for `graph` elsewhere, from the next step on. What it returns can be given to
+        `use_again`, with all that was measured of it."""
+        return self.session.runtime.use(plan.to_bytes(), planner, "this plan")
+
+    def use_again(self, taken: Any) -> None:
+        self.session.runtime.use(taken)
 
     @property
     def _own_settings(self) -> Settings:
@@ -165,19 +170,18 @@ class ModelPlan:
     def save(self, path: str | Path) -> None:
         """Writes the plan as *.plan.json, and its graph beside it as *.graph.json."""
         path = Path(path)
-        graph = self.graph
-        found = self._planned.found
-        file = _core.PlanFile(graph, found.plan, planner=found.planner,
-                              budget_bytes=self._planned.room_bytes or 0)
+        file = _core.PlanFile(self.graph, self.costs, self.actions, planner=self.planner,
+                              budget_bytes=self._at_work.room_bytes or 0)
         path.write_text(file.format())
         stem = path.name.removesuffix(".json").removesuffix(".plan")
-        path.with_name(f"{stem}.graph.json").write_text(graph.format())
+        path.with_name(f"{stem}.graph.json").write_text(
+            _core.format_graph(self.graph, self.costs))
 
     def load(self, path: str | Path) -> None:
         """Uses the plan of a file for the steps of the same shapes from now on."""
         path = Path(path)
         file = _core.PlanFile.parse(path.read_text(), source=str(path))
-        self.region.use(file.plan, file.planner, str(path))
+        self.session.runtime.use(file.plan.to_bytes(), file.planner, str(path))
 
     def report(self, path: str | Path, *, curve_seconds: float = CURVE_SECONDS) -> Path:
         """Writes the plan as one HTML file: memory over the step, predicted and measured, what is kept and
@@ -185,42 +189,33 @@ class ModelPlan:
 
         curve_seconds: how long to plan at all budgets, for time against memory; 0 leaves it out.
         """
-        write_report(Path(path), self.graph, self.steps, **self._facts(curve_seconds))
-        log.info("the report of %s: %s", self.region.name, path)
+        write_report(Path(path), self.graph, self.costs, self.actions, **self._facts(curve_seconds))
+        log.info("the report of %s: %s", self.session.name, path)
         return Path(path)
 
     def trace(self, path: str | Path) -> Path:
         """Writes the planned step for Perfetto and chrome://tracing."""
-        Path(path).write_text(_core.trace_json(self.graph, self.steps, **self._facts()))
+        Path(path).write_text(_core.trace_json(self.graph, self.costs, self.actions, **self._facts()))
         return Path(path)
 
     def snapshot(self, path: str | Path) -> Path:
         """Writes the planned step for PyTorch's memory viewer (pytorch.org/memory_viz)."""
-        write_snapshot(Path(path), self.graph, self.steps)
+        write_snapshot(Path(path), self.graph, self.costs, self.actions)
         return Path(path)
 
     def _repr_html_(self) -> str:
-        return notebook_html(self.graph, self.steps, **self._facts()) if self.ready else f"<p>{self!r}</p>"
+        return notebook_html(self.graph, self.costs, self.actions, **self._facts()) if self.ready else f"<p>{self!r}</p>"
 
     def _facts(self, curve_seconds: float = 0.0) -> dict[str, Any]:
         """What reports tell beside graph and plan."""
-        points = planning.curve(self.graph, self.region.settings.planner, curve_seconds).points if curve_seconds else []
+        points = planning.curve(self.graph, self.costs, self.session.settings.options.planner, curve_seconds).points if curve_seconds else []
         return {"planner": self.planner, "budget_bytes": self.budget_bytes or 0,
                 "outside_bytes": self.outside_bytes, "measured": self.measured_bytes(), "curve": points,
-                "facts": machine_facts(self.region.device)}
+                "facts": machine_facts(self.session.device)}
 
     def measured_bytes(self) -> tuple[list[int], list[int]] | None:
-        """Bytes on the device during and after every step of the plan, where a step was looked at op by op.
-        Where forward ended, the caller's come in between."""
-        record = self._planned.record
-        if record is None:
-            return None
-        caller = self.graph.caller_op
-        boundary = next(i for i, (kind, op) in enumerate(self.steps.steps) if kind != _core.Plan.FREE and op == caller)
-        during, after = record.trace.during_bytes, record.trace.after_bytes
-        during.insert(boundary, record.caller_peak_bytes)
-        after.insert(boundary, record.caller_end_bytes)
-        return [b + record.base_bytes for b in during], [b + record.base_bytes for b in after]
+        """Bytes on the device during and after every action of the plan, where a step was looked at action by action."""
+        return self._at_work.measured
 
     def __repr__(self) -> str:
         if not self.ready:
@@ -241,15 +236,14 @@ def explain(model: torch.nn.Module) -> Explanation:
     plan = model.__dict__.get("plan")
     if not isinstance(plan, ModelPlan):
         raise RepriseError("this model was not compiled by reprise.compile, so it has no plan")
-    region, graph = plan.region, plan.graph
-    outside = plan.outside_bytes
-    times = _core.timeline(graph, plan.steps)
-    kind, op = plan.steps.steps[times.peak_step]
+    session, graph, costs = plan.session, plan.graph, plan.costs
+    times = _core.timeline(graph, costs, plan.actions)
+    op = plan.actions.actions[times.peak_action][1]
     return Explanation(
-        model=region.name, planner=plan.planner, budget_bytes=plan.budget_bytes, peak_bytes=plan.peak_bytes,
+        model=session.name, planner=plan.planner, budget_bytes=plan.budget_bytes, peak_bytes=plan.peak_bytes,
         measured_peak_bytes=plan.measured_peak_bytes,
-        plain_peak_bytes=_core.solve(graph, planner="none").simulation.peak_bytes + outside,
-        outside_bytes=outside, optimizer_peak_bytes=region.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
+        plain_peak_bytes=_core.solve(graph, costs, planner="none").simulation.peak_bytes + plan.outside_bytes,
+        outside_bytes=plan.outside_bytes, optimizer_peak_bytes=session.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
         recompute_ns=plan.recompute_ns, profile_seconds=plan.profile_seconds,
-        planning_seconds=plan.planning_seconds, modules=module_rows(graph, plan.steps),
+        planning_seconds=plan.planning_seconds, modules=module_rows(graph, costs, plan.actions),
         at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")

@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import planning
+from ..native import _torch
+from ..optimizer_state import optimizer_tensors
 from .arguments import byte_count
 
 PROFILES = ("measure", "roofline")
 CUDA_GRAPHS = ("auto", True, False)
 
 
-@dataclass
 class Settings:
-    budget_bytes: int | None = None  # None: no recomputation
-    planner: str = planning.AUTO
-    planning_seconds: float = 10.0
-    profile: str = "measure"
-    cuda_graphs: bool | str = "auto"
-    reserve_bytes: int = 0
-    model: weakref.ReferenceType[torch.nn.Module] | None = None  # compiled code may outlive both
-    optimizer: weakref.ReferenceType[torch.optim.Optimizer] | None = None
-    optimizer_peak_bytes: int | None = field(default=None, init=False)  # of its latest step
+    """Of a model's steps. `options` is what the runtime reads; a change counts from the next step on."""
+
+    def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, planner: str = planning.AUTO,
+                 planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
+                 model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None) -> None:
+        planning.check_planner(planner)
+        if profile not in PROFILES:
+            raise ValueError(f"profile={profile!r}: choose {' or '.join(map(repr, PROFILES))}")
+        if planning_seconds <= 0:
+            raise ValueError(f"planning_seconds={planning_seconds}: must be positive")
+        self.options = _torch.Options()
+        self.options.budget_bytes, self.options.reserve_bytes = budget_bytes, reserve_bytes
+        self.options.planner, self.options.planning_seconds = planner, planning_seconds
+        self.options.measure = profile == "measure"
+        self.set_cuda_graphs(cuda_graphs)
+        # Compiled code may outlive both.
+        self.model = None if model is None else weakref.ref(model)
+        self.optimizer = None if optimizer is None else weakref.ref(optimizer)
+        self.optimizer_peak_bytes: int | None = None  # of its latest step
+
+    def set_cuda_graphs(self, use: bool | str) -> None:
+        if use not in CUDA_GRAPHS:
+            raise ValueError(f"cuda_graphs={use!r}: choose 'auto', True or False")
+        self.options.cuda_graphs = use
 
     @property
     def owner(self) -> torch.nn.Module | None:
@@ -35,18 +51,19 @@ class Settings:
     def stepper(self) -> torch.optim.Optimizer | None:
         return self.optimizer() if self.optimizer is not None else None
 
-    def __post_init__(self) -> None:
-        planning.check_planner(self.planner)
-        if self.profile not in PROFILES:
-            raise ValueError(f"profile={self.profile!r}: choose {' or '.join(map(repr, PROFILES))}")
-        self.set_cuda_graphs(self.cuda_graphs)
-        if self.planning_seconds <= 0:
-            raise ValueError(f"planning_seconds={self.planning_seconds}: must be positive")
+    def tensors(self) -> list[Tensor]:
+        """All that the model and its optimizer hold."""
+        model, optimizer = self.owner, self.stepper
+        of_model = [] if model is None else [*model.parameters(), *model.buffers()]
+        return [*of_model, *([] if optimizer is None else optimizer_tensors(optimizer))]
 
-    def set_cuda_graphs(self, use: bool | str) -> None:
-        if use not in CUDA_GRAPHS:
-            raise ValueError(f"cuda_graphs={use!r}: choose 'auto', True or False")
-        self.cuda_graphs = use
+    def owned(self, inputs: list[Tensor]) -> list[bool]:
+        """Of each input of a step, whether it belongs to the model."""
+        model = self.owner
+        if model is None:
+            return [tensor is not None and tensor.requires_grad for tensor in inputs]
+        there = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+        return [tensor is not None and tensor.untyped_storage().data_ptr() in there for tensor in inputs]
 
 
 def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module | None = None,
@@ -57,6 +74,4 @@ def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module |
         raise ValueError(f"unknown option {', '.join(unknown)}; there are budget, optimizer, reserve, "
                          f"{', '.join(sorted(known))}")
     return Settings(budget_bytes=None if budget is None else byte_count("budget", budget),
-                    reserve_bytes=byte_count("reserve", reserve),
-                    model=None if model is None else weakref.ref(model),
-                    optimizer=None if optimizer is None else weakref.ref(optimizer), **options)
+                    reserve_bytes=byte_count("reserve", reserve), model=model, optimizer=optimizer, **options)

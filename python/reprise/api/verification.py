@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from .. import _core
-from ..memory import storage_bytes
+
 from ..native import _torch
 from .arguments import call_arguments
 from .compiled_model import compile, restore
@@ -144,7 +144,8 @@ class _Runs:
         self.result = {}
         with _unchanged(self.model):
             self.model.zero_grad(set_to_none=True)
-            there = storage_bytes([*self.model.parameters(), *self.model.buffers(), self.args, self.kwargs],
+            there = _torch.storage_bytes([t for t in tree_leaves([*self.model.parameters(), *self.model.buffers(), self.args,
+                                                                  self.kwargs]) if isinstance(t, Tensor)],
                                   self.device)
             _synchronize(self.device)
             _torch.reset_peak(self.device)

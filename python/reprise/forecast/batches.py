@@ -14,19 +14,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from .. import _core
 from ..errors import RepriseError
+from ..native import _torch
 from ..show.preflight import Counts
 from ..trace.dry_run import DryStep
 from .known_calls import KnownCalls
-
-ADDS = re.compile(r"add(_\d+)?")  # and not addmm, nor addcmul
 
 
 @dataclass
@@ -34,29 +30,28 @@ class Sized:
     """The step at one batch size."""
 
     batch: int
-    graph: dict[str, Any]  # as graph JSON
+    graph: _core.Graph
+    bytes: list[int]  # of values
+    first: _core.Costs  # with what a compiled model plans for the caller of its first step, and no times
     outside_bytes: int
     signatures: dict[int, str]  # of calls, by op
-    estimates: dict[int, int]  # ns by the roofline, by op
-    output_bytes: int  # that get gradients
-    seeds: list[int]  # values: these gradients
-    absent: list[int]  # of these, those a compiled model does without where it returns its loss
+    estimates: list[int]  # ns by the roofline, by op
+    seeds: list[int]  # values: gradients of outputs
     form: str  # digest of what is the same wherever the step has the same operators
 
     @staticmethod
-    def of(batch: int, step: DryStep) -> Sized:
-        captured, program = step.step.captured, step.step.captured.program
-        program.set_value_bytes(captured.caller_value, 4096)  # as a compiled model plans its first step
-        graph = json.loads(_core.Graph.from_capsule(program.graph()).format())
+    def of(batch: int, step: DryStep, device_type: str) -> Sized:
+        program = step.step.captured.program
+        bare = _torch.bare_costs(program)
+        graph = _core.Graph.from_capsule(program.graph())
         calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
-        return Sized(batch, graph, step.outside_bytes, calls, dict(captured.estimates),
-                     captured.output_bytes(captured.absent_seeds()), list(captured.seed_values),
-                     [captured.seed_values[i] for i in sorted(captured.absent_seeds())], _form(graph))
+        return Sized(batch, graph, bare[2], _core.Costs(*_torch.with_first_caller(program, bare)), step.outside_bytes,
+                     calls, _torch.roofline_ns(program, device_type), program.seed_values, _form(graph))
 
 
-def _form(graph: dict[str, Any]) -> str:
-    ops = [(op["name"], op.get("inputs"), op.get("outputs")) for op in graph["ops"]]
-    return hashlib.sha256(repr((ops, len(graph["values"]["bytes"]))).encode()).hexdigest()
+def _form(graph: _core.Graph) -> str:
+    ops = [(graph.op_name(op), graph.inputs(op), graph.outputs(op)) for op in range(graph.num_ops)]
+    return hashlib.sha256(repr((ops, graph.num_values)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,8 @@ class StepFamily:
     """The step at any batch size."""
 
     capture: Callable[[int], DryStep]
-    known: dict[str, list[Any]]  # calls measured so far: signature -> time, workspace, ...
+    device_type: str  # whose roofline it is
+    known: dict[str, tuple[int, int]]  # calls measured so far: signature -> time and workspace
     captured: dict[int, Sized] = field(default_factory=dict)
 
     def has(self, batch: int) -> bool:
@@ -90,13 +86,13 @@ class StepFamily:
         if self.has(batch):
             return
         known = {sized.form for sized in self.captured.values()}
-        self.captured[batch] = made = Sized.of(batch, self.capture(batch))
+        self.captured[batch] = made = Sized.of(batch, self.capture(batch), self.device_type)
         if batch == 1 or not known or made.form in known:
             return
         near = max(4, batch // 64)  # operators of later layers change at sizes not far above
         for other in (batch + near, max(2, batch - near)):
             if not self.has(other):
-                self.captured[other] = Sized.of(other, self.capture(other))
+                self.captured[other] = Sized.of(other, self.capture(other), self.device_type)
             if self.captured[other].form == made.form:
                 return
         del self.captured[batch]
@@ -105,8 +101,8 @@ class StepFamily:
             "looked at before, so none can be read off another; ask about one batch size at a time with largest=False")
 
     def at(self, batch: int, *, eager: bool = False,
-           roofline_times: bool = False) -> tuple[_core.Graph, int, Counts]:
-        """The graph, what lies beside it, and how its costs are known.
+           roofline_times: bool = False) -> tuple[_core.Graph, _core.Costs, int, Counts]:
+        """The graph and its costs, what lies beside it, and how its costs are known.
 
         eager: as plain PyTorch runs it. Where the model returns its loss, and other outputs beside it, there are no
         gradients of those; a compiled model may need zeros for some.
@@ -116,30 +112,27 @@ class StepFamily:
         a, b = _nearest(alike, batch)
 
         def line(y1: int, y2: int) -> int:
-            return Line(a.batch, y1, b.batch, y2).at(batch)
+            return max(0, Line(a.batch, y1, b.batch, y2).at(batch))
 
         counts = Counts()
-        graph = {**a.graph, "values": dict(a.graph["values"]), "ops": [dict(op) for op in a.graph["ops"]]}
-        graph["values"]["bytes"] = [max(0, line(y1, y2)) for y1, y2 in zip(
-            a.graph["values"]["bytes"], b.graph["values"]["bytes"])]
-        own_loss = eager and min((graph["values"]["bytes"][seed] for seed in a.seeds), default=0) <= 8 < max(
-            graph["values"]["bytes"][seed] for seed in a.seeds)
-        for seed in a.seeds if own_loss else a.absent:
-            graph["values"]["bytes"][seed] = 0
-        for op, entry in enumerate(graph["ops"]):
-            if entry.get("phase") == "caller" and own_loss:
-                entry["workspace_bytes"] = 0
-            elif entry.get("phase") == "caller":
-                outputs = line(a.output_bytes, b.output_bytes)
-                entry["workspace_bytes"] = 2 * outputs if outputs > 1024 else 0  # as a compiled model's first step
-            elif op in a.signatures:
-                entry["time_ns"], entry["workspace_bytes"] = self._cost(op, batch, alike, counts)
-                if roofline_times:
-                    entry["time_ns"] = _estimate(op, batch, alike)
-        if eager:
-            _make_eager(graph, set(a.seeds) if own_loss else set())
-        graph = _core.Graph.parse(json.dumps(graph), source=f"the step at batch {batch}")
-        return graph, line(a.outside_bytes, b.outside_bytes), counts
+        sizes = [line(y1, y2) for y1, y2 in zip(a.first.value_bytes, b.first.value_bytes)]
+        workspaces = [line(y1, y2) for y1, y2 in zip(a.first.workspace_bytes, b.first.workspace_bytes)]
+        times = [0] * len(workspaces)
+        for op in a.signatures:
+            times[op], workspaces[op] = self._cost(op, batch, alike, counts)
+            if roofline_times:
+                times[op] = _estimate(op, batch, alike)
+        outside = line(a.outside_bytes, b.outside_bytes)
+        if not eager:
+            return a.graph, _core.Costs(times, workspaces, sizes), outside, counts
+        seeds = [line(a.bytes[seed], b.bytes[seed]) for seed in a.seeds]
+        own_loss = min(seeds, default=0) <= 8 < max(seeds, default=0)
+        if own_loss:
+            workspaces[a.graph.caller_op] = 0
+            for seed in a.seeds:
+                sizes[seed] = 0
+        graph, costs = _eager(a.graph, times, workspaces, sizes, a.seeds if own_loss else [])
+        return graph, costs, outside, counts
 
     def _alike(self, batch: int) -> list[Sized]:
         """Captures with the operators that the step has at this batch size, by size. Ops of others are other ops."""
@@ -190,40 +183,14 @@ def _nearest(alike: list[Sized], batch: int) -> tuple[Sized, Sized]:
 def _estimate(op: int, batch: int, alike: list[Sized]) -> int:
     """By the roofline."""
     a, b = _nearest(alike, batch)
-    return max(0, Line(a.batch, a.estimates.get(op, 0), b.batch, b.estimates.get(op, 0)).at(batch))
+    return max(0, Line(a.batch, a.estimates[op], b.batch, b.estimates[op]).at(batch))
 
 
-def _make_eager(graph: dict[str, Any], seeds: set[int]) -> None:
-    """A plan's step becomes that of plain PyTorch. A plan writes results over operands that nobody reads again; eager does so
-    with buffers and where it adds gradients up. Whether the model's own code does is not known, and taken for no, which
-    may predict too much in the forward pass. Of `seeds` alone eager adds nothing up: they are views of the loss's.
-    """
-    sizes = graph["values"]["bytes"]
-    in_place: set[int] = set()
-    for op in graph["ops"]:
-        adds = op.get("phase") == "backward" and ADDS.fullmatch(op["name"]) is not None
-        if adds and seeds.issuperset(op["inputs"]):
-            for value in op["outputs"]:
-                sizes[value] = 0
-        if adds or "once" in op:
-            in_place.update(op.get("outputs", ()))
-    graph["values"]["overwrites"] = [[new, old] for new, old in graph["values"]["overwrites"]
-                                     if new in in_place and sizes[new] == sizes[old]]
-    graph["ops"] = _whole_convolutions(graph["ops"])
-
-
-def _whole_convolutions(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Eager runs as one call what lowering makes two calls of: the second reads what the first does, but for the input."""
-    whole: list[dict[str, Any]] = []
-    for op in ops:
-        pair = [*whole[-1:], op]
-        if len(pair) == 2 and all(part["name"].startswith("convolution_backward") for part in pair) and set(
-                op["inputs"]) < set(pair[0]["inputs"]):
-            whole[-1] = pair[0] | {"outputs": [*pair[0]["outputs"], *op["outputs"]],
-                                   "time_ns": sum(part.get("time_ns", 0) for part in pair),
-                                   "workspace_bytes": max(part.get("workspace_bytes", 0) for part in pair)}
-        else:
-            whole.append(op)
-    return whole
-
-
+def _eager(graph: _core.Graph, times: list[int], workspaces: list[int], sizes: list[int],
+           lone_seeds: list[int]) -> tuple[_core.Graph, _core.Costs]:
+    """The step as plain PyTorch runs it. Of `lone_seeds` alone eager adds nothing up."""
+    capsule, parts, views = _torch.eager_graph(graph.capsule(), lone_seeds)
+    for value in views:
+        sizes[value] = 0
+    return _core.Graph.from_capsule(capsule), _core.Costs(
+        [sum(times[op] for op in ops) for ops in parts], [max(workspaces[op] for op in ops) for ops in parts], sizes)

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from .. import _core, planning, profile
-from ..memory import optimizer_state_bytes
+from .. import _core, planning
+from ..native import _torch
+from ..optimizer_state import optimizer_state_bytes
 from ..progress import Progress
 from ..show.preflight import Counts, Fit, Preflight, advice_on
 from ..trace import dry_run
-from ..trace.roofline import GPU, rates_of
 from .batches import StepFamily
 from .known_layouts import AnyBatch
 
@@ -52,15 +52,15 @@ class Question:
         self.batch = self._batch_size()
         if self.optimizer is not None:
             self.reserve_bytes += optimizer_state_bytes(self.optimizer, self.device)
-        self.capture_device, self.rates = self.device, None
+        self.capture_device = self.device
         here = self.device.type == "cpu" or (self.device.type == "cuda" and torch.cuda.is_available())
         if self.device.type == "cuda" and not here:
-            self.capture_device, self.rates = torch.device("cpu"), GPU
+            self.capture_device = torch.device("cpu")
             self.notes.append("there is no CUDA here: the operators are the CPU's")
         if self.profile == "measure" and not here:
             raise ValueError(f"profile='measure': there is no {self.device} here; use 'known' or 'roofline'")
         self.known = here and self.profile != "roofline"
-        self.family = StepFamily(self._capture, {})
+        self.family = StepFamily(self._capture, self.device.type, {})
         self._refresh()
 
     def answer(self, largest: bool) -> Preflight:
@@ -69,7 +69,7 @@ class Question:
         if largest:
             self.family.add(other)
         self._refresh()
-        counts = self.family.at(self.batch)[2]
+        counts = self.family.at(self.batch)[3]
         plain, planned = self._plain(self.batch), self._planned(self.batch)
         best_plain = self._largest(lambda n: self._plain(n).peak_bytes, self._plain) if largest else None
         best_planned = self._largest(self._least, self._feasible) if largest else None
@@ -80,12 +80,12 @@ class Question:
         result.advice = advice_on(result)
         return result
 
-    def step(self) -> tuple[_core.Graph, int, Counts]:
+    def step(self) -> tuple[_core.Graph, _core.Costs, int, Counts]:
         """The step as it was asked about, and what lies beside it."""
         self.family.add(self.batch)
         self._refresh()
-        graph, outside, counts = self.family.at(self.batch)
-        return graph, outside + self._kept(graph) + self.reserve_bytes, counts
+        graph, costs, outside, counts = self.family.at(self.batch)
+        return graph, costs, outside + self._kept(graph) + self.reserve_bytes, counts
 
     def notes_on(self, counts: Counts) -> list[str]:
         if not counts.estimated:
@@ -110,19 +110,20 @@ class Question:
             return shape
 
         begin = time.monotonic()
-        layouts = AnyBatch(profile.known_layouts(self.device)) if self.known else {}
-        rates = self.rates or rates_of(self.device)
-        step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, rates, resize)
+        layouts = AnyBatch(_torch.CostBook(self.device).layouts) if self.known else {}
+        step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, resize)
         log.info("%s: captured at batch %d in %.1f s", type(self.model).__name__, batch, time.monotonic() - begin)
         if self.profile == "measure":
-            step.step.measure(self.device, AnyBatch)
+            step.step.measure(AnyBatch)
         return step
 
     def _refresh(self) -> None:
         """Takes over what has been measured meanwhile."""
-        self.kept_bytes = profile.known_kept_bytes(self.device) if self.known else 0
+        self.kept_bytes = 0
         if self.known:
-            self.family = StepFamily(self._capture, profile.known_calls(self.device), self.family.captured)
+            book = _torch.CostBook(self.device)
+            self.kept_bytes = book.kept_bytes
+            self.family = StepFamily(self._capture, self.device.type, book.calls, self.family.captured)
 
     # -- Plain and planned.
 
@@ -136,39 +137,39 @@ class Question:
         return self.budget_bytes - self.reserve_bytes - outside
 
     def _plain(self, batch: int) -> Fit:
-        graph, outside, _ = self.family.at(batch, eager=True)
+        graph, costs, outside, _ = self.family.at(batch, eager=True)
         outside += self._kept(graph, threads=2)  # the caller's and autograd's
-        found = _core.solve(graph, planner="none").simulation
+        found = _core.solve(graph, costs, planner="none").simulation
         return Fit(batch, found.peak_bytes + outside + self.reserve_bytes, found.time_ns,
                    found.peak_bytes <= self._room(outside))
 
     def _feasible(self, batch: int) -> Fit:
         """Whether there is a plan. How far a search for the least memory gets depends on times, so it is made with
         those that are free of noise."""
-        smooth, outside, _ = self.family.at(batch, roofline_times=True)
-        outside += self._kept(smooth)
+        graph, smooth, outside, _ = self.family.at(batch, roofline_times=True)
+        outside += self._kept(graph)
         beside = outside + self.reserve_bytes
-        found = planning.find(smooth, max(0, self._room(outside)), self.planner, self.seconds)
+        found = planning.find(graph, smooth, max(0, self._room(outside)), self.planner, self.seconds)
         if found.plan is None:
             return Fit(batch, found.smallest_budget_bytes + beside, None, False)
-        simulation = _core.simulate(self.family.at(batch)[0], found.plan)
+        simulation = _core.simulate(graph, self.family.at(batch)[1], found.plan)
         return Fit(batch, simulation.peak_bytes + beside, simulation.time_ns, True)
 
     def _planned(self, batch: int) -> Fit:
         """The same, and the fastest plan."""
         feasible = self._feasible(batch)
-        graph, outside, _ = self.family.at(batch)
+        graph, costs, outside, _ = self.family.at(batch)
         outside += self._kept(graph)
-        found = planning.find(graph, max(0, self._room(outside)), self.planner, self.seconds)
+        found = planning.find(graph, costs, max(0, self._room(outside)), self.planner, self.seconds)
         if found.plan is None or feasible.fits and feasible.time_ns <= found.simulation.time_ns:
             return feasible
         return Fit(batch, found.simulation.peak_bytes + outside + self.reserve_bytes, found.simulation.time_ns, True)
 
     def _least(self, batch: int) -> int:
         """What planned training needs at the very least."""
-        graph, outside, _ = self.family.at(batch, roofline_times=True)
+        graph, smooth, outside, _ = self.family.at(batch, roofline_times=True)
         outside += self._kept(graph)
-        return planning.smallest_budget_bytes(graph, self.planner, self.seconds) + outside + self.reserve_bytes
+        return planning.smallest_budget_bytes(graph, smooth, self.planner, self.seconds) + outside + self.reserve_bytes
 
     def _largest(self, need: Callable[[int], int], fit: Callable[[int], Fit]) -> Fit | None:
         """The largest batch size that fits, checked by a capture at that size."""

@@ -73,12 +73,13 @@ class Explanation:
         return [row for row in self.modules if row.name in names]
 
 
-def module_rows(graph: _core.Graph, plan: _core.Plan) -> list[ModuleRow]:
+def module_rows(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan) -> list[ModuleRow]:
     rows: dict[str, ModuleRow] = {}
     runs: dict[int, int] = defaultdict(int)
     live: set[int] = set()
-    for kind, number in plan.steps:
-        if kind == _core.Plan.FREE:
+    times, sizes = costs.time_ns, costs.value_bytes
+    for kind, number in plan.actions:
+        if kind == _core.ActionKind.FREE:
             live.discard(number)
             continue
         scope = graph.scope_name(number)
@@ -87,15 +88,15 @@ def module_rows(graph: _core.Graph, plan: _core.Plan) -> list[ModuleRow]:
             for value in live:
                 producer = graph.producer(value)
                 if producer is not None and not graph.held(value):
-                    rows[graph.scope_name(producer)].kept_bytes += graph.bytes(value)
+                    rows[graph.scope_name(producer)].kept_bytes += sizes[value]
             continue
         runs[number] += 1
         if runs[number] > 1:
             row.recomputed_ops += 1
-            row.recompute_ns += graph.time_ns(number)
+            row.recompute_ns += times[number]
         else:
-            row.time_ns += graph.time_ns(number)
+            row.time_ns += times[number]
         live.update(graph.outputs(number))
-        if kind == _core.Plan.COMPUTE_IN_PLACE:
+        if kind == _core.ActionKind.COMPUTE_IN_PLACE:
             live.difference_update(graph.overwrites(value) for value in graph.outputs(number))
     return [row for row in rows.values() if row.kept_bytes or row.recomputed_ops]

@@ -12,15 +12,15 @@ import torch
 from .. import _core
 
 
-def write_report(path: Path, graph: _core.Graph, plan: _core.Plan, **facts: Any) -> None:
+def write_report(path: Path, graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, **facts: Any) -> None:
     """The page, or with a name that ends in .json its data."""
-    data = _core.report_json(graph, plan, **facts)
+    data = _core.report_json(graph, costs, plan, **facts)
     path.write_text(data if path.suffix == ".json" else _core.report_page(data))
 
 
-def notebook_html(graph: _core.Graph, plan: _core.Plan, **facts: Any) -> str:
+def notebook_html(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, **facts: Any) -> str:
     """The page in a frame of its own: its styles stay inside."""
-    page = _core.report_page(_core.report_json(graph, plan, **facts))
+    page = _core.report_page(_core.report_json(graph, costs, plan, **facts))
     return (f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:720px;border:0" '
             'title="Reprise: the plan of this model"></iframe>')
 

@@ -13,15 +13,15 @@ from .. import _core
 BASE = 1 << 32  # address of the one segment
 
 
-def write_snapshot(path: Path, graph: _core.Graph, plan: _core.Plan) -> None:
+def write_snapshot(path: Path, graph: _core.Graph, costs: _core.Costs, plan: _core.Plan) -> None:
     """As torch.cuda.memory._dump_snapshot would have written it: an allocation per life of a value, with
     the module as its stack."""
     with path.open("wb") as file:
-        pickle.dump(snapshot_of(graph, plan), file, protocol=4)  # what the viewer reads
+        pickle.dump(snapshot_of(graph, costs, plan), file, protocol=4)  # what the viewer reads
 
 
-def snapshot_of(graph: _core.Graph, plan: _core.Plan) -> dict[str, Any]:
-    report_data = json.loads(_core.report_json(graph, plan))
+def snapshot_of(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan) -> dict[str, Any]:
+    report_data = json.loads(_core.report_json(graph, costs, plan))
     modules, kinds, ops = report_data["modules"], report_data["kinds"], report_data["ops"]
 
     def frames(op: int | None) -> list[dict[str, Any]]:
@@ -31,19 +31,20 @@ def snapshot_of(graph: _core.Graph, plan: _core.Plan) -> dict[str, Any]:
                 {"filename": "", "line": 0, "name": modules[ops["module"][op]] or "the model itself"}]
 
     memory = _Lives(frames)
+    workspaces, sizes = costs.workspace_bytes, costs.value_bytes
     for value in range(graph.num_values):
         if graph.residence(value) != "planned":
-            memory.begin(value, graph.bytes(value), None)
-    for kind, number in plan.steps:
-        if kind == _core.Plan.FREE:
+            memory.begin(value, sizes[value], None)
+    for kind, number in plan.actions:
+        if kind == _core.ActionKind.FREE:
             memory.end(number)
             continue
-        memory.passing(graph.workspace_bytes(number), number)
+        memory.passing(workspaces[number], number)
         for value in graph.outputs(number):
             old = graph.overwrites(value)
-            if kind == _core.Plan.COMPUTE_IN_PLACE and old is not None:
+            if kind == _core.ActionKind.COMPUTE_IN_PLACE and old is not None:
                 memory.end(old)
-            memory.begin(value, graph.bytes(value), number)
+            memory.begin(value, sizes[value], number)
     left = sum(size for _, size, _ in memory.live.values())
     segment = {"address": BASE, "total_size": memory.highest_address - BASE, "stream": 0, "segment_type": "large",
                "allocated_size": left, "active_size": left, "requested_size": left, "device": 0,

@@ -25,8 +25,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ..captured import Captured
 from ..errors import Unsupported
+from .captured import Captured
 from .layouts import (
     Layouts,
     dense_bytes,
@@ -41,7 +41,6 @@ from .layouts import (
 from ..native import _torch
 from .nodes import check_size, check_supported, scope_of
 from .operators import fake_results, in_place_form, is_random, is_repeatable, lowered, wanted_results
-from .roofline import Rates, Roofline
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
@@ -59,7 +58,6 @@ class Capture:
     device: torch.device
     name: str = "step"
     layouts: Layouts = field(default_factory=dict)
-    rates: Rates | None = None  # of the roofline; None: the device's
 
     program: Any = field(init=False)
     env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
@@ -69,12 +67,10 @@ class Capture:
     new_contents: dict[int, int] = field(default_factory=dict, init=False)  # old version -> new
     forward: set[fx.Node] = field(default_factory=set, init=False)
     mutated: set[int] = field(default_factory=set, init=False)  # values with a newer version
-    estimates: dict[int, int] = field(default_factory=dict, init=False)
     keys: dict[int, str] = field(default_factory=dict, init=False)
 
     def run(self) -> Captured:
         self.program = _torch.Program(self.name, self.device)
-        self.roofline = Roofline(self.device, self.rates)
         nodes = list(self.joint.graph.nodes)
         output = nodes[-1].args[0]
         self.outputs, self.gradients = (
@@ -89,11 +85,11 @@ class Capture:
         self._count_readers(nodes)
         for node in self._order(nodes, forward=True):
             self._emit(node, "forward")
-        captured = self._add_caller(nodes)
+        self._add_caller(nodes)
         for node in self._order(nodes, forward=False):
             self._emit(node, "backward")
-        captured.gradient_values = self._hand_over()
-        return captured
+        self._hand_over()
+        return Captured(self.program, self.keys)
 
     # -- Reading the graph.
 
@@ -232,7 +228,7 @@ class Capture:
                 self.constants[value] = _attribute(self.joint, node.target)
                 self.program.constant(value, self.constants[value])
 
-    def _add_caller(self, nodes: Sequence[fx.Node]) -> Captured:
+    def _add_caller(self, nodes: Sequence[fx.Node]) -> None:
         outputs = [self._use(n) if isinstance(n, fx.Node) else None for n in self.outputs]
         self.program.set_forward_outputs(outputs)
         seeds, uses = [], []
@@ -249,10 +245,6 @@ class Capture:
         reads = [use.value for use in outputs if use is not None]
         self.program.op("caller", name="caller", scope="", phase="caller", once=True,
                         also_reads=reads, also_makes=[*seeds, kept])
-        resident = sum(self.program.value_bytes(v) for v in {*self.input_values, *self.constants})
-        seed_bytes = [self.program.value_bytes(v) for v in seeds]
-        return Captured(self.program, resident, list(self.constants.values()), seeds, seed_bytes, sorted(set(reads)),
-                        kept, self.estimates, self.keys)
 
     def _emit(self, node: fx.Node, phase: str) -> None:
         if node.op != "call_function" or node.target is operator.getitem or node in self.dropped:
@@ -292,7 +284,7 @@ class Capture:
             "call", name=node.name, scope=scope_of(node), phase=phase, once=once, call=call,
             outputs=outputs, generator_state=state, also_makes=tokens, in_place_call=in_place,
             added=self._added_seed(node, outputs))
-        self._estimate(op, node)
+        self._note_key(op, node)
 
     def _added_seed(self, node: fx.Node, outputs: Sequence[Any]) -> tuple[int, int] | None:
         """Of the plain sum of a gradient from the caller and another: the values of both."""
@@ -353,7 +345,7 @@ class Capture:
         op = self.program.op(
             "call", name=node.name, scope=scope_of(node), phase=phase, once=False, call=again,
             first_call=first, outputs=outputs)
-        self._estimate(op, node)
+        self._note_key(op, node)
         old = [self._use(buffer).value for buffer in (mean, var)]
         made = [self._new_version(value) for value in old]
         parts = self.batch_norms[node]
@@ -375,7 +367,7 @@ class Capture:
         self.new_contents[old] = new
         return new
 
-    def _hand_over(self) -> list[int]:
+    def _hand_over(self) -> None:
         """Gradients as autograd takes them over: each in memory of its own, else it copies."""
         uses, taken, copied = [], set(), 0
         for node, primal in zip(self.gradients, self.primals):
@@ -393,8 +385,7 @@ class Capture:
         self.program.set_new_contents(list(self.new_contents.values()))
         values = sorted({u.value for u in uses if u is not None})
         op = self.program.op("hand_over", name="hand_over", scope="", phase="backward", once=True, also_reads=values)
-        self.program.set_cost(op, 0, copied)
-        return values
+        self.program.set_workspace_bytes(op, copied)
 
     def _clone(self, node: fx.Node, use: Any) -> Any:
         with torch.no_grad():
@@ -409,9 +400,8 @@ class Capture:
 
     # -- Small things.
 
-    def _estimate(self, op: int, node: fx.Node) -> None:
+    def _note_key(self, op: int, node: fx.Node) -> None:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
-        self.estimates[op] = self.roofline.time_ns(node.target, args, kwargs, self.env[node])
         self.keys[op] = layout_key(node.target, args, kwargs)
 
     def _read_values(self, node: fx.Node) -> set[int]:

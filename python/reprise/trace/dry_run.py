@@ -17,7 +17,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .layouts import Layouts
-from .roofline import Rates
 from .step_capture import CapturedStep, capture_step
 
 Inputs = tuple[Sequence[Any], Mapping[str, Any]]
@@ -33,15 +32,14 @@ class DryStep:
     @property
     def outside_bytes(self) -> int:
         """Of these, what is in no graph."""
-        return self.there_bytes - self.step.captured.resident_bytes
+        return self.there_bytes - self.step.captured.program.resident_bytes
 
 
 def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Layouts,
-            rates: Rates | None = None, resize: Callable[[Tensor], Sequence[int]] | None = None) -> DryStep:
+            resize: Callable[[Tensor], Sequence[int]] | None = None) -> DryStep:
     """Captures the step of `model` on `device`, wherever the model lies.
 
     resize: the shape an input tensor shall have, if not its own.
-    rates: of the roofline; by default the device's.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes: dict[int, Tensor] = {}  # by storage: tensors that share memory go on sharing it
@@ -68,7 +66,7 @@ def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Lay
 
     twin = _twin(model, fake)
     args, kwargs = tree_map_only(Tensor, fake_input, (tuple(inputs[0]), dict(inputs[1])))
-    step = capture_step(twin._call_impl, args, kwargs, type(model).__name__, layouts, rates)
+    step = capture_step(twin._call_impl, args, kwargs, type(model).__name__, layouts)
     there = {t.untyped_storage()._cdata: t.untyped_storage().nbytes()
              for t in tree_leaves([list(twin.parameters()), list(twin.buffers()), args, kwargs])
              if isinstance(t, Tensor) and t.device.type == device.type}

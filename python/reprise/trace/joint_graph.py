@@ -11,13 +11,12 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from ..captured import Captured
 from ..errors import GraphBreak, Unsupported
 from .capture import Capture
+from .captured import Captured
 from .eager_kernels import kept_whole
 from .layouts import Layouts
 from .lowering import lower
-from .roofline import Rates
 
 # Takes its arguments in a list that it empties, so that they can be freed while it runs.
 Run = Callable[[list[Any]], list[Any]]
@@ -33,10 +32,9 @@ class JointGraph:
     num_forward_outputs: int
     device: torch.device
 
-    def capture(self, name: str, layouts: Layouts, rates: Rates | None = None) -> Captured:
+    def capture(self, name: str, layouts: Layouts) -> Captured:
         """The step as a program."""
-        return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts,
-                       rates).run()
+        return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts).run()
 
 
 def trace(gm: fx.GraphModule, inputs: Sequence[Any],

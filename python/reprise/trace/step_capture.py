@@ -20,14 +20,15 @@ from torch._dynamo.variables.torch_function import torch_function_mode_stack_sta
 from torch._guards import TracingContext, tracing
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .. import memory, profile
-from ..captured import Captured
+from .. import _core
 from ..errors import RepriseError
+from ..measuring import measuring
+from ..native import _torch
+from .captured import Captured
 from .dynamo import own_errors
 from .eager_way import Trace
 from .joint_graph import JointGraph, Run, trace
 from .layouts import Layouts
-from .roofline import Rates
 
 
 @dataclass
@@ -36,29 +37,26 @@ class CapturedStep:
 
     name: str
     joint: JointGraph
-    rates: Rates | None  # of the roofline; None: the device's
     results: list[Any]  # of the call, as fake tensors
     captured: Captured
 
     def capture_again(self, layouts: Layouts) -> None:
-        self.captured = self.joint.capture(self.name, layouts, self.rates)
+        self.captured = self.joint.capture(self.name, layouts)
 
-    def measure(self, device: torch.device, layouts_of: Callable[[Layouts], Layouts] = dict) -> float:
-        """Gives every call the cost it has on the device, and its results their layout there: where fake tensors and
-        the device disagree, the device is right. Returns the seconds it took.
+    def measure(self, layouts_of: Callable[[Layouts], Layouts] = dict) -> _core.Costs:
+        """What every call costs on the device. Its results get their layout there: where fake tensors and the device
+        disagree, the device is right.
 
         layouts_of: what to capture with, of the layouts that are known.
         """
-        memory.prepare(device)
-        total, known = 0.0, Layouts()
-        while True:
-            seconds, wrong = profile.measure(self.captured, device)
-            total += seconds
-            if not wrong:
-                return total
-            profile.check_layouts(wrong, known)
-            known |= wrong
-            self.capture_again(layouts_of(profile.known_layouts(device) | known))
+
+        def again(layouts: Layouts) -> tuple[_torch.Program, dict[int, str]]:
+            self.capture_again(layouts_of(layouts))
+            return self.captured.program, self.captured.keys
+
+        _torch.install_meter()
+        with measuring():
+            return _core.Costs(*_torch.measure_step(self.captured.program, self.captured.keys, again))
 
     def fakes_of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """As the joint graph's inputs have them: what shares memory shares it there, too."""
@@ -67,7 +65,7 @@ class CapturedStep:
 
 
 def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str,
-                 layouts: Layouts | None = None, rates: Rates | None = None) -> CapturedStep:
+                 layouts: Layouts | None = None) -> CapturedStep:
     """The step of call(*args, **kwargs), and of backward from what it returns.
 
     layouts: of results, where they are known to differ from those of fake tensors; by default all that were found on
@@ -76,7 +74,7 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
     def captured() -> CapturedStep | None:
         found = _dynamo_graph(call, args, kwargs)
-        return None if found is None else _captured(found, name, layouts, rates)
+        return None if found is None else _captured(found, name, layouts)
 
     with own_errors(), torch.enable_grad(), compile_lock, _compiling(), _disable_current_modes():
         step = Trace()(captured)
@@ -85,12 +83,12 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return step
 
 
-def _captured(found: Any, name: str, layouts: Layouts | None, rates: Rates | None) -> CapturedStep | None:
+def _captured(found: Any, name: str, layouts: Layouts | None) -> CapturedStep | None:
     steps: list[CapturedStep] = []
 
     def keep(joint: JointGraph) -> tuple[Run, Run]:
-        known = profile.known_layouts(joint.device) if layouts is None else layouts
-        steps.append(CapturedStep(name, joint, rates, _results(found.graph_module), joint.capture(name, known, rates)))
+        known = _torch.CostBook(joint.device).layouts if layouts is None else layouts
+        steps.append(CapturedStep(name, joint, _results(found.graph_module), joint.capture(name, known)))
         return _never, _never
 
     context = TracingContext(found.fake_mode)

@@ -3,24 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <vector>
 
-#include "runtime/program/program.h"
+#include "runtime/program/captured_step.h"
 
 namespace reprise {
-
-// How a result lies in its memory.
-struct Layout {
-  Geometry geometry;
-  std::int64_t storage_bytes = 0;  // as the allocator counts them
-  at::DeviceType device = at::kCPU;
-};
 
 struct Measurement {
   std::int64_t time_ns = 0;                    // median
   std::int64_t workspace_bytes = 0;            // highest above operands and results
-  std::vector<std::optional<Layout>> outputs;  // as the device gives them; nullopt: undefined
+  ResultLayouts outputs;             // as the device gives them
 };
 
 // Runs the op several times, and until about `enough_ns` are spent. Operands hold made-up numbers: floating point one

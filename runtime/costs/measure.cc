@@ -1,4 +1,4 @@
-#include "runtime/costs/profile.h"
+#include "runtime/costs/measure.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
@@ -11,7 +11,7 @@
 #include <map>
 #include <set>
 
-#include "reprise/error.h"
+#include "reprise/torch/errors.h"
 #include "runtime/device/device_thread.h"
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
@@ -192,7 +192,7 @@ void try_out(const Call& call, const std::function<void()>& run) {
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const c10::Error& error) {
-    throw InputError("cannot measure " + call.op.operator_name().name + ": it does not run on made-up numbers (" +
+    throw Unsupported("cannot measure " + call.op.operator_name().name + ": it does not run on made-up numbers (" +
                      error.what_without_backtrace() + "). Move it out of the model");
   }
 }

@@ -1,0 +1,43 @@
+// What can go wrong when a step is captured or run, by kind. Every message says what, where, and what to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "reprise/error.h"
+
+namespace reprise {
+
+// No plan fits the budget; nothing ran. `smallest_budget_bytes()` would do.
+class InfeasibleBudget : public InputError {
+ public:
+  InfeasibleBudget(const std::string& message, std::int64_t budget_bytes, std::int64_t smallest_budget_bytes)
+      : InputError(message), budget_bytes_(budget_bytes), smallest_budget_bytes_(smallest_budget_bytes) {}
+
+  [[nodiscard]] std::int64_t budget_bytes() const { return budget_bytes_; }
+  [[nodiscard]] std::int64_t smallest_budget_bytes() const { return smallest_budget_bytes_; }
+
+ private:
+  std::int64_t budget_bytes_;
+  std::int64_t smallest_budget_bytes_;
+};
+
+// The caller holds more memory than the plan of this step left room for.
+class BudgetExceeded : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// The model or the training loop does something that Reprise refuses.
+class Unsupported : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// A tensor that backward reads was changed after forward.
+class ModifiedInPlace : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+}  // namespace reprise

@@ -1,0 +1,229 @@
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "reprise/torch/errors.h"
+#include "runtime/costs/cost_book.h"
+#include "runtime/costs/environment.h"
+#include "runtime/costs/roofline.h"
+#include "runtime/files/program_text.h"
+#include "runtime/program/eager_graph.h"
+#include "runtime/program/program_queries.h"
+#include "runtime/session/caller.h"
+#include "runtime/session/options.h"
+#include "runtime/session/plan_book.h"
+#include "torch_parts.h"
+
+namespace reprise::bindings {
+
+// -- Plans, costs and layouts on their way between the modules and Python.
+
+Plan plan_from(const std::string& bytes) {
+  Plan plan;
+  for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
+    std::uint32_t pair[2];
+    std::memcpy(pair, bytes.data() + i, 8);
+    switch (static_cast<Action::Kind>(pair[0])) {
+      case Action::Kind::kCompute:
+        plan.actions.push_back(Action::compute(OpId{pair[1]}));
+        break;
+      case Action::Kind::kComputeInPlace:
+        plan.actions.push_back(Action::compute(OpId{pair[1]}, /*in_place=*/true));
+        break;
+      case Action::Kind::kFree:
+        plan.actions.push_back(Action::free(ValueId{pair[1]}));
+        break;
+    }
+  }
+  return plan;
+}
+
+py::bytes bytes_of(const Plan& plan) {
+  std::string bytes;
+  for (const Action& action : plan.actions) {
+    const std::size_t id = action.computes() ? index(action.op()) : index(action.value());
+    const std::uint32_t pair[2] = {static_cast<std::uint32_t>(action.kind()), static_cast<std::uint32_t>(id)};
+    bytes.append(reinterpret_cast<const char*>(pair), sizeof pair);
+  }
+  return bytes;
+}
+
+py::capsule graph_capsule(Graph graph) {
+  auto* owned = new std::shared_ptr<const Graph>(std::make_shared<const Graph>(std::move(graph)));
+  return py::capsule(owned, "reprise.Graph", [](PyObject* capsule) {
+    delete static_cast<std::shared_ptr<const Graph>*>(PyCapsule_GetPointer(capsule, "reprise.Graph"));
+  });
+}
+
+CostLists cost_lists(const Costs& costs) { return {costs.time_ns, costs.workspace_bytes, costs.value_bytes}; }
+
+std::map<std::uint32_t, std::string> key_numbers(const CapturedStep& step) {
+  std::map<std::uint32_t, std::string> keys;
+  for (const auto& [op, key] : step.layout_keys) keys.emplace(static_cast<std::uint32_t>(index(op)), key);
+  return keys;
+}
+
+CapturedStep captured_from(std::shared_ptr<Program> program, const std::map<std::uint32_t, std::string>& keys) {
+  CapturedStep step{.program = std::move(program)};
+  for (const auto& [op, key] : keys) step.layout_keys.emplace(OpId{op}, key);
+  return step;
+}
+
+CapturedStep captured_from(const py::tuple& captured) {
+  return captured_from(captured[0].cast<std::shared_ptr<Program>>(),
+                       captured[1].cast<std::map<std::uint32_t, std::string>>());
+}
+
+LayoutTuples layout_tuples(const ResultLayouts& layouts) {
+  LayoutTuples list;
+  for (const auto& layout : layouts) {
+    list.emplace_back();
+    if (!layout) continue;
+    const Geometry& geometry = layout->geometry;
+    list.back() = {std::string(detail::dtype_name(geometry.dtype)), geometry.sizes, geometry.strides, geometry.offset,
+                   layout->storage_bytes, c10::DeviceTypeName(layout->device, /*lower_case=*/true)};
+  }
+  return list;
+}
+
+std::map<std::string, LayoutTuples> layout_tuples(const KnownLayouts& known) {
+  std::map<std::string, LayoutTuples> tuples;
+  for (const auto& [key, layouts] : known) tuples.emplace(key, layout_tuples(layouts));
+  return tuples;
+}
+
+void throw_infeasible(const FoundPlan& found, const SessionOptions& options) {
+  throw InfeasibleBudget(found.message, options.budget_bytes.value_or(0), found.smallest_budget_bytes);
+}
+
+namespace {
+
+void bind_cost_book(py::module_& module) {
+  using Calls = std::map<std::string, std::pair<std::int64_t, std::int64_t>>;
+  py::class_<CostBook>(module, "CostBook", "What calls cost on a device, from a file and by measuring.")
+      .def(py::init<at::Device>(), py::arg("device"))
+      .def_property_readonly(
+          "calls",
+          [](const CostBook& self) {
+            Calls calls;
+            for (const auto& [call, cost] : self.calls()) calls[call] = {cost.time_ns, cost.workspace_bytes};
+            return calls;
+          },
+          "Signature -> time and workspace of every call measured so far.")
+      .def_property_readonly("layouts", [](const CostBook& self) { return layout_tuples(self.layouts()); })
+      .def_property_readonly("kept_bytes", &CostBook::kept_bytes);
+  module.def(
+      "measure_step",
+      [](std::shared_ptr<Program> program, const std::map<std::uint32_t, std::string>& keys,
+         const py::function& again) {
+        const auto capture_again = [&](const KnownLayouts& layouts) {
+          const py::gil_scoped_acquire gil;
+          return captured_from(again(layout_tuples(layouts)).cast<py::tuple>());
+        };
+        CapturedStep step = captured_from(std::move(program), keys);
+        const py::gil_scoped_release no_gil;
+        return cost_lists(measure_step(std::move(step), capture_again).costs);
+      },
+      py::arg("program"), py::arg("layout_keys"), py::arg("capture_again"),
+      "What the calls cost on the device. `capture_again` gets layouts and gives (program, layout_keys), until capture "
+      "and device agree on how results lie in memory.");
+  module.def("environment", &environment, py::arg("device"), "What the costs of a call depend on beside the call.");
+  module.def(
+      "roofline_ns",
+      [](const Program& program, const std::string& device) {
+        return roofline_ns(program, rates_of(at::Device(device).type()));
+      },
+      py::arg("program"), py::arg("device"), "By op, what a device of this kind would take; 0 of what is no call.");
+  module.def(
+      "bare_costs", [](const Program& program) { return cost_lists(bare_costs(program)); },
+      "Bytes of values; no times, and workspaces of what is no call.");
+}
+
+std::shared_ptr<const Graph> graph_from(const py::capsule& capsule) {
+  auto* shared = static_cast<std::shared_ptr<const Graph>*>(PyCapsule_GetPointer(capsule.ptr(), "reprise.Graph"));
+  if (shared == nullptr) throw py::error_already_set();
+  return *shared;
+}
+
+Costs costs_from(CostLists lists) {
+  auto& [time_ns, workspace_bytes, value_bytes] = lists;
+  return {std::move(time_ns), std::move(workspace_bytes), std::move(value_bytes)};
+}
+
+void bind_forecasts(py::module_& module) {
+  module.def(
+      "with_first_caller",
+      [](const Program& program, CostLists lists) {
+        Costs costs = costs_from(std::move(lists));
+        Caller(program, /*is_user=*/true).apply(costs);
+        return cost_lists(costs);
+      },
+      py::arg("program"), py::arg("costs"), "With what a compiled model plans for the caller of its first step.");
+  module.def(
+      "eager_graph",
+      [](const py::capsule& graph, const std::vector<std::uint32_t>& lone_seeds) {
+        std::set<ValueId> seeds;
+        for (const std::uint32_t seed : lone_seeds) seeds.insert(ValueId{seed});
+        EagerGraph eager = eager_graph(*graph_from(graph), seeds);
+        std::vector<std::vector<std::size_t>> parts;
+        for (const auto& ops : eager.parts) {
+          parts.emplace_back();
+          for (const OpId op : ops) parts.back().push_back(index(op));
+        }
+        std::vector<std::size_t> views;
+        for (const ValueId value : eager.views) views.push_back(index(value));
+        return std::tuple(graph_capsule(std::move(eager.graph)), parts, views);
+      },
+      py::arg("graph"), py::arg("lone_seeds"),
+      "(graph, ops that each op stands for, values without memory) of the step as plain PyTorch runs it.");
+}
+
+// A book and the step that it is of.
+struct OwnedBook {
+  OwnedBook(std::shared_ptr<const Graph> of, Costs at, std::string planner)
+      : graph(std::move(of)), costs(std::move(at)), book(*graph, costs, std::move(planner)) {}
+  std::shared_ptr<const Graph> graph;
+  Costs costs;
+  PlanBook book;
+};
+
+void bind_plan_book(py::module_& module) {
+  py::class_<FoundPlan>(module, "FoundPlan", "A plan, or the smallest budget that has one.")
+      .def_property_readonly("plan",
+                             [](const FoundPlan& self) -> std::optional<py::bytes> {
+                               if (!self.found()) return std::nullopt;
+                               return bytes_of(self.plan);
+                             })
+      .def_readonly("planner", &FoundPlan::planner)
+      .def_property_readonly("peak_bytes", [](const FoundPlan& self) { return self.simulation.peak_bytes; })
+      .def_property_readonly("time_ns", [](const FoundPlan& self) { return self.simulation.time_ns; })
+      .def_property_readonly("recompute_ns", [](const FoundPlan& self) { return self.simulation.recompute_ns; })
+      .def_readonly("smallest_budget_bytes", &FoundPlan::smallest_budget_bytes);
+  py::class_<OwnedBook, std::shared_ptr<OwnedBook>>(module, "PlanBook", "The plans known for one step.")
+      .def(py::init([](const py::capsule& graph, CostLists costs, std::string planner) {
+             return std::make_shared<OwnedBook>(graph_from(graph), costs_from(std::move(costs)), std::move(planner));
+           }),
+           py::arg("graph"), py::arg("costs"), py::arg("planner"))
+      .def(
+          "find",
+          [](OwnedBook& self, std::optional<std::int64_t> budget_bytes, double seconds) {
+            return self.book.find(budget_bytes, seconds);
+          },
+          py::arg("budget_bytes"), py::arg("seconds"), py::call_guard<py::gil_scoped_release>())
+      .def(
+          "smallest_budget_bytes",
+          [](OwnedBook& self, double seconds) { return self.book.smallest_budget_bytes(seconds); }, py::arg("seconds"),
+          py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace
+
+void bind_books(py::module_& module) {
+  bind_cost_book(module);
+  bind_forecasts(module);
+  bind_plan_book(module);
+}
+
+}  // namespace reprise::bindings

@@ -1,0 +1,241 @@
+#include "runtime/session/session.h"
+
+#include <pybind11/functional.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "reprise/error.h"
+#include "torch_parts.h"
+
+namespace reprise::bindings {
+namespace {
+
+using Results = Session::Results;
+
+// Lets Ctrl-C end a step between two ops, ten times a second at most. Python sees signals on its main thread alone; a
+// step on an accelerator runs on another one, and is queued in milliseconds.
+std::function<void()> interrupted_by_signals(at::Device device) {
+  if (!device.is_cpu()) return {};
+  auto last = std::chrono::steady_clock::now();
+  return [last]() mutable {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last < std::chrono::milliseconds(100)) return;
+    last = now;
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  };
+}
+
+// Between forward and backward a step lives in the storage of an empty tensor that autograd saves: it dies when
+// autograd drops it.
+void drop_running(void* running) { delete static_cast<RunningStep*>(running); }
+
+at::Tensor handle_of(std::unique_ptr<RunningStep> running) {
+  RunningStep* context = running.release();
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(context, context, &drop_running, at::kCPU));
+  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                   c10::scalarTypeToTypeMeta(at::kFloat));
+  impl->set_sizes_contiguous({0});
+  return at::Tensor(std::move(impl));
+}
+
+RunningStep& running_of(const at::Tensor& handle) {
+  auto* running = handle.storage().data_ptr().cast_context<RunningStep>(&drop_running);
+  if (running == nullptr) throw InternalError("this tensor is not the handle of a step");
+  return *running;
+}
+
+// What is no tensor is not read.
+std::vector<at::Tensor> tensors_from(const py::sequence& objects) {
+  std::vector<at::Tensor> tensors;
+  for (const py::handle object : objects) {
+    tensors.push_back(THPVariable_Check(object.ptr()) ? object.cast<at::Tensor>() : at::Tensor());
+  }
+  return tensors;
+}
+
+std::pair<Results, at::Tensor> run_forward(Session& session, const py::sequence& given) {
+  const std::vector<at::Tensor> inputs = tensors_from(given);
+  const auto interrupted = interrupted_by_signals(session.program().device);
+  auto running = std::make_unique<RunningStep>();
+  const py::gil_scoped_release no_gil;
+  auto outputs = session.forward(inputs, *running, interrupted);
+  return {std::move(outputs), handle_of(std::move(running))};
+}
+
+Results run_backward(Session& session, const at::Tensor& handle, const py::sequence& given) {
+  std::vector<at::Tensor> seeds = tensors_from(given);
+  const auto interrupted = interrupted_by_signals(session.program().device);
+  const py::gil_scoped_release no_gil;
+  return session.backward(std::move(seeds), running_of(handle), interrupted);
+}
+
+// Calls a function of Python's from C++ code that runs without the interpreter's lock.
+template <typename Result, typename... Arguments>
+std::function<Result(Arguments...)> called_with_lock(const std::optional<py::function>& function) {
+  if (!function) return {};
+  return [function = *function](Arguments... arguments) {
+    const py::gil_scoped_acquire gil;
+    return function(arguments...).template cast<Result>();
+  };
+}
+
+std::shared_ptr<Session> make_session(std::shared_ptr<Program> program, std::map<std::uint32_t, std::string> keys,
+                                      std::shared_ptr<SessionOptions> options,
+                                      const std::optional<py::function>& known_tensors,
+                                      const std::optional<py::function>& future_bytes,
+                                      const std::optional<py::function>& owned_inputs,
+                                      const std::optional<py::function>& capture_again) {
+  Surroundings around;
+  around.known_tensors = called_with_lock<std::vector<at::Tensor>>(known_tensors);
+  around.future_bytes = called_with_lock<std::int64_t>(future_bytes);
+  around.owned_inputs = [owned = called_with_lock<std::vector<bool>, std::vector<at::Tensor>>(owned_inputs)](
+                            std::span<const at::Tensor> inputs) {
+    return owned ? owned({inputs.begin(), inputs.end()}) : std::vector<bool>(inputs.size(), false);
+  };
+  if (capture_again) {
+    around.capture_again = [again = *capture_again](const KnownLayouts& layouts) {
+      const py::gil_scoped_acquire gil;
+      return captured_from(again(layout_tuples(layouts)).cast<py::tuple>());
+    };
+  }
+  return std::make_shared<Session>(captured_from(std::move(program), keys), std::move(options), std::move(around));
+}
+
+py::object cuda_graphs_to(CudaGraphs graphs) {
+  switch (graphs) {
+    case CudaGraphs::kOff:
+      return py::bool_(false);
+    case CudaGraphs::kOn:
+      return py::bool_(true);
+    case CudaGraphs::kAuto:
+      return py::str("auto");
+  }
+  throw InternalError("unknown setting of CUDA graphs");
+}
+
+CudaGraphs cuda_graphs_from(const py::object& value) {
+  if (py::isinstance<py::bool_>(value)) return value.cast<bool>() ? CudaGraphs::kOn : CudaGraphs::kOff;
+  if (py::isinstance<py::str>(value) && value.cast<std::string>() == "auto") return CudaGraphs::kAuto;
+  throw InputError("cuda_graphs=" + py::repr(value).cast<std::string>() + ": choose 'auto', True or False");
+}
+
+void bind_options(py::module_& module) {
+  py::class_<SessionOptions, std::shared_ptr<SessionOptions>>(module, "Options",
+                                                              "What was asked of a model's steps; shared by them.")
+      .def(py::init<>())
+      .def_readwrite("budget_bytes", &SessionOptions::budget_bytes)
+      .def_readwrite("reserve_bytes", &SessionOptions::reserve_bytes)
+      .def_readwrite("planner", &SessionOptions::planner)
+      .def_readwrite("planning_seconds", &SessionOptions::planning_seconds)
+      .def_readwrite("measure", &SessionOptions::measure)
+      .def_readwrite("steps_before_cuda_graphs", &SessionOptions::steps_before_cuda_graphs)
+      .def_property(
+          "cuda_graphs", [](const SessionOptions& self) { return cuda_graphs_to(self.cuda_graphs); },
+          [](SessionOptions& self, const py::object& value) { self.cuda_graphs = cuda_graphs_from(value); });
+}
+
+void bind_plan_at_work(py::module_& module) {
+  py::class_<PlanAtWork, std::shared_ptr<PlanAtWork>>(module, "PlanAtWork", "A plan that steps run by.")
+      .def_property_readonly("plan", [](const PlanAtWork& self) { return bytes_of(self.found.plan); })
+      .def_property_readonly("planner", [](const PlanAtWork& self) { return self.found.planner; })
+      .def_property_readonly("step_peak_bytes",
+                             [](const PlanAtWork& self) { return self.found.simulation.peak_bytes; })
+      .def_property_readonly("time_ns", [](const PlanAtWork& self) { return self.found.simulation.time_ns; })
+      .def_property_readonly("recompute_ns", [](const PlanAtWork& self) { return self.found.simulation.recompute_ns; })
+      .def_property_readonly("peak_bytes", &PlanAtWork::peak_bytes, "Of all that is on the device, predicted.")
+      .def_readonly("room_bytes", &PlanAtWork::room_bytes)
+      .def_readonly("outside_bytes", &PlanAtWork::outside_bytes)
+      .def_readonly("measured_peak_bytes", &PlanAtWork::measured_peak_bytes)
+      .def_readonly("as_cuda_graphs", &PlanAtWork::as_cuda_graphs)
+      .def_property_readonly(
+          "measured",
+          [](const PlanAtWork& self) -> std::optional<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> {
+            if (!self.measured) return std::nullopt;
+            return std::pair(self.measured->during_bytes, self.measured->after_bytes);
+          },
+          "Bytes during and after every action, of the latest step that was looked at action by action.");
+}
+
+void bind_cuda_graphs(py::class_<Session, std::shared_ptr<Session>>& session) {
+  session
+      .def_property_readonly(
+          "has_cuda_graphs",
+          [](const Session& self) { return self.replays() != nullptr && self.replays()->replay() != nullptr; })
+      .def_property_readonly(
+          "cuda_graph_recordings",
+          [](const Session& self) { return self.replays() == nullptr ? 0 : self.replays()->recordings(); })
+      .def_property_readonly(
+          "cuda_graph_refusal",
+          [](const Session& self) { return self.replays() == nullptr ? std::string() : self.replays()->refusal(); })
+      .def_property_readonly(
+          "cuda_graph_pool",
+          [](const Session& self) -> std::pair<std::int64_t, std::int64_t> {
+            if (self.replays() == nullptr || self.replays()->replay() == nullptr) return {0, 0};
+            return {self.replays()->replay()->pool_bytes(), self.replays()->replay()->hidden_bytes()};
+          },
+          "Bytes of the graphs' pool, and of these what is counted by no allocator.")
+      .def_property_readonly("cuda_graphs_pending",
+                             [](const Session& self) {
+                               return self.replays() != nullptr && self.replays()->replay() != nullptr &&
+                                      self.replays()->replay()->pending();
+                             })
+      .def("release_cuda_graphs", &Session::release_replay);
+}
+
+}  // namespace
+
+void bind_session(py::module_& module) {
+  bind_options(module);
+  bind_plan_at_work(module);
+  py::class_<Session, std::shared_ptr<Session>> session(module, "Session", "One captured step at work.");
+  session
+      .def(py::init(&make_session), py::arg("program"), py::arg("layout_keys"), py::arg("options"), py::kw_only(),
+           py::arg("known_tensors") = py::none(), py::arg("future_bytes") = py::none(),
+           py::arg("owned_inputs") = py::none(), py::arg("capture_again") = py::none())
+      .def("forward", &run_forward, py::arg("inputs"), "(outputs, handle): the handle carries the step to backward().")
+      .def("backward", &run_backward, py::arg("handle"), py::arg("seeds"))
+      .def(
+          "plan_ahead",
+          [](Session& self, std::int64_t outside_bytes) {
+            const FoundPlan found = self.plan_ahead(outside_bytes);
+            if (!found.found()) throw_infeasible(found, self.options());
+          },
+          py::arg("outside_bytes"), py::call_guard<py::gil_scoped_release>(),
+          "Makes the plan of a call while so much lies on the device beside the step.")
+      .def("drop_plans", &Session::drop_plans)
+      .def(
+          "use",
+          [](Session& self, const py::bytes& plan, const std::string& planner, const std::string& source) {
+            return self.use(plan_from(plan), planner, source);
+          },
+          py::arg("plan"), py::arg("planner"), py::arg("source"), "Takes a plan made elsewhere for this step.")
+      .def("use", [](Session& self, std::shared_ptr<PlanAtWork> plan) { self.use(std::move(plan)); })
+      .def("release", &Session::release)
+      .def(
+          "measure", [](Session& self) { (void)self.costs(); }, py::call_guard<py::gil_scoped_release>(),
+          "Gives every call the cost it has on the device, and its results their layout there.")
+      .def_property_readonly("graph", [](const Session& self) { return graph_capsule(self.graph()); })
+      .def_property_readonly(
+          "costs", [](Session& self) { return cost_lists(self.costs()); }, "Times, workspaces, and bytes of values.")
+      .def_property_readonly("program", [](const Session& self) { return self.step().program; })
+      .def_property_readonly("layout_keys", [](const Session& self) { return key_numbers(self.step()); })
+      .def_property_readonly("device", [](const Session& self) { return self.program().device; })
+      .def_property_readonly("current", [](const Session& self) {
+        return std::const_pointer_cast<PlanAtWork>(self.current());
+      })
+      .def_property_readonly("absent_seeds", [](const Session& self) { return self.caller().absent_seeds(); })
+      .def_property_readonly("num_plans", &Session::num_plans)
+      .def_property_readonly("total_bytes", &Session::total_bytes, "Of everything on the device.")
+      .def_property_readonly("profile_seconds", &Session::profile_seconds)
+      .def_property_readonly("planning_seconds", &Session::planning_seconds)
+      .def_property_readonly("last_call", &Session::last_call);
+  bind_cuda_graphs(session);
+}
+
+}  // namespace reprise::bindings

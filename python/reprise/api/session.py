@@ -1,0 +1,83 @@
+"""One captured step at work, as torch.compile calls it: a session of the runtime, and what that asks of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import _core
+from ..errors import Unsupported
+from ..measuring import measuring
+from ..native import _torch
+from ..optimizer_state import optimizer_state_bytes, optimizer_tensors
+from ..trace.captured import Captured
+from ..trace.layouts import Layouts
+from .settings import Settings
+
+
+class StepSession:
+    """What the compiled model calls, and what its plan tells."""
+
+    def __init__(self, capture: Callable[[Layouts], Captured], settings: Settings, device: torch.device,
+                 name: str) -> None:
+        def captured(layouts: Layouts) -> tuple[Any, dict[int, str]]:
+            made = capture(layouts)
+            return made.program, made.keys
+
+        _torch.install_meter()
+        program, keys = captured(_torch.CostBook(device).layouts)
+        self.name, self.settings, self.device = name, settings, device
+        self.runtime = _torch.Session(
+            program, keys, settings.options, known_tensors=settings.tensors, future_bytes=_future_bytes(settings, device),
+            owned_inputs=settings.owned, capture_again=captured)
+
+    def forward(self, args: list[Any]) -> list[Any]:
+        inputs = list(args)
+        args.clear()
+        if self.runtime.last_call == 0:
+            with measuring():
+                self.runtime.measure()
+        outputs, handle = self.runtime.forward(inputs)
+        return [*outputs, handle]
+
+    def backward(self, args: list[Any]) -> list[Any]:
+        handle, *seeds = args
+        args.clear()
+        if torch._C._autograd._get_current_graph_task_keep_graph():
+            raise Unsupported(
+                "backward(retain_graph=True) and create_graph=True are not supported: Reprise frees what it "
+                "saved while backward runs. Add the losses up and call backward() once.")
+        return self.runtime.backward(handle, seeds)
+
+    @property
+    def graph(self) -> _core.Graph:
+        return _core.Graph.from_capsule(self.runtime.graph)
+
+    @property
+    def costs(self) -> _core.Costs:
+        """Of the calls on the device, and of the caller as it is planned for now."""
+        return _core.Costs(*self.runtime.costs)
+
+    @property
+    def plan(self) -> _core.Plan:
+        """Of the latest step."""
+        return _core.Plan.from_bytes(self.runtime.current.plan)
+
+
+def _future_bytes(settings: Settings, device: torch.device) -> Callable[[], int] | None:
+    """Bytes of state that the optimizer will have after its first step, and has not now."""
+    if settings.optimizer is None:
+        return None
+    known: list[int] = []
+
+    def future() -> int:
+        optimizer = settings.stepper
+        if optimizer is None:
+            return 0
+        if not known:
+            known.append(optimizer_state_bytes(optimizer, device))
+        return max(0, known[0] - _torch.storage_bytes(optimizer_tensors(optimizer), device))
+
+    return future

@@ -1,0 +1,48 @@
+"""What an optimizer keeps for its parameters, and what it will keep after its first step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from .native import _torch
+
+_WAYS = ("fused", "capturable", "foreach")  # to compute the same; some ask for real memory
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(list(optimizer.state.values())) if isinstance(leaf, Tensor)]
+
+
+def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device) -> int:
+    """Bytes of state the optimizer will have after its first step, found by a step of an
+    optimizer of its kind over parameters without memory."""
+    groups = []
+    counted_there: set[int] = set()  # of these the number of steps lies on the device, too
+    for group in optimizer.param_groups:
+        ghosts = [_ghost(p) for p in group["params"] if p.requires_grad]
+        groups.append({**group, "params": ghosts, **{key: False for key in _WAYS if key in group}})
+        if any(group.get(key) for key in ("fused", "capturable")):
+            counted_there.update(map(id, ghosts))
+    try:
+        twin = type(optimizer)(groups, **{k: v for k, v in optimizer.defaults.items() if k == "lr"})
+        twin.step()
+    except Exception as error:
+        raise ValueError(
+            f"cannot tell how much state {type(optimizer).__name__} will keep ({error}); "
+            "give reserve= in bytes instead of optimizer=") from error
+    total = 0
+    for parameter, state in twin.state.items():
+        for name, tensor in state.items():
+            if not isinstance(tensor, Tensor):
+                continue
+            there = tensor.device.type in (device.type, "meta") or (name == "step" and id(parameter) in counted_there)
+            total += _torch.granted_bytes(device, tensor.numel() * tensor.element_size()) if there else 0
+    return total
+
+
+def _ghost(parameter: Tensor) -> torch.nn.Parameter:
+    ghost = torch.nn.Parameter(torch.empty_like(parameter, device="meta"))
+    ghost.grad = torch.empty_like(ghost)
+    return ghost

@@ -1,0 +1,15 @@
+"""What a capture gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..native import _torch
+
+
+@dataclass
+class Captured:
+    """A program, and by which texts the layouts of its calls' results are known."""
+
+    program: _torch.Program
+    keys: dict[int, str]  # by op

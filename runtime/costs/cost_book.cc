@@ -1,0 +1,355 @@
+#include "runtime/costs/cost_book.h"
+
+#include <ATen/Context.h>
+#include <c10/util/hash.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "io/json_reader.h"
+#include "io/json_writer.h"
+#include "reprise/error.h"
+#include "runtime/costs/environment.h"
+#include "runtime/costs/roofline.h"
+#include "runtime/device/generator.h"
+#include "runtime/device/meter.h"
+#include "runtime/files/cache.h"
+#include "runtime/files/program_text.h"
+#include "runtime/messages.h"
+#include "runtime/program/program_queries.h"
+#include "reprise/torch/errors.h"
+
+namespace reprise {
+namespace {
+
+using detail::append_json_string;
+using detail::append_list;
+using detail::append_number;
+using detail::JsonField;
+using detail::JsonKind;
+using detail::JsonReader;
+using detail::kRequired;
+
+constexpr std::string_view kFormat = "reprise.costs";
+constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kEnoughNs = 5'000'000;  // per call
+
+// -- The file.
+
+struct Book {
+  std::vector<std::string> environment;
+  std::unordered_map<std::string, CallCost> calls;
+  KnownLayouts layouts;
+  std::int64_t kept_bytes = 0;
+};
+
+struct CallEntry {
+  std::string call;
+  CallCost cost;
+};
+
+std::vector<std::int64_t> read_integers(JsonReader& in) {
+  std::vector<std::int64_t> numbers;
+  in.array([&] { numbers.push_back(in.integer()); });
+  return numbers;
+}
+
+constexpr std::pair<std::string_view, at::DeviceType> kDevices[] = {{"cpu", at::kCPU}, {"cuda", at::kCUDA}};
+
+constexpr JsonField<Layout> kLayoutFields[] = {
+    {"dtype",
+     [](JsonReader& in, Layout& layout) {
+       const auto dtype = detail::dtype_from(in.string());
+       if (!dtype) in.fail("unknown type of elements");
+       layout.geometry.dtype = *dtype;
+     },
+     kRequired},
+    {"sizes", [](JsonReader& in, Layout& layout) { layout.geometry.sizes = read_integers(in); }, kRequired},
+    {"strides", [](JsonReader& in, Layout& layout) { layout.geometry.strides = read_integers(in); }, kRequired},
+    {"offset", [](JsonReader& in, Layout& layout) { layout.geometry.offset = in.size(); }},
+    {"storage_bytes", [](JsonReader& in, Layout& layout) { layout.storage_bytes = in.size(); }, kRequired},
+    {"device", [](JsonReader& in, Layout& layout) { layout.device = in.choice(kDevices); }, kRequired},
+};
+
+ResultLayouts read_layouts(JsonReader& in) {
+  ResultLayouts layouts;
+  in.array([&] {
+    layouts.emplace_back();
+    if (in.at(JsonKind::kNull)) return in.null();
+    in.object(kLayoutFields, layouts.back().emplace());
+    const Geometry& geometry = layouts.back()->geometry;
+    if (geometry.sizes.size() != geometry.strides.size()) in.fail("as many strides as sizes are needed");
+  });
+  return layouts;
+}
+
+constexpr JsonField<CallEntry> kCallFields[] = {
+    {"call", [](JsonReader& in, CallEntry& entry) { entry.call = in.string(); }, kRequired},
+    {"time_ns", [](JsonReader& in, CallEntry& entry) { entry.cost.time_ns = in.size(); }, kRequired},
+    {"workspace_bytes", [](JsonReader& in, CallEntry& entry) { entry.cost.workspace_bytes = in.size(); }, kRequired},
+    {"results", [](JsonReader& in, CallEntry& entry) { entry.cost.results = read_layouts(in); }, kRequired},
+};
+
+struct LayoutEntry {
+  std::string key;
+  ResultLayouts layouts;
+};
+constexpr JsonField<LayoutEntry> kKnownFields[] = {
+    {"key", [](JsonReader& in, LayoutEntry& entry) { entry.key = in.string(); }, kRequired},
+    {"results", [](JsonReader& in, LayoutEntry& entry) { entry.layouts = read_layouts(in); }, kRequired},
+};
+
+constexpr JsonField<Book> kBookFields[] = {
+    {"format", [](JsonReader& in, Book&) { in.format(kFormat); }, kRequired},
+    {"version", [](JsonReader& in, Book&) { in.version(kVersion); }, kRequired},
+    {"environment",
+     [](JsonReader& in, Book& book) { in.array([&] { book.environment.push_back(in.string()); }); }, kRequired},
+    {"kept_bytes", [](JsonReader& in, Book& book) { book.kept_bytes = in.size(); }, kRequired},
+    {"calls",
+     [](JsonReader& in, Book& book) {
+       in.array([&] {
+         CallEntry entry;
+         in.object(kCallFields, entry);
+         book.calls.insert_or_assign(std::move(entry.call), std::move(entry.cost));
+       });
+     },
+     kRequired},
+    {"layouts",
+     [](JsonReader& in, Book& book) {
+       in.array([&] {
+         LayoutEntry entry;
+         in.object(kKnownFields, entry);
+         book.layouts.insert_or_assign(std::move(entry.key), std::move(entry.layouts));
+       });
+     },
+     kRequired},
+};
+
+void append_integers(std::string& out, const std::vector<std::int64_t>& numbers) {
+  append_list(out, numbers, [&](std::int64_t number) { append_number(out, number); });
+}
+
+void append_layouts(std::string& out, const ResultLayouts& layouts) {
+  append_list(out, layouts, [&](const std::optional<Layout>& layout) {
+    if (!layout) {
+      out += "null";
+      return;
+    }
+    out += "{\"dtype\":\"";
+    out += detail::dtype_name(layout->geometry.dtype);
+    out += "\",\"sizes\":";
+    append_integers(out, layout->geometry.sizes);
+    out += ",\"strides\":";
+    append_integers(out, layout->geometry.strides);
+    out += ",\"offset\":";
+    append_number(out, layout->geometry.offset);
+    out += ",\"storage_bytes\":";
+    append_number(out, layout->storage_bytes);
+    out += ",\"device\":\"" + c10::DeviceTypeName(layout->device, /*lower_case=*/true) + "\"}";
+  });
+}
+
+std::vector<std::string> environment_lines(c10::Device device) {
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : environment(device)) lines.push_back(name + ": " + value);
+  return lines;
+}
+
+std::string file_name(c10::Device device) {
+  std::string text = "version " + std::to_string(kVersion);
+  for (const std::string& line : environment_lines(device)) text += '\n' + line;
+  return "costs-" + c10::sha1(text).str().substr(0, 16) + ".json";
+}
+
+// -- What has to run once in every process.
+
+bool contains_any(std::string_view name, std::initializer_list<std::string_view> parts) {
+  return std::ranges::any_of(parts, [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+}
+
+// Of this process: first runs of libraries, and what these kept, by device.
+struct FirstRuns {
+  std::mutex mutex;
+  std::set<std::pair<std::string, std::string>> done;
+  std::map<std::string, std::int64_t> kept_bytes;
+
+  static FirstRuns& instance() {
+    static auto* runs = new FirstRuns;
+    return *runs;
+  }
+};
+
+// Whether a call known from a file has to run once all the same: in every process cuDNN chooses its algorithm, and
+// cuBLAS allocates what it keeps, at their first run, which must not be in the middle of a step.
+bool is_first(c10::Device device, const std::string& signature) {
+  const std::string name = signature.substr(0, signature.find(';'));
+  if (!device.is_cuda() || !contains_any(name, {"convolution", "mm", "cudnn", "attention"})) return false;
+  const bool chooses = at::globalContext().benchmarkCuDNN() && contains_any(name, {"convolution"});
+  FirstRuns& runs = FirstRuns::instance();
+  const std::lock_guard lock(runs.mutex);
+  return runs.done.insert({device.str(), chooses ? signature : name}).second;
+}
+
+std::int64_t note_kept(c10::Device device, std::int64_t more) {
+  FirstRuns& runs = FirstRuns::instance();
+  const std::lock_guard lock(runs.mutex);
+  return runs.kept_bytes[device.str()] += more;
+}
+
+}  // namespace
+
+CostBook::CostBook(c10::Device device) : device_(numbered(device)), name_(file_name(device_)) {
+  read();
+  kept_bytes_ = std::max(kept_bytes_, note_kept(device_, 0));
+}
+
+void CostBook::read() {
+  const auto text = read_cache(name_);
+  if (!text) return;
+  Book book;
+  try {
+    JsonReader in(*text, name_);
+    in.object(kBookFields, book);
+  } catch (const InputError& error) {
+    return refuse_cache(name_, error.what());
+  }
+  calls_ = std::move(book.calls);
+  layouts_ = std::move(book.layouts);
+  kept_bytes_ = book.kept_bytes;
+}
+
+void CostBook::write() const {
+  std::string out = "{\"format\":\"";
+  out += kFormat;
+  out += "\",\"version\":";
+  append_number(out, kVersion);
+  out += ",\"environment\":";
+  append_list(out, environment_lines(device_), [&](const std::string& line) { append_json_string(out, line); });
+  out += ",\"kept_bytes\":";
+  append_number(out, kept_bytes_);
+  out += ",\n\"calls\":";
+  std::vector<const std::pair<const std::string, CallCost>*> calls;
+  for (const auto& call : calls_) calls.push_back(&call);
+  std::ranges::sort(calls, {}, [](const auto* call) -> const std::string& { return call->first; });
+  append_list(out, calls, [&](const auto* call) {
+    out += "\n{\"call\":";
+    append_json_string(out, call->first);
+    out += ",\"time_ns\":";
+    append_number(out, call->second.time_ns);
+    out += ",\"workspace_bytes\":";
+    append_number(out, call->second.workspace_bytes);
+    out += ",\"results\":";
+    append_layouts(out, call->second.results);
+    out += '}';
+  });
+  out += ",\n\"layouts\":";
+  append_list(out, layouts_, [&](const auto& known) {
+    out += "\n{\"key\":";
+    append_json_string(out, known.first);
+    out += ",\"results\":";
+    append_layouts(out, known.second);
+    out += '}';
+  });
+  write_cache(name_, out + "}\n");
+}
+
+const CallCost& CostBook::cost_of(const Program& program, OpId op, const std::string& signature) {
+  const bool first = is_first(device_, signature);
+  const auto known = calls_.find(signature);
+  if (!first && known != calls_.end()) return known->second;
+  const std::int64_t before = read_meter(device_).allocated_bytes;
+  Measurement found = measure(program, op, kEnoughNs);
+  if (first) {
+    const std::int64_t kept = note_kept(device_, read_meter(device_).allocated_bytes - before);
+    changed_ = changed_ || kept > kept_bytes_;
+    kept_bytes_ = std::max(kept_bytes_, kept);
+  }
+  // A time known from a file stays: with another one, plans in the cache would not be found.
+  if (known != calls_.end() && known->second.workspace_bytes == found.workspace_bytes &&
+      known->second.results == found.outputs) {
+    return known->second;
+  }
+  changed_ = true;
+  return calls_.insert_or_assign(signature, CallCost{found.time_ns, found.workspace_bytes, std::move(found.outputs)})
+      .first->second;
+}
+
+PricedStep CostBook::price(const CapturedStep& step) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Program& program = *step.program;
+  const GeneratorReplay random_numbers_stay(at::kCPU, generator_state(at::kCPU));
+  PricedStep priced{.costs = bare_costs(program)};
+  std::vector<std::string> signatures(program.ops.size());
+  std::set<std::string_view> unknown;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
+    signatures[i] = signature(program, op_id(i));
+    if (!calls_.contains(signatures[i])) unknown.insert(signatures[i]);
+  }
+  const std::size_t total = unknown.size();
+  std::vector<std::uint8_t> unsure(program.values.size(), 0);  // made from results that do not lie as expected
+  Progress progress("profiling call");
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (signatures[i].empty()) continue;
+    const ProgramOp& op = program.ops[i];
+    const auto is_unsure = [&](ValueId value) { return unsure[index(value)] != 0; };
+    bool sure = std::ranges::none_of(reads(op), is_unsure);
+    if (sure) {
+      if (unknown.contains(signatures[i])) progress(total - unknown.size(), total);
+      const CallCost& cost = cost_of(program, op_id(i), signatures[i]);
+      unknown.erase(signatures[i]);
+      priced.costs.time_ns[i] = cost.time_ns;
+      priced.costs.workspace_bytes[i] = cost.workspace_bytes;
+      const auto key = step.layout_keys.find(op_id(i));
+      sure = key == step.layout_keys.end() || lies_as(program, op_id(i), cost.results);
+      if (!sure) priced.wrong[key->second] = cost.results;
+    }
+    if (!sure) {
+      for (const ValueId made : makes(op)) unsure[index(made)] = 1;
+    }
+  }
+  for (const auto& [key, layouts] : priced.wrong) {
+    layouts_[key] = layouts;
+    changed_ = true;
+  }
+  if (std::exchange(changed_, false)) write();
+  priced.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  log_line(Severity::kInfo, "profiled " + std::to_string(program.ops.size()) + " ops, " +
+                                std::to_string(total - unknown.size()) + " kinds of calls of them new");
+  return priced;
+}
+
+Costs with_roofline_times(Costs costs, const Program& program) {
+  costs.time_ns = roofline_ns(program, rates_of(program.device.type()));
+  return costs;
+}
+
+MeasuredStep measure_step(CapturedStep step,
+                          const std::function<CapturedStep(const KnownLayouts&)>& capture_again) {
+  MeasuredStep measured{.step = std::move(step)};
+  KnownLayouts known;
+  while (true) {
+    CostBook book(measured.step.program->device);
+    PricedStep priced = book.price(measured.step);
+    measured.seconds += priced.seconds;
+    measured.costs = std::move(priced.costs);
+    if (priced.wrong.empty() || !capture_again) return measured;
+    for (const auto& [key, layouts] : priced.wrong) {
+      const auto [entry, is_new] = known.try_emplace(key, layouts);
+      if (!is_new && entry->second == layouts) {
+        throw Unsupported("cannot tell how the results of this call lie in memory: " + key +
+                          ". Move it out of the model");
+      }
+      entry->second = layouts;
+    }
+    KnownLayouts all = book.layouts();
+    for (const auto& [key, layouts] : known) all[key] = layouts;
+    measured.step = capture_again(all);
+  }
+}
+
+}  // namespace reprise

@@ -1,0 +1,15 @@
+// All that time and workspace of a kernel depend on, beside the call itself.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace reprise {
+
+// Names and what they are now: versions, the device, the flags that choose kernels.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> environment(c10::Device device);
+
+}  // namespace reprise

@@ -1,0 +1,91 @@
+#include "runtime/program/program_queries.h"
+
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+
+namespace reprise {
+namespace {
+
+at::Tensor empty_seed(const Program& program, const TensorUse& use) {
+  return at::empty_strided(use.geometry.sizes, use.geometry.strides,
+                           at::TensorOptions().dtype(use.geometry.dtype).device(program.device));
+}
+
+}  // namespace
+
+Costs bare_costs(const Program& program) {
+  Costs costs;
+  for (const ProgramOp& op : program.ops) costs.workspace_bytes.push_back(op.workspace_bytes);
+  costs.time_ns.resize(program.ops.size(), 0);
+  for (const ProgramValue& value : program.values) costs.value_bytes.push_back(value.bytes);
+  return costs;
+}
+
+std::int64_t resident_bytes(const Program& program) {
+  std::int64_t total = 0;
+  for (const ProgramValue& value : program.values) {
+    if (value.residence == Residence::kResident) total += value.bytes;
+  }
+  return total;
+}
+
+std::int64_t number_bytes(const Program& program) {
+  std::int64_t total = 0;
+  for (const ProgramOp& op : program.ops) {
+    for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
+      if (!*call) continue;
+      for (const Argument& argument : (*call)->arguments) {
+        if (!argument.constant.isTensor() || !argument.constant.toTensor().defined()) continue;
+        total += static_cast<std::int64_t>(argument.constant.toTensor().storage().nbytes());
+      }
+    }
+  }
+  return total;
+}
+
+std::int64_t hand_over_bytes(const Program& program) {
+  const auto found = std::ranges::find(program.ops, ProgramOp::Kind::kHandOver, &ProgramOp::kind);
+  return found == program.ops.end() ? 0 : found->workspace_bytes;
+}
+
+ValueId caller_value(const Program& program) {
+  const auto is_seed = [&](ValueId value) {
+    return std::ranges::any_of(program.seeds, [&](const auto& seed) { return seed && seed->value == value; });
+  };
+  for (const ValueId made : program.ops[index(program.caller_op())].also_makes) {
+    if (!is_seed(made)) return made;
+  }
+  return kNoValue;
+}
+
+std::vector<std::size_t> inputs_with(const Program& program, const std::set<ValueId>& wanted) {
+  std::vector<std::size_t> positions;
+  for (std::size_t i = 0; i < program.inputs.size(); ++i) {
+    if (program.inputs[i] && wanted.contains(program.inputs[i]->value)) positions.push_back(i);
+  }
+  return positions;
+}
+
+std::vector<at::Tensor> empty_seeds(const Program& program) {
+  std::vector<at::Tensor> seeds;
+  for (const auto& use : program.seeds) seeds.push_back(use ? empty_seed(program, *use) : at::Tensor());
+  return seeds;
+}
+
+std::vector<at::Tensor> loss_seeds(const Program& program) {
+  std::vector<at::Tensor> seeds = empty_seeds(program);
+  for (std::size_t i = 0; i < seeds.size(); ++i) {
+    if (seeds[i].defined()) seeds[i].fill_(i == 0 ? 1 : 0);
+  }
+  return seeds;
+}
+
+void fill_seeds(const Program& program, const std::set<std::size_t>& optional, std::vector<at::Tensor>& seeds) {
+  for (std::size_t i = 0; i < std::min(seeds.size(), program.seeds.size()); ++i) {
+    if (seeds[i].defined() || !program.seeds[i] || optional.contains(i)) continue;
+    seeds[i] = empty_seed(program, *program.seeds[i]).zero_();
+  }
+}
+
+}  // namespace reprise

@@ -1,0 +1,293 @@
+#include "runtime/session/plan_book.h"
+
+#include <c10/util/hash.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "io/json_reader.h"
+#include "io/json_writer.h"
+#include "reprise/error.h"
+#include "reprise/io.h"
+#include "reprise/validate.h"
+#include "runtime/files/cache.h"
+#include "runtime/messages.h"
+
+namespace reprise {
+namespace {
+
+using detail::append_json_string;
+using detail::append_list;
+using detail::append_number;
+using detail::JsonField;
+using detail::JsonKind;
+using detail::JsonReader;
+using detail::kRequired;
+
+constexpr std::string_view kFormat = "reprise.plans";
+constexpr std::int64_t kVersion = 1;
+
+using Clock = std::chrono::steady_clock;
+
+std::string file_name(const Graph& graph, const Costs& costs, const std::string& planner) {
+  const std::string text = std::string(REPRISE_VERSION) + ", format " + std::to_string(kVersion) + "\n" + planner +
+                           "\n" + format_graph(graph, costs);
+  return "plans/" + c10::sha1(text).str() + ".json";
+}
+
+std::int64_t milliseconds(double seconds) { return static_cast<std::int64_t>(std::llround(1e3 * seconds)); }
+
+// An action as a number: its id, and its kind in the last two bits.
+constexpr std::int64_t kKinds = 4;
+
+std::int64_t number_of(Action action) {
+  switch (action.kind()) {
+    case Action::Kind::kCompute:
+      return static_cast<std::int64_t>(index(action.op())) * kKinds;
+    case Action::Kind::kComputeInPlace:
+      return static_cast<std::int64_t>(index(action.op())) * kKinds + 1;
+    case Action::Kind::kFree:
+      return static_cast<std::int64_t>(index(action.value())) * kKinds + 2;
+  }
+  throw InternalError("an action of no kind");
+}
+
+Action action_from(JsonReader& in) {
+  const std::int64_t number = in.size();
+  const auto id = static_cast<std::size_t>(number / kKinds);
+  switch (number % kKinds) {
+    case 0:
+      return Action::compute(op_id(id));
+    case 1:
+      return Action::compute(op_id(id), /*in_place=*/true);
+    case 2:
+      return Action::free(value_id(id));
+    default:
+      in.fail("no action has this number");
+  }
+}
+
+}  // namespace
+
+// -- The file.
+
+struct PlanBook::File {
+  static constexpr JsonField<Known> kPlanFields[] = {
+      {"planner", [](JsonReader& in, Known& known) { known.planner = in.string(); }, kRequired},
+      {"actions",
+       [](JsonReader& in, Known& known) { in.array([&] { known.plan.actions.push_back(action_from(in)); }); },
+       kRequired},
+      {"bound_budget_bytes", [](JsonReader& in, Known& known) { known.bound_budget_bytes = in.size(); }},
+      {"lower_bound_ns", [](JsonReader& in, Known& known) { known.lower_bound_ns = in.size(); }},
+  };
+  static constexpr JsonField<Asked> kAskedFields[] = {
+      {"budget_bytes", [](JsonReader& in, Asked& asked) { asked.budget_bytes = in.size(); }, kRequired},
+      {"smallest_budget_bytes",
+       [](JsonReader& in, Asked& asked) { asked.smallest_budget_bytes = in.size(); }, kRequired},
+      {"stopped_after_ms", [](JsonReader& in, Asked& asked) { asked.stopped_after_ms = in.size(); }},
+  };
+  static constexpr JsonField<Contents> kFields[] = {
+      {"format", [](JsonReader& in, Contents&) { in.format(kFormat); }, kRequired},
+      {"version", [](JsonReader& in, Contents&) { in.version(kVersion); }, kRequired},
+      {"plans",
+       [](JsonReader& in, Contents& contents) {
+         in.array([&] { in.object(kPlanFields, contents.plans.emplace_back()); });
+       },
+       kRequired},
+      {"asked",
+       [](JsonReader& in, Contents& contents) {
+         in.array([&] {
+           Asked asked;
+           in.object(kAskedFields, asked);
+           contents.asked[asked.budget_bytes] = asked;
+         });
+       },
+       kRequired},
+  };
+
+  static std::string text(const Contents& contents) {
+    std::string out = "{\"format\":\"";
+    out += kFormat;
+    out += "\",\"version\":";
+    append_number(out, kVersion);
+    out += ",\n\"asked\":";
+    append_list(out, contents.asked, [&](const auto& asked) {
+      out += "\n{\"budget_bytes\":";
+      append_number(out, asked.first);
+      out += ",\"smallest_budget_bytes\":";
+      append_number(out, asked.second.smallest_budget_bytes);
+      if (asked.second.stopped_after_ms) {
+        out += ",\"stopped_after_ms\":";
+        append_number(out, *asked.second.stopped_after_ms);
+      }
+      out += '}';
+    });
+    out += ",\n\"plans\":";
+    append_list(out, contents.plans, [&](const Known& known) {
+      out += "\n{\"planner\":";
+      append_json_string(out, known.planner);
+      if (known.lower_bound_ns) {
+        out += ",\"bound_budget_bytes\":";
+        append_number(out, known.bound_budget_bytes);
+        out += ",\"lower_bound_ns\":";
+        append_number(out, *known.lower_bound_ns);
+      }
+      out += ",\"actions\":";
+      append_list(out, known.plan.actions, [&](Action action) { append_number(out, number_of(action)); });
+      out += '}';
+    });
+    return out + "}\n";
+  }
+};
+
+PlanBook::PlanBook(const Graph& graph, const Costs& costs, std::string planner, Search search)
+    : graph_(graph),
+      costs_(costs),
+      planner_(std::move(planner)),
+      solve_(std::move(search)),
+      name_(file_name(graph, costs, planner_)) {
+  check_planner(planner_);
+  read();
+}
+
+void PlanBook::read() {
+  if (unwritten_) return;
+  const auto text = read_cache(name_);
+  if (!text) return;
+  try {
+    contents_ = contents_of(*text);
+  } catch (const InputError& error) {
+    refuse_cache(name_, error.what());
+  }
+}
+
+PlanBook::Contents PlanBook::contents_of(const std::string& text) const {
+  Contents contents;
+  JsonReader in(text, name_);
+  in.object(File::kFields, contents);
+  for (Known& known : contents.plans) {
+    if (const auto wrong = validate(graph_, known.plan)) throw InputError(wrong->message);
+    known.simulation = simulate(graph_, costs_, known.plan);
+  }
+  check(contents);
+  return contents;
+}
+
+// Every budget that was said to have a plan has one.
+void PlanBook::check(const Contents& contents) const {
+  std::optional<std::int64_t> least;
+  for (const Known& known : contents.plans) {
+    least = std::min(least.value_or(known.simulation.peak_bytes), known.simulation.peak_bytes);
+  }
+  for (const auto& [budget, asked] : contents.asked) {
+    const std::int64_t promised = asked.smallest_budget_bytes == 0 ? budget : asked.smallest_budget_bytes;
+    if (!least || *least > promised) throw InputError("it has no plan within " + std::to_string(promised) + " bytes");
+  }
+}
+
+void PlanBook::write() { unwritten_ = !write_cache(name_, File::text(contents_)); }
+
+bool PlanBook::is_worth_a_search(std::int64_t budget_bytes, double seconds) const {
+  const auto asked = contents_.asked.find(budget_bytes);
+  if (asked == contents_.asked.end()) return true;
+  return asked->second.stopped_after_ms && *asked->second.stopped_after_ms < milliseconds(seconds);
+}
+
+void PlanBook::keep(Known plan) {
+  const auto beats = [](const Known& a, const Known& b) {
+    return a.simulation.peak_bytes <= b.simulation.peak_bytes && a.simulation.time_ns <= b.simulation.time_ns;
+  };
+  auto& plans = contents_.plans;
+  if (std::ranges::any_of(plans, [&](const Known& known) { return beats(known, plan); })) return;
+  std::erase_if(plans, [&](const Known& known) { return beats(plan, known); });
+  plans.push_back(std::move(plan));
+}
+
+FoundPlan PlanBook::best(std::int64_t budget_bytes) const {
+  const Known* best = nullptr;
+  std::int64_t least = 0;
+  for (const Known& known : contents_.plans) {
+    const std::int64_t peak = known.simulation.peak_bytes;
+    least = least == 0 ? peak : std::min(least, peak);
+    if (peak > budget_bytes) continue;
+    if (best == nullptr || known.simulation.time_ns < best->simulation.time_ns) best = &known;
+  }
+  if (best == nullptr) return {.smallest_budget_bytes = least};
+  FoundPlan found{.status = Status::kFeasible, .plan = best->plan, .planner = best->planner,
+                  .simulation = best->simulation};
+  if (best->bound_budget_bytes == budget_bytes) found.lower_bound_ns = best->lower_bound_ns;
+  return found;
+}
+
+void PlanBook::search(std::int64_t budget_bytes, double seconds) {
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  SolveOptions options{.planner = planner_, .budget_bytes = budget_bytes};
+  options.should_stop = [end] { return Clock::now() > end; };
+  Progress progress("planning");
+  options.progress = [&progress](std::size_t done, std::size_t total) { progress(done, total); };
+  Solution found = solve_(graph_, costs_, options);
+  Asked asked{.budget_bytes = budget_bytes};
+  if (Clock::now() > end) asked.stopped_after_ms = milliseconds(seconds);
+  Known plan{.planner = planner_, .plan = std::move(found.plan), .simulation = found.simulation,
+             .bound_budget_bytes = budget_bytes, .lower_bound_ns = found.lower_bound_ns};
+  if (plan.plan.actions.empty() || plan.simulation.peak_bytes > budget_bytes) {
+    asked.smallest_budget_bytes = found.smallest_budget_bytes;
+    plan.plan = std::move(found.smallest_plan);
+    plan.lower_bound_ns.reset();
+    if (plan.plan.actions.empty()) return;  // stopped too early to know anything
+    plan.simulation = simulate(graph_, costs_, plan.plan);
+  }
+  read();  // again: another process may have written while this one searched
+  contents_.asked[budget_bytes] = asked;
+  keep(std::move(plan));
+  write();
+}
+
+FoundPlan PlanBook::find(std::optional<std::int64_t> budget_bytes, double seconds) {
+  if (!budget_bytes) {
+    Solution solution = solve_(graph_, costs_, {.planner = "none"});
+    return {.status = solution.status, .plan = std::move(solution.plan), .planner = "none",
+            .simulation = solution.simulation};
+  }
+  const auto begin = Clock::now();
+  const std::int64_t budget = std::max<std::int64_t>(0, *budget_bytes);
+  if (is_worth_a_search(budget, seconds)) search(budget, seconds);
+  FoundPlan found = best(budget);
+  const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+  log_line(Severity::kInfo, "planned in " + std::to_string(spent.count()) + " ms: " +
+                                (found.found() ? found.planner : std::string("infeasible")));
+  return found;
+}
+
+std::int64_t PlanBook::smallest_budget_bytes(double seconds) {
+  search(0, seconds);
+  return best(0).smallest_budget_bytes;
+}
+
+void PlanBook::carry_over(const PlanBook& other) {
+  if (other.contents_.plans.empty()) return;
+  read();
+  for (const Known& known : other.contents_.plans) {
+    keep({.planner = known.planner, .plan = known.plan, .simulation = simulate(graph_, costs_, known.plan)});
+  }
+  write();
+}
+
+void check_planner(const std::string& planner) {
+  std::string list;
+  for (const std::string_view name : planner_names()) {
+    if (name == planner) return;
+    list += (list.empty() ? "" : ", ") + std::string(name);
+  }
+  throw InputError("unknown planner '" + planner + "'; there are " + list);
+}
+
+std::string recomputation_text(const Simulation& simulation) {
+  const auto once = std::max<std::int64_t>(1, simulation.time_ns - simulation.recompute_ns);
+  const std::int64_t tenths = (1000 * simulation.recompute_ns + once / 2) / once;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " %";
+}
+
+}  // namespace reprise

@@ -1,0 +1,92 @@
+// The plans known for one step: found by the core's planners, kept in a file for later runs in either language.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reprise/costs.h"
+#include "reprise/graph.h"
+#include "reprise/plan.h"
+#include "reprise/simulate.h"
+#include "reprise/solve.h"
+
+namespace reprise {
+
+// A plan within a budget, or (kInfeasible) the smallest budget that has one.
+struct FoundPlan {
+  Status status = Status::kInfeasible;
+  Plan plan{};
+  std::string planner{};
+  Simulation simulation{};
+  std::int64_t smallest_budget_bytes = 0;        // where there is none
+  std::string message{};                         // why there is none, for people
+  std::optional<std::int64_t> lower_bound_ns{};  // no plan in this order of backward is faster within the budget
+
+  [[nodiscard]] bool found() const { return status != Status::kInfeasible; }
+};
+
+// Plans found for other budgets of the same step count too: with what is in the book, more budget never gives a slower
+// plan, and what was once named as the smallest budget has one, however little time there is. A search that ran out of
+// time is made again when there is more.
+class PlanBook {
+ public:
+  using Search = std::function<Solution(const Graph& graph, const Costs& costs, const SolveOptions& options)>;
+
+  // `graph` and `costs` must outlive the book. Throws InputError for an unknown planner.
+  PlanBook(const Graph& graph, const Costs& costs, std::string planner, Search search = solve);
+
+  // The fastest plan within the budget. Without one, the plan without recomputation.
+  [[nodiscard]] FoundPlan find(std::optional<std::int64_t> budget_bytes, double seconds);
+  // Of all plans known after a search; find() has one for it from then on.
+  [[nodiscard]] std::int64_t smallest_budget_bytes(double seconds);
+  // What is known of a step is known of the same one with other costs.
+  void carry_over(const PlanBook& other);
+
+ private:
+  struct Known {
+    std::string planner;
+    Plan plan;
+    Simulation simulation;
+    std::int64_t bound_budget_bytes = 0;  // for which the bound holds
+    std::optional<std::int64_t> lower_bound_ns{};
+  };
+  struct Asked {
+    std::int64_t budget_bytes = 0;
+    std::int64_t smallest_budget_bytes = 0;        // 0: it had a plan
+    std::optional<std::int64_t> stopped_after_ms;  // nothing: the search came to its end
+  };
+  struct Contents {
+    std::vector<Known> plans;
+    std::map<std::int64_t, Asked> asked;  // by budget
+  };
+  struct File;
+
+  [[nodiscard]] bool is_worth_a_search(std::int64_t budget_bytes, double seconds) const;
+  void search(std::int64_t budget_bytes, double seconds);
+  void keep(Known plan);
+  [[nodiscard]] FoundPlan best(std::int64_t budget_bytes) const;
+  void read();
+  [[nodiscard]] Contents contents_of(const std::string& text) const;
+  void check(const Contents& contents) const;
+  void write();
+
+  const Graph& graph_;
+  const Costs& costs_;
+  std::string planner_;
+  Search solve_;
+  std::string name_;  // of the file
+  Contents contents_;
+  bool unwritten_ = false;  // the file could not be written: what is here counts
+};
+
+// Throws InputError with all names where this is none.
+void check_planner(const std::string& planner);
+
+// "36.2 %" of the step without recomputation: the one meaning that texts give it.
+[[nodiscard]] std::string recomputation_text(const Simulation& simulation);
+
+}  // namespace reprise

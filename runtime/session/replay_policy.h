@@ -1,0 +1,93 @@
+// Decides when a session's steps run as CUDA graphs, and keeps these within the budget.
+//
+// What is compared with the budget is all of the graphs' pool and everything that is allocated beside it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/session/caller.h"
+#include "runtime/session/options.h"
+#include "runtime/session/pace.h"
+#include "runtime/session/replay.h"
+
+namespace reprise {
+
+class ReplayPolicy {
+ public:
+  // How a step stands when it is called.
+  struct Situation {
+    std::span<const at::Tensor> inputs;
+    const Costs& costs;
+    const Caller& caller;
+    std::int64_t base_bytes;      // that the budget is for, and that no allocator counts
+    std::int64_t reserved_bytes;  // of the budget, to be left free
+  };
+  // Per input, whether it belongs to the model: it is read where it lies.
+  using OwnedInputs = std::function<std::vector<bool>(std::span<const at::Tensor>)>;
+
+  ReplayPolicy(std::shared_ptr<const Program> program, std::shared_ptr<const SessionOptions> options,
+               OwnedInputs owned_inputs);
+  ~ReplayPolicy();
+  ReplayPolicy(const ReplayPolicy&) = delete;
+  ReplayPolicy& operator=(const ReplayPolicy&) = delete;
+
+  // The graphs that run the step now, if any do. Where CUDA graphs were asked for and cannot be had, throws
+  // InfeasibleBudget or Unsupported, and has changed nothing.
+  [[nodiscard]] std::shared_ptr<Replay> ready(const Situation& now);
+  // What a step as graphs comes to, by all that is allocated now. REQUIRES: there are graphs.
+  [[nodiscard]] std::int64_t peak_bytes(const Situation& now) const;
+  // A step has run without graphs.
+  void note_plain_step() { ++steps_before_; }
+  [[nodiscard]] Pace& pace() { return pace_; }
+
+  // Gives the graphs and their pool back.
+  void release();
+  // The same, for other options.
+  void forget();
+  // The same for other sessions that share the options of this one, unless their memory is in use.
+  void make_others_give_way();
+
+  [[nodiscard]] const std::shared_ptr<Replay>& replay() const { return replay_; }
+  [[nodiscard]] int recordings() const { return recordings_; }
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+
+ private:
+  [[nodiscard]] bool is_asked_for() const { return options_->cuda_graphs == CudaGraphs::kOn; }
+  [[nodiscard]] bool takes(std::span<const at::Tensor> inputs) const;
+  [[nodiscard]] bool is_current(const Situation& now) const;
+  [[nodiscard]] std::int64_t over_bytes(const Situation& now) const;
+  [[nodiscard]] bool may_record();
+  void record(const Situation& now);
+  [[nodiscard]] std::string misplaced(const Situation& now) const;
+  [[nodiscard]] ReplayInputs sort(std::span<const at::Tensor> inputs) const;
+  [[nodiscard]] std::optional<std::int64_t> goal(const Situation& now) const;
+  [[nodiscard]] bool try_to_record(const Situation& now, const ReplayInputs& inputs, FoundPlan found);
+  void refuse(const std::string& why, std::optional<std::int64_t> smallest_budget_bytes = std::nullopt);
+  void fail() const;
+  void give_way();
+
+  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const SessionOptions> options_;
+  OwnedInputs owned_inputs_;
+  Graph graph_;  // random calls run once
+  std::int64_t resident_bytes_;
+  Pace pace_;
+  std::shared_ptr<Replay> replay_;
+  std::optional<std::int64_t> recorded_for_;  // this budget
+  int steps_before_ = 0;                      // without graphs
+  int recordings_ = 0;
+  std::int64_t cleared_bytes_ = 0;  // by recording: workspaces that other threads will take again
+  std::string refusal_;             // why graphs are not used,
+  std::optional<std::int64_t> refused_for_;  // with this budget
+  std::optional<std::int64_t> refused_smallest_;
+};
+
+}  // namespace reprise

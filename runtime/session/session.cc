@@ -1,0 +1,447 @@
+#include "runtime/session/session.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "reprise/io.h"
+#include "reprise/torch/errors.h"
+#include "reprise/validate.h"
+#include "runtime/device/meter.h"
+#include "runtime/messages.h"
+#include "runtime/program/program_queries.h"
+
+namespace reprise {
+namespace {
+
+// A plan made for less memory than there is now is kept while it would gain at most this share of the budget.
+constexpr double kSlack = 0.02;
+// Of each plan, looked at action by action; the second is free of what only the first allocates.
+constexpr int kTracedSteps = 2;
+// On CUDA the allocator's peak is measured by resetting it. It is the user's, too, so it is left alone after this many
+// steps of a plan.
+constexpr int kMeasuredSteps = 4;
+
+std::atomic<std::uint64_t> clock_of_calls{0};
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// A trace begins a new peak at every action, and has them all.
+std::int64_t highest(std::int64_t peak, const std::shared_ptr<Trace>& trace) {
+  if (trace == nullptr) return peak;
+  for (const std::int64_t bytes : trace->during_bytes) peak = std::max(peak, bytes);
+  return peak;
+}
+
+std::unique_ptr<ReplayPolicy> policy_for(const CapturedStep& step, std::shared_ptr<const SessionOptions> options,
+                                         const Surroundings& around) {
+  if (!has_cuda_graphs(step.program->device)) return nullptr;
+  return std::make_unique<ReplayPolicy>(step.program, std::move(options), around.owned_inputs);
+}
+
+std::size_t action_of(const Plan& plan, OpId op) {
+  const auto found = std::ranges::find_if(
+      plan.actions, [&](const Action& action) { return action.computes() && action.op() == op; });
+  return static_cast<std::size_t>(found - plan.actions.begin());
+}
+
+}  // namespace
+
+Session::Session(CapturedStep step, std::shared_ptr<const SessionOptions> options, Surroundings around)
+    : step_(std::move(step)),
+      options_(std::move(options)),
+      around_(std::move(around)),
+      graph_(make_graph(*step_.program)),
+      resident_bytes_(resident_bytes(*step_.program)),
+      ledger_(step_.program->device, around_.known_tensors),
+      caller_(*step_.program, around_.caller_is_user),
+      replays_(policy_for(step_, options_, around_)) {
+  install_meter();
+  split_blocks_exactly(program().device);
+  for (const auto& [value, tensor] : program().constants) constants_.push_back(tensor);
+}
+
+Session::~Session() = default;
+
+// -- Costs.
+
+const Costs& Session::costs() {
+  if (!priced_) price();
+  return costs_;
+}
+
+void Session::price() {
+  if (options_->measure) {
+    measure();
+  } else {
+    costs_ = with_roofline_times(bare_costs(program()), program());
+  }
+  caller_.apply(costs_);
+  priced_ = true;
+}
+
+void Session::measure() {
+  const std::shared_ptr<Program> before = step_.program;
+  MeasuredStep measured = measure_step(step_, around_.capture_again);
+  profile_seconds_ += measured.seconds;
+  costs_ = std::move(measured.costs);
+  if (measured.step.program == before) return;
+  step_ = std::move(measured.step);
+  graph_ = make_graph(program());
+  resident_bytes_ = resident_bytes(program());
+  caller_ = Caller(program(), around_.caller_is_user);
+  replays_ = policy_for(step_, options_, around_);
+}
+
+// -- Memory.
+
+std::int64_t Session::total_with(std::span<const at::Tensor> inputs) {
+  std::vector<at::Tensor> there(inputs.begin(), inputs.end());
+  there.insert(there.end(), constants_.begin(), constants_.end());
+  return ledger_.total_bytes(there, number_bytes(program())) + hidden_bytes(program().device);
+}
+
+std::int64_t Session::reserved_bytes() const {
+  const std::int64_t future = around_.future_bytes ? around_.future_bytes() : 0;
+  return options_->reserve_bytes + future + excess_bytes_;
+}
+
+// Bytes for the step itself, its inputs and parameters included.
+std::optional<std::int64_t> Session::room_in(std::int64_t total) const {
+  if (!options_->budget_bytes) return std::nullopt;
+  return *options_->budget_bytes - (total - resident_bytes_) - reserved_bytes();
+}
+
+ReplayPolicy::Situation Session::situation(std::span<const at::Tensor> inputs) {
+  const at::Device device = program().device;
+  const std::int64_t counted = read_meter(device).allocated_bytes + hidden_bytes(device);
+  return {inputs, costs_, caller_, total_with(inputs) - counted, reserved_bytes()};
+}
+
+// -- Planning.
+
+FoundPlan Session::find(std::optional<std::int64_t> room) {
+  const auto begin = std::chrono::steady_clock::now();
+  PlanBook book(graph_, costs_, options_->planner);
+  FoundPlan found = book.find(room, options_->planning_seconds);
+  if (!found.found() && options_->measure) {
+    // How far a search for little memory gets depends on times, which are noisy: again with times that are not.
+    const Costs smooth = with_roofline_times(costs_, program());
+    PlanBook smooth_book(graph_, smooth, options_->planner);
+    (void)smooth_book.find(room, options_->planning_seconds);
+    book.carry_over(smooth_book);
+    found = book.find(room, options_->planning_seconds);
+  }
+  planning_seconds_ += seconds_since(begin);
+  return found;
+}
+
+std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> room) const {
+  std::shared_ptr<PlanAtWork> best;
+  for (const auto& plan : plans_) {
+    const Simulation& simulation = plan->found.simulation;
+    if (room && simulation.peak_bytes > *room) continue;
+    if (!plan_is_given_ && simulation.recompute_ns > 0 && (!room || plan->found.planner != options_->planner)) continue;
+    if (best == nullptr || simulation.time_ns < best->found.simulation.time_ns) best = plan;
+  }
+  if (best == nullptr || best->found.simulation.recompute_ns == 0 || plan_is_given_) return best;
+  const std::int64_t gained = room && best->room_bytes ? *room - *best->room_bytes : 0;
+  const double slack = kSlack * static_cast<double>(options_->budget_bytes.value_or(0));
+  return static_cast<double>(gained) <= slack ? best : nullptr;
+}
+
+// `total` is what lies on the device: less, where CUDA graphs of other shapes had to give way.
+std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total) {
+  std::optional<std::int64_t> room = room_in(total);
+  auto plan = fitting_plan(room);
+  if (plan == nullptr) {
+    FoundPlan found = find(room);
+    if (!found.found() && replays_ != nullptr && !inputs.empty() && hidden_bytes(program().device) > 0) {
+      replays_->make_others_give_way();
+      total = total_with(inputs);
+      room = room_in(total);
+      found = find(room);
+    }
+    if (!found.found()) refuse(found, total - resident_bytes_);
+    plan = put_to_work(std::move(found), room, total - resident_bytes_);
+    // Where more room gained nothing, that is known now.
+    for (const auto& known : plans_) {
+      const bool fits = !room || known->found.simulation.peak_bytes <= *room;
+      if (fits && known->room_bytes && known->found.simulation.time_ns <= plan->found.simulation.time_ns) {
+        known->room_bytes = room;
+      }
+    }
+    plans_.push_back(plan);
+    log_line(Severity::kInfo, program().name + ": " + plan->found.planner + " plan, peak " +
+                                  format_bytes(plan->peak_bytes()) + ", recomputation " +
+                                  recomputation_text(plan->found.simulation) + " of the step");
+  }
+  plan->outside_bytes = total - resident_bytes_;
+  return plan;
+}
+
+std::shared_ptr<PlanAtWork> Session::put_to_work(FoundPlan found, std::optional<std::int64_t> room,
+                                                 std::int64_t outside) {
+  auto executor = std::make_shared<const Executor>(step_.program, found.plan);
+  const std::int64_t backward = backward_peak(found.plan);
+  return std::make_shared<PlanAtWork>(PlanAtWork{.found = std::move(found),
+                                                 .executor = std::move(executor),
+                                                 .room_bytes = room,
+                                                 .outside_bytes = outside,
+                                                 .backward_peak_bytes = backward});
+}
+
+// Its peak is that of the pool, and of what is allocated beside it.
+std::shared_ptr<PlanAtWork> Session::plan_of(const Replay& replay, std::int64_t total,
+                                             std::span<const at::Tensor> inputs) {
+  if (replayed_of_.lock().get() != &replay) {
+    replayed_ = std::make_shared<PlanAtWork>(PlanAtWork{.found = replay.found(), .executor = replay.executor()});
+    replayed_->as_cuda_graphs = true;
+    replayed_of_ = replays_->replay();
+  }
+  const std::int64_t peak = replays_->peak_bytes(situation(inputs));
+  replayed_->outside_bytes = peak - replayed_->found.simulation.peak_bytes;
+  replayed_->backward_peak_bytes = peak - (total - resident_bytes_);
+  return replayed_;
+}
+
+std::int64_t Session::smallest_budget(const FoundPlan& found, std::int64_t outside) const {
+  return found.smallest_budget_bytes + outside + reserved_bytes();
+}
+
+void Session::refuse(const FoundPlan& found, std::int64_t outside) const {
+  const std::int64_t budget = options_->budget_bytes.value_or(0);
+  const std::int64_t smallest = smallest_budget(found, outside);
+  throw InfeasibleBudget("'" + program().name + "' cannot be trained inside " + format_bytes(budget) +
+                             ": the smallest budget found is " + format_bytes(smallest) + " (" +
+                             std::to_string(smallest) + " bytes), of which " + format_bytes(outside) +
+                             " are allocated beside this step and " + format_bytes(reserved_bytes()) +
+                             " are reserved. Raise the budget or make the batch smaller",
+                         budget, smallest);
+}
+
+std::int64_t Session::backward_peak(const Plan& plan) const {
+  const Timeline times = timeline(graph_, costs_, plan);
+  const auto begin = static_cast<std::ptrdiff_t>(action_of(plan, program().caller_op()));
+  return *std::max_element(times.during_bytes.begin() + begin, times.during_bytes.end());
+}
+
+std::int64_t Session::outside_bytes(std::int64_t absent_bytes) const {
+  return ledger_.expected_bytes(absent_bytes) + hidden_bytes(program().device) - resident_bytes_;
+}
+
+FoundPlan Session::plan_ahead(std::int64_t outside_bytes) {
+  const std::lock_guard turn(options_->turn);
+  const at::NoGradGuard no_grad;
+  if (!priced_) price();
+  std::int64_t total = outside_bytes + resident_bytes_;
+  try {
+    current_ = plan_for({}, total);
+    return current_->found;
+  } catch (const InfeasibleBudget& refusal) {
+    return {.smallest_budget_bytes = refusal.smallest_budget_bytes(), .message = refusal.what()};
+  }
+}
+
+std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& planner, const std::string& source) {
+  if (!priced_) price();
+  if (const auto wrong = validate(graph_, plan)) {
+    throw InputError(source + ": this plan is not for " + program().name + " with these shapes: " + wrong->message);
+  }
+  FoundPlan found{.status = Status::kFeasible, .plan = plan, .planner = planner,
+                  .simulation = simulate(graph_, costs_, plan)};
+  auto made = put_to_work(std::move(found), std::nullopt, current_ == nullptr ? 0 : current_->outside_bytes);
+  use(made);
+  return made;
+}
+
+void Session::use(std::shared_ptr<PlanAtWork> plan) {
+  release_replay();
+  current_ = plan;
+  plans_ = {std::move(plan)};
+  plan_is_given_ = true;
+}
+
+void Session::drop_plans() {
+  plans_.clear();
+  plan_is_given_ = false;
+}
+
+void Session::release() {
+  drop_plans();
+  current_.reset();
+  release_replay();
+}
+
+void Session::release_replay() {
+  if (replays_ != nullptr) replays_->release();
+}
+
+void Session::forget_replay() {
+  if (replays_ != nullptr) replays_->forget();
+}
+
+// -- Running.
+
+Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningStep& running,
+                                  const std::function<void()>& interrupted) {
+  const std::lock_guard turn(options_->turn);
+  const at::NoGradGuard no_grad;
+  const at::Device device = program().device;
+  if (!priced_) price();
+  std::shared_ptr<Replay> replay;
+  if (replays_ != nullptr && !plan_is_given_) replay = replays_->ready(situation(inputs));
+  std::int64_t total = total_with(inputs);
+  const auto plan = replay != nullptr ? plan_of(*replay, total, inputs) : plan_for(inputs, total);
+  current_ = plan;
+  last_call_ = ++clock_of_calls;
+  running = RunningStep{.number = last_call_};
+  open_.reset();  // only the last forward is measured
+  Open open{.number = last_call_, .plan = plan, .total_bytes = total, .room_bytes = room_in(total)};
+  const bool measuring = device.is_cpu() || !around_.caller_is_user || plan->measured_steps < kMeasuredSteps;
+  if (measuring) reset_meter_peak(device);
+  open.entry_bytes = read_meter(device).allocated_bytes;
+  Results outputs;
+  if (replay != nullptr) {
+    outputs = replay->forward(inputs);
+    running.replay = replay;
+    running.replay_token = replay->open();
+  } else {
+    if (plan->measured_steps < kTracedSteps) open.trace = std::make_shared<Trace>();
+    running.executor = plan->executor;
+    running.state.trace = open.trace;
+    if (replays_ != nullptr && open.trace == nullptr) replays_->pace().begin_step();
+    const auto begin = std::chrono::steady_clock::now();
+    outputs = plan->executor->forward(inputs, running.state, interrupted);
+    if (replays_ != nullptr) replays_->pace().add_issue(seconds_since(begin));
+  }
+  if (measuring) {
+    open.forward_peak_bytes = highest(read_meter(device).peak_bytes, open.trace);
+    reset_meter_peak(device);
+  }
+  open.end_bytes = open.caller_peak_bytes = open.caller_end_bytes = read_meter(device).allocated_bytes;
+  open_ = std::move(open);
+  return outputs;
+}
+
+Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& running,
+                                   const std::function<void()>& interrupted) {
+  const std::lock_guard turn(options_->turn);
+  const at::NoGradGuard no_grad;
+  std::optional<Open> open;
+  if (open_ && open_->number == running.number) open = std::exchange(open_, std::nullopt);
+  if (open && around_.caller_is_user) meet_caller(*open, seeds);
+  fill_seeds(program(), caller_.optional_seeds(), seeds);
+  Results gradients;
+  if (running.executor != nullptr) {
+    const auto begin = std::chrono::steady_clock::now();
+    gradients = running.executor->backward(seeds, running.state, interrupted);
+    if (replays_ != nullptr) {
+      replays_->pace().add_issue(seconds_since(begin));
+      replays_->pace().end_step();
+      replays_->note_plain_step();
+    }
+  } else {
+    running.replay_token.reset();
+    const auto replay = running.replay.lock();
+    if (replay == nullptr) {
+      throw InputError("this step is no more: the model was restored, compiled again or given a plan between its "
+                       "forward and its backward. Run backward first");
+    }
+    gradients = replay->backward(seeds);
+  }
+  if (open && open->forward_peak_bytes) note_peak(*open);
+  return gradients;
+}
+
+// -- What steps teach.
+
+// Compares what the caller allocated with what was planned for.
+void Session::meet_caller(Open& open, const std::vector<at::Tensor>& seeds) {
+  const MeterReading now = read_meter(program().device);
+  open.caller_peak_bytes = open.forward_peak_bytes ? now.peak_bytes : now.allocated_bytes;
+  open.caller_end_bytes = now.allocated_bytes;
+  std::set<std::size_t> missing;
+  for (std::size_t i = 0; i < seeds.size(); ++i) {
+    if (!seeds[i].defined()) missing.insert(i);
+  }
+  const std::int64_t given = caller_.seed_bytes_without(missing);
+  const std::int64_t kept = std::max<std::int64_t>(0, now.allocated_bytes - open.end_bytes - given);
+  const std::int64_t workspace = std::max<std::int64_t>(0, open.caller_peak_bytes - open.end_bytes - given - kept);
+  const std::int64_t more =
+      std::max<std::int64_t>(0, kept + given - caller_.kept_bytes() - caller_.planned_seed_bytes());
+  std::erase_if(missing, [&](std::size_t i) { return !caller_.optional_seeds().contains(i); });
+  if (caller_.learn(workspace, kept, std::move(missing))) look_again();
+  if (!open.room_bytes || !options_->budget_bytes) return;
+  const std::string budget = format_bytes(*options_->budget_bytes);
+  const std::int64_t reached = open.total_bytes + open.caller_peak_bytes - open.entry_bytes;
+  if (reached > *options_->budget_bytes) {
+    log_line(Severity::kWarning, program().name + ": between forward and backward memory reached " +
+                                     format_bytes(reached) + ", above the budget of " + budget +
+                                     "; the next step is planned for it");
+  }
+  if (more > 0 && open.plan->backward_peak_bytes + more > *open.room_bytes) {
+    throw BudgetExceeded("between forward and backward " + format_bytes(kept) + " were allocated and kept, " +
+                         format_bytes(more) + " more than this step was planned for, and backward would not stay " +
+                         "inside the budget of " + budget +
+                         ". This is known now: run the step again and it will be planned for.");
+  }
+}
+
+// Drops plans that the caller's true needs have made wrong, or too tight for the memory they leave unused.
+void Session::look_again() {
+  const Costs before = costs_;
+  caller_.apply(costs_);
+  PlanBook(graph_, costs_, options_->planner).carry_over(PlanBook(graph_, before, options_->planner));
+  std::vector<std::shared_ptr<PlanAtWork>> kept;
+  for (const auto& plan : plans_) {
+    const std::int64_t peak = plan->found.simulation.peak_bytes;
+    plan->found.simulation = simulate(graph_, costs_, plan->found.plan);
+    plan->backward_peak_bytes = backward_peak(plan->found.plan);
+    const Simulation& now = plan->found.simulation;
+    const auto unused = static_cast<double>(peak - now.peak_bytes);
+    const bool is_right = !plan->room_bytes || now.peak_bytes <= *plan->room_bytes;
+    const bool is_tight = plan->room_bytes && now.recompute_ns > 0 &&
+                          unused > kSlack * static_cast<double>(*plan->room_bytes);
+    if (plan_is_given_ || (is_right && !is_tight)) kept.push_back(plan);
+  }
+  plans_ = std::move(kept);
+}
+
+void Session::note_peak(const Open& open) {
+  const at::Device device = program().device;
+  PlanAtWork& plan = *open.plan;
+  const std::int64_t backward_peak = highest(read_meter(device).peak_bytes, open.trace);
+  const std::int64_t base = open.total_bytes - open.entry_bytes;
+  plan.measured_peak_bytes = base + std::max({*open.forward_peak_bytes, open.caller_peak_bytes, backward_peak});
+  ++plan.measured_steps;
+  if (open.trace != nullptr) plan.measured = measured_memory(open);
+  // On the CPU there is none. On CUDA a library may take another algorithm than it did when measured.
+  const std::int64_t excess = *plan.measured_peak_bytes - plan.peak_bytes();
+  const bool is_settled = !around_.caller_is_user || caller_.steps() > 2;
+  if (!device.is_cpu() && is_settled && excess > excess_bytes_) {
+    log_line(Severity::kWarning, program().name + ": a step took " + format_bytes(excess) +
+                                     " more than its plan; the next ones are planned for it");
+    excess_bytes_ = excess;
+  }
+}
+
+// Where forward ended, the caller's bytes come in between.
+MeasuredMemory Session::measured_memory(const Open& open) const {
+  MeasuredMemory memory{open.trace->during_bytes, open.trace->after_bytes};
+  const auto boundary = static_cast<std::ptrdiff_t>(action_of(open.plan->found.plan, program().caller_op()));
+  memory.during_bytes.insert(memory.during_bytes.begin() + boundary, open.caller_peak_bytes);
+  memory.after_bytes.insert(memory.after_bytes.begin() + boundary, open.caller_end_bytes);
+  const std::int64_t base = open.total_bytes - open.entry_bytes;
+  for (auto* list : {&memory.during_bytes, &memory.after_bytes}) {
+    for (std::int64_t& bytes : *list) bytes += base;
+  }
+  return memory;
+}
+
+}  // namespace reprise
