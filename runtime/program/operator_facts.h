@@ -1,19 +1,17 @@
-// What has to be known of single operators when calls are recorded below autograd.
+// What has to be known of single operators when a program is made of calls.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 #include <c10/core/Device.h>
 
 #include <cstddef>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "runtime/program/program.h"
 
 namespace reprise {
 
-// Of a call about to be made: its arguments are the last of `stack`.
 struct CallFacts {
   std::string refusal;  // why no plan can hold it, and the way out; empty: it can
   bool random = false;
@@ -25,12 +23,15 @@ struct CallFacts {
   std::vector<std::size_t> statistics{};
 };
 
-[[nodiscard]] CallFacts facts_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack, at::Device device);
+// Of a call in a program for `device`. Of the tensors it gets their geometry counts alone.
+[[nodiscard]] CallFacts facts_of(const Call& call, at::Device device);
 
-// Whether a kernel of CUDA's adds with atomics, by torch.use_deterministic_algorithms; and whether one of any device
-// does where it is told to accumulate. Of operators by their name alone.
-[[nodiscard]] bool adds_in_any_order(std::string_view name);
-[[nodiscard]] bool accumulates_in_any_order(std::string_view name);
+// Operators of the user's own are not repeated, unless it is said that they give the same bits every time. `name`:
+// "mine::op", with an overload "mine::op.overload".
+void declare_repeatable(const std::string& name);
+
+// Leaves out what the kernel does not read, and gives a number that it would make a tensor of at every run as one.
+void simplify(Call& call);
 
 [[nodiscard]] std::string short_name(const c10::OperatorHandle& op);  // "convolution_backward"
 

@@ -129,11 +129,16 @@ std::vector<ValueId> reads(const ProgramOp& op) {
 }
 
 std::vector<ValueId> makes(const ProgramOp& op) {
-  UniqueList list;
-  for (const auto& output : op.outputs) {
-    if (output) list.add(output->value);
-  }
+  UniqueList list(values_of(op.outputs));
   for (const ValueId value : op.also_makes) list.add(value);
+  return list.take();
+}
+
+std::vector<ValueId> values_of(const std::vector<std::optional<TensorUse>>& uses) {
+  UniqueList list;
+  for (const auto& use : uses) {
+    if (use) list.add(use->value);
+  }
   return list.take();
 }
 
@@ -161,6 +166,45 @@ void run_boxed(const Call& call, std::vector<c10::IValue>& stack) {
 bool is_resident(const Program& program, ValueId value) {
   while (program.values[index(value)].overwrites != kNoValue) value = program.values[index(value)].overwrites;
   return program.values[index(value)].residence == Residence::kResident;
+}
+
+ValueId caller_value(const Program& program) {
+  const OpId caller = program.caller_op();
+  if (caller == kNoOp) return kNoValue;
+  const std::vector<ValueId> seeds = values_of(program.seeds);
+  for (const ValueId made : program.ops[index(caller)].also_makes) {
+    if (std::ranges::find(seeds, made) == seeds.end()) return made;
+  }
+  return kNoValue;
+}
+
+std::int64_t resident_bytes(const Program& program) {
+  std::int64_t total = 0;
+  for (const ProgramValue& value : program.values) {
+    if (value.residence == Residence::kResident) total += value.bytes;
+  }
+  return total;
+}
+
+std::int64_t number_bytes(const Program& program) {
+  std::int64_t total = 0;
+  std::unordered_set<const c10::StorageImpl*> seen;  // the calls of one op share theirs
+  for (const ProgramOp& op : program.ops) {
+    for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
+      if (!*call) continue;
+      for (const Argument& argument : (*call)->arguments) {
+        if (!argument.constant.isTensor() || !argument.constant.toTensor().defined()) continue;
+        const c10::Storage& storage = argument.constant.toTensor().storage();
+        if (seen.insert(storage.unsafeGetStorageImpl()).second) total += static_cast<std::int64_t>(storage.nbytes());
+      }
+    }
+  }
+  return total;
+}
+
+std::int64_t hand_over_bytes(const Program& program) {
+  const auto found = std::ranges::find(program.ops, ProgramOp::Kind::kHandOver, &ProgramOp::kind);
+  return found == program.ops.end() ? 0 : found->workspace_bytes;
 }
 
 std::vector<std::size_t> optional_seeds(const Program& program) {
@@ -207,10 +251,8 @@ Graph make_graph(const Program& program, RandomCalls random) {
                 .outputs = makes(op)});
   }
   UniqueList outputs(program.new_contents);
-  for (const auto* list : {&program.forward_outputs, &program.gradients}) {
-    for (const auto& use : *list) {
-      if (use) outputs.add(use->value);
-    }
+  for (const auto* uses : {&program.forward_outputs, &program.gradients}) {
+    for (const ValueId value : values_of(*uses)) outputs.add(value);
   }
   for (const ValueId value : outputs.take()) builder.output(value);
   return builder.build();

@@ -110,6 +110,9 @@ struct Program {
 [[nodiscard]] std::vector<ValueId> reads(const ProgramOp& op);
 [[nodiscard]] std::vector<ValueId> makes(const ProgramOp& op);
 
+// Of these uses, likewise.
+[[nodiscard]] std::vector<ValueId> values_of(const std::vector<std::optional<TensorUse>>& uses);
+
 // All that ops of the program read.
 [[nodiscard]] std::set<ValueId> read_values(const Program& program);
 // All that later versions are written over.
@@ -120,6 +123,16 @@ void run_boxed(const Call& call, std::vector<c10::IValue>& stack);
 
 // Whether a value lies in memory the step does not own: it is resident, or a later version of such.
 [[nodiscard]] bool is_resident(const Program& program, ValueId value);
+
+// What the caller keeps of the time between forward and backward: made by its op, and no seed. kNoValue: nothing.
+[[nodiscard]] ValueId caller_value(const Program& program);
+
+// Of inputs and constants, as the graph counts them.
+[[nodiscard]] std::int64_t resident_bytes(const Program& program);
+// Of the numbers that stand for tensors in its calls, in host memory.
+[[nodiscard]] std::int64_t number_bytes(const Program& program);
+// Taken while autograd receives the gradients.
+[[nodiscard]] std::int64_t hand_over_bytes(const Program& program);
 
 // Positions of the seeds that the caller may leave out: all that reads them are such sums.
 [[nodiscard]] std::vector<std::size_t> optional_seeds(const Program& program);
