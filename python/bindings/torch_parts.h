@@ -3,10 +3,6 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include <cstddef>
-#include <set>
-#include <vector>
-
 #include "runtime/program/program.h"
 
 namespace reprise::bindings {
@@ -16,8 +12,5 @@ namespace py = pybind11;
 void bind_program(py::module_& module);   // program.h and profile.h
 void bind_executor(py::module_& module);  // executor.h, device_thread.h and meter.h
 void bind_files(py::module_& module);     // program_io.h
-
-// Positions among the inputs of those whose values are in `wanted`.
-[[nodiscard]] std::vector<std::size_t> inputs_with(const Program& program, const std::set<ValueId>& wanted);
 
 }  // namespace reprise::bindings

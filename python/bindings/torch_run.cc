@@ -14,6 +14,7 @@
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
 #include "runtime/engine/executor.h"
+#include "runtime/program/program_queries.h"
 #include "torch_parts.h"
 
 namespace reprise::bindings {

@@ -1,4 +1,4 @@
-"""A captured step: the program, and what the runtime has to know of it."""
+"""A captured step: the program, and what planning has to know of it beside what was measured."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from .native import _torch
 
 @dataclass
 class Captured:
-    """A program and what the runtime has to know of it."""
+    """A program, its times by the roofline, and what its layouts are known by. Two ops that are parts of one call have
+    one key: the layouts of each are those of the results that it gives."""
 
     program: _torch.Program
-    resident_bytes: int  # of the inputs and constants, as the graph counts them
-    constants: list[torch.Tensor]
-    seed_values: list[int]
-    seed_bytes: list[int]
-    output_values: list[int]  # of forward
-    caller_value: int  # what the caller keeps from between forward and backward
-    estimates: dict[int, int]  # op -> time by the roofline, ns
-    keys: dict[int, str]  # op -> what its layouts are known by
-    gradient_values: list[int] = field(default_factory=list)
+    estimates: dict[int, int] = field(default_factory=dict)  # by op, ns
+    keys: dict[int, str] = field(default_factory=dict)  # by op
+
+    def __post_init__(self) -> None:
+        self.seed_values: list[int] = self.program.seed_values
+        self.seed_bytes = [self.program.value_bytes(value) for value in self.seed_values]
+        self.output_values: list[int] = self.program.output_values
+        self.gradient_values: list[int] = self.program.gradient_values
+        self.caller_value: int = self.program.caller_value
+        self.resident_bytes: int = self.program.resident_bytes
+        self.constants: list[torch.Tensor] = self.program.constants
 
     @cached_property
     def optional_seeds(self) -> set[int]:

@@ -8,6 +8,7 @@ same versions and flags.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import platform
@@ -137,7 +138,8 @@ def measure(captured: Captured, device: torch.device) -> tuple[float, Layouts]:
             time_ns, workspace_bytes, layouts = calls[signature]
             program.set_cost(op, time_ns, workspace_bytes)
             if op in captured.keys and not program.lies_as(op, [_with_dtype(layout) for layout in layouts]):
-                wrong[captured.keys[op]] = layouts
+                key = captured.keys[op]
+                wrong[key] = _with_others(layouts, wrong.get(key) or stored["layouts"].get(key) or [])
                 unsure.update(program.makes(op))
     kept = _kept.get(str(device), 0)
     if changed or wrong or kept > stored["kept_bytes"]:
@@ -175,6 +177,11 @@ def _measured(program: Any, op: int) -> list[Any]:
         raise Unsupported(str(error)) from None
     return [time_ns, workspace_bytes, [
         layout and [str(layout[0]).removeprefix("torch."), *layout[1:]] for layout in layouts]]
+
+
+def _with_others(layouts: list[Layout | None], others: list[Layout | None]) -> list[Layout | None]:
+    """Results that this part of a call does not give are another part's."""
+    return [layout or other for layout, other in itertools.zip_longest(layouts, others)]
 
 
 def _with_dtype(layout: Layout | None) -> tuple | None:

@@ -1,12 +1,8 @@
 #include "runtime/program/operator_facts.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
-#include <array>
-#include <mutex>
-#include <set>
 #include <string_view>
 
 #include "runtime/program/tensor_memory.h"
@@ -18,66 +14,15 @@ using Names = std::initializer_list<std::string_view>;
 
 bool is_one_of(std::string_view name, Names names) { return std::ranges::find(names, name) != names.end(); }
 
-std::optional<std::size_t> position(const c10::FunctionSchema& schema, std::string_view argument) {
-  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
-    if (schema.arguments()[i].name() == argument) return i;
-  }
-  return std::nullopt;
-}
-
-const Argument* find(const Call& call, std::string_view name) {
-  const auto found = position(call.op.schema(), name);
-  return found ? &call.arguments[*found] : nullptr;
-}
-
-// What the argument of that name is, where there is one and it is a constant of that kind.
-bool is_true(const Call& call, std::string_view name, bool otherwise = false) {
-  const Argument* argument = find(call, name);
-  return argument != nullptr && argument->constant.isBool() ? argument->constant.toBool() : otherwise;
-}
-std::optional<double> number(const Call& call, std::string_view name) {
-  const Argument* argument = find(call, name);
-  return argument != nullptr && argument->constant.isDouble() ? std::optional(argument->constant.toDouble())
-                                                              : std::nullopt;
-}
-
-// Whether a kernel of CUDA's adds with atomics, by torch.use_deterministic_algorithms.
-bool adds_in_any_order(std::string_view name) {
-  static constexpr std::array kPrefixes{"_adaptive_avg_pool", "adaptive_",           "avg_pool3d",      "_ctc_loss",
-                                        "embedding",          "fractional_max_pool", "grid_sampler",    "max_pool3d",
-                                        "nll_loss2d",         "reflection_pad",      "replication_pad", "upsample_",
-                                        "_upsample_"};
-  if (name.ends_with('_')) name.remove_suffix(1);
-  if (is_one_of(name,
-                {"bincount", "ctc_loss", "cumsum", "embedding_bag", "embedding_dense_backward", "histc", "index_add",
-                 "index_reduce", "nll_loss2d_forward", "scatter_add", "scatter_reduce", "segment_reduce"})) {
-    return true;
-  }
-  return name.ends_with("_backward") &&
-         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
-// Several threads add at one place, also on the CPU.
-bool puts_in_any_order(std::string_view name, const Call& call) {
-  if (name.ends_with('_')) name.remove_suffix(1);
-  return is_one_of(name, {"index_put", "put", "_index_put_impl"}) && is_true(call, "accumulate", /*otherwise=*/true);
-}
-
-// Operators that write to what their forward left for them, or draw from a state of their own.
-bool changes_its_reserve(std::string_view name, const Call& call) {
-  if (is_one_of(name, {"mkldnn_rnn_layer_backward", "_cudnn_rnn_backward", "miopen_rnn_backward"})) return true;
-  if (!is_one_of(name, {"_cudnn_rnn", "miopen_rnn"})) return false;
-  return number(call, "dropout").value_or(0) > 0 && is_true(call, "train");
-}
-
 // Attention is tagged random; it draws nothing at dropout 0.
 bool is_random(std::string_view name, const Call& call) {
   if (!call.op.hasTag(at::Tag::nondeterministic_seeded)) return false;
-  return name.find("attention") == std::string_view::npos || (number(call, "dropout_p") != 0.0 && number(call, "p") != 0.0);
+  const bool attends = name.find("attention") != std::string_view::npos;
+  return !attends || (number(call, "dropout_p") != 0.0 && number(call, "p") != 0.0);
 }
 
 bool indexes_by_mask(const Call& call) {
-  const Argument* indices = find(call, "indices");
+  const Argument* indices = call.argument("indices");
   if (indices == nullptr || indices->kind != Argument::Kind::kOptionalTensorList) return true;
   return std::ranges::any_of(indices->tensors, [](const std::optional<TensorUse>& use) {
     return use && (use->geometry.dtype == at::kBool || use->geometry.dtype == at::kByte);
@@ -86,9 +31,8 @@ bool indexes_by_mask(const Call& call) {
 
 // A tensor without memory becomes a view of some: cuDNN's recurrent layers see all of their weights as one so.
 bool gives_first_memory(std::string_view name, const Call& call) {
-  const Argument* self = name == "set_" ? find(call, "self") : nullptr;
-  return self != nullptr && self->kind == Argument::Kind::kTensor &&
-         extent_bytes(self->tensors.front()->geometry) == 0;
+  const Argument* self = name == "set_" ? call.argument("self") : nullptr;
+  return self != nullptr && self->kind == Argument::Kind::kTensor && extent_bytes(self->tensors.front()->geometry) == 0;
 }
 
 std::string refusal_of(std::string_view name, const Call& call) {
@@ -98,7 +42,7 @@ std::string refusal_of(std::string_view name, const Call& call) {
   if (is_one_of(name, {"resize_", "resize_as_", "set_", "_resize_output_"}) && !gives_first_memory(name, call)) {
     return "it gives a tensor other memory in place: make a new tensor instead";
   }
-  const Argument* generator = find(call, "generator");
+  const Argument* generator = call.argument("generator");
   if (generator != nullptr && generator->constant.isGenerator() && generator->constant.toGenerator().defined()) {
     return "it draws from a generator of its own, whose position is not known here: use the default generator; a "
            "recurrent layer with dropout does so on CUDA: give it none, and put a Dropout between layers";
@@ -109,59 +53,38 @@ std::string refusal_of(std::string_view name, const Call& call) {
   }
   if (name == "index")
     return indexes_by_mask(call) ? "a mask picks as many elements as it likes: multiply by it, or use "
-                                        "torch::where"
-                                      : "";
+                                   "torch::where"
+                                 : "";
   if (call.op.hasTag(at::Tag::data_dependent_output) || call.op.hasTag(at::Tag::dynamic_output_shape)) {
     return "what it gives depends on the numbers in its tensors: compute it outside of the step";
   }
   return "";
 }
 
-bool trains(const Call& call) { return is_true(call, "training") || is_true(call, "train"); }
+bool trains(const Call& call) { return flag(call, "training") || flag(call, "train"); }
 
 std::vector<std::size_t> updated_statistics(std::string_view name, const Call& call) {
   std::vector<std::size_t> found;
   if (!is_one_of(name, {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}) || !trains(call)) return found;
-  for (const std::string_view argument : {"running_mean", "running_var"}) {
-    const auto i = position(call.op.schema(), argument);
-    if (i && call.arguments[*i].kind == Argument::Kind::kTensor) found.push_back(*i);
+  for (const char* buffer : {"running_mean", "running_var"}) {
+    const Argument* argument = call.argument(buffer);
+    if (argument == nullptr || argument->kind != Argument::Kind::kTensor) continue;
+    found.push_back(static_cast<std::size_t>(argument - call.arguments.data()));
   }
   return found;
 }
 
-// Of operators by the names that users gave. Lives as long as the process.
-struct Declared {
-  std::mutex mutex;
-  std::set<std::string> names;
-
-  static Declared& all() {
-    static auto* declared = new Declared;
-    return *declared;
-  }
-};
-
-bool is_declared_repeatable(const c10::OperatorHandle& op) {
-  Declared& declared = Declared::all();
-  const std::lock_guard lock(declared.mutex);
-  return declared.names.contains(c10::toString(op.operator_name()));
-}
-
-bool is_repeatable(std::string_view name, const Call& call, at::Device device) {
-  if (is_declared_repeatable(call.op)) return true;
-  const std::string& full = call.op.operator_name().name;
-  if (!full.starts_with("aten::") && !full.starts_with("prims::")) return false;
-  if (name == "equal" || changes_its_reserve(name, call)) return false;
-  if (at::globalContext().deterministicAlgorithms()) return true;
-  if (puts_in_any_order(name, call)) return false;
-  return !device.is_cuda() || !(call.op.hasTag(at::Tag::nondeterministic_bitwise) || adds_in_any_order(name));
-}
-
 }  // namespace
 
-void declare_repeatable(const std::string& name) {
-  Declared& declared = Declared::all();
-  const std::lock_guard lock(declared.mutex);
-  declared.names.insert(name);
+bool flag(const Call& call, std::string_view argument, bool otherwise) {
+  const Argument* found = call.argument(argument);
+  return found != nullptr && found->constant.isBool() ? found->constant.toBool() : otherwise;
+}
+
+std::optional<double> number(const Call& call, std::string_view argument) {
+  const Argument* found = call.argument(argument);
+  if (found == nullptr || !found->constant.isDouble()) return std::nullopt;
+  return found->constant.toDouble();
 }
 
 std::string short_name(const c10::OperatorHandle& op) {
@@ -169,13 +92,12 @@ std::string short_name(const c10::OperatorHandle& op) {
   return name.substr(name.rfind(':') + 1);
 }
 
-CallFacts facts_of(const Call& call, at::Device device) {
+CallFacts facts_of(const Call& call) {
   const std::string name = short_name(call.op);
   CallFacts facts{.refusal = refusal_of(name, call)};
   facts.random = is_random(name, call);
   facts.is_view = call.op.hasTag(at::Tag::inplace_view) || gives_first_memory(name, call);
   facts.compares = name == "equal";
-  facts.repeatable = is_repeatable(name, call, device);
   const auto& arguments = call.op.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const c10::AliasInfo* alias = arguments[i].alias_info();
@@ -189,8 +111,8 @@ void simplify(Call& call) {
   const std::string name = short_name(call.op);
   const bool trained = name == "native_batch_norm_backward" && trains(call);
   if (trained || name == "cudnn_batch_norm_backward") {
-    for (const std::string_view unread : {"running_mean", "running_var"}) {
-      call.arguments[*position(call.op.schema(), unread)] = Argument{};
+    for (const char* unread : {"running_mean", "running_var"}) {
+      call.arguments[static_cast<std::size_t>(call.argument(unread) - call.arguments.data())] = Argument{};
     }
   }
   if (call.op.operator_name().overload_name != "Scalar" || !is_one_of(name, {"add", "sub", "mul", "div"})) return;

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/Device.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/program/program.h"
@@ -15,7 +16,6 @@ namespace reprise {
 struct CallFacts {
   std::string refusal;  // why no plan can hold it, and the way out; empty: it can
   bool random = false;
-  bool repeatable = true;              // a second run gives the same bits
   bool is_view = false;                // changes or makes no memory, whatever the schema says
   bool compares = false;               // its result decides which way the model goes
   std::vector<std::size_t> written{};  // arguments whose memory the schema says is written
@@ -23,12 +23,12 @@ struct CallFacts {
   std::vector<std::size_t> statistics{};
 };
 
-// Of a call in a program for `device`. Of the tensors it gets their geometry counts alone.
-[[nodiscard]] CallFacts facts_of(const Call& call, at::Device device);
+// Of the tensors that a call gets their geometry counts alone.
+[[nodiscard]] CallFacts facts_of(const Call& call);
 
-// Operators of the user's own are not repeated, unless it is said that they give the same bits every time. `name`:
-// "mine::op", with an overload "mine::op.overload".
-void declare_repeatable(const std::string& name);
+// The constant that a call gets for an argument: a flag, or `otherwise` where it gets none; a number, or nothing.
+[[nodiscard]] bool flag(const Call& call, std::string_view argument, bool otherwise = false);
+[[nodiscard]] std::optional<double> number(const Call& call, std::string_view argument);
 
 // Leaves out what the kernel does not read, and gives a number that it would make a tensor of at every run as one.
 void simplify(Call& call);

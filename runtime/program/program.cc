@@ -1,17 +1,9 @@
 #include "runtime/program/program.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <map>
-#include <set>
 #include <unordered_set>
 #include <utility>
-
-#include "reprise/error.h"
-#include "runtime/device/meter.h"
 
 namespace reprise {
 namespace {
@@ -52,38 +44,6 @@ std::string list_text(at::IntArrayRef numbers) {
   return text + ']';
 }
 
-std::string double_text(double number) {
-  std::array<char, 32> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
-}
-
-// Of a wrapped number: a tensor of one element on the CPU. Read in place, since calls may be watched.
-std::string number_text(const at::Tensor& tensor) {
-  const void* data = tensor.storage().data();
-  if (tensor.scalar_type() == at::kDouble) return double_text(*static_cast<const double*>(data));
-  if (tensor.scalar_type() == at::kLong) return std::to_string(*static_cast<const std::int64_t*>(data));
-  if (tensor.scalar_type() == at::kBool) return *static_cast<const bool*>(data) ? "true" : "false";
-  if (tensor.scalar_type() == at::kComplexDouble) {
-    const auto& number = *static_cast<const c10::complex<double>*>(data);
-    return double_text(number.real()) + " + " + double_text(number.imag()) + "j";
-  }
-  throw InternalError("a constant tensor is no number");
-}
-
-std::string constant_text(const c10::IValue& value) {
-  if (value.isNone()) return "none";
-  if (value.isBool()) return value.toBool() ? "true" : "false";
-  if (value.isInt()) return std::to_string(value.toInt());
-  if (value.isDouble()) return double_text(value.toDouble());
-  if (value.isString()) return value.toStringRef();
-  if (value.isDevice()) return value.toDevice().str();
-  if (value.isTensor()) return value.toTensor().defined() ? "number " + number_text(value.toTensor()) : "undefined";
-  if (!value.isList()) return value.tagKind();
-  std::string text = "[";
-  for (const c10::IValue& element : value.toListRef()) text += constant_text(element) + ' ';
-  return text + ']';
-}
-
 }  // namespace
 
 Geometry geometry_of(const at::Tensor& tensor) {
@@ -111,6 +71,12 @@ std::string to_string(const Geometry& geometry) {
   if (geometry.conj) text += " conj";
   if (geometry.neg) text += " neg";
   return text;
+}
+
+const Argument* Call::argument(std::string_view name) const {
+  const auto& schema = op.schema().arguments();
+  const auto found = std::ranges::find(schema, name, &c10::Argument::name);
+  return found == schema.end() ? nullptr : &arguments[static_cast<std::size_t>(found - schema.begin())];
 }
 
 OpId Program::caller_op() const {
@@ -158,53 +124,9 @@ std::set<ValueId> overwritten_values(const Program& program) {
   return values;
 }
 
-void run_boxed(const Call& call, std::vector<c10::IValue>& stack) {
-  const at::AutoGradMode grad_mode(call.grad_mode);
-  call.op.callBoxed(stack);
-}
-
 bool is_resident(const Program& program, ValueId value) {
   while (program.values[index(value)].overwrites != kNoValue) value = program.values[index(value)].overwrites;
   return program.values[index(value)].residence == Residence::kResident;
-}
-
-ValueId caller_value(const Program& program) {
-  const OpId caller = program.caller_op();
-  if (caller == kNoOp) return kNoValue;
-  const std::vector<ValueId> seeds = values_of(program.seeds);
-  for (const ValueId made : program.ops[index(caller)].also_makes) {
-    if (std::ranges::find(seeds, made) == seeds.end()) return made;
-  }
-  return kNoValue;
-}
-
-std::int64_t resident_bytes(const Program& program) {
-  std::int64_t total = 0;
-  for (const ProgramValue& value : program.values) {
-    if (value.residence == Residence::kResident) total += value.bytes;
-  }
-  return total;
-}
-
-std::int64_t number_bytes(const Program& program) {
-  std::int64_t total = 0;
-  std::unordered_set<const c10::StorageImpl*> seen;  // the calls of one op share theirs
-  for (const ProgramOp& op : program.ops) {
-    for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
-      if (!*call) continue;
-      for (const Argument& argument : (*call)->arguments) {
-        if (!argument.constant.isTensor() || !argument.constant.toTensor().defined()) continue;
-        const c10::Storage& storage = argument.constant.toTensor().storage();
-        if (seen.insert(storage.unsafeGetStorageImpl()).second) total += static_cast<std::int64_t>(storage.nbytes());
-      }
-    }
-  }
-  return total;
-}
-
-std::int64_t hand_over_bytes(const Program& program) {
-  const auto found = std::ranges::find(program.ops, ProgramOp::Kind::kHandOver, &ProgramOp::kind);
-  return found == program.ops.end() ? 0 : found->workspace_bytes;
 }
 
 std::vector<std::size_t> optional_seeds(const Program& program) {
@@ -256,32 +178,6 @@ Graph make_graph(const Program& program, RandomCalls random) {
   }
   for (const ValueId value : outputs.take()) builder.output(value);
   return builder.build();
-}
-
-std::string signature(const Program& program, OpId op) {
-  const Call& call = program.ops[index(op)].call.value();
-  std::string text = call.op.operator_name().name + "." + call.op.operator_name().overload_name;
-  std::map<ValueId, std::size_t> order;
-  for (const Argument& argument : call.arguments) {
-    text += ';';
-    if (argument.kind == Argument::Kind::kConstant) {
-      text += constant_text(argument.constant);
-      continue;
-    }
-    for (const auto& tensor : argument.tensors) {
-      if (!tensor) {
-        text += "none,";
-        continue;
-      }
-      const std::size_t number = order.try_emplace(tensor->value, order.size()).first->second;
-      text += '#' + std::to_string(number) + ' ' + to_string(tensor->geometry) + ',';
-      const std::int64_t bytes = program.values[index(tensor->value)].bytes;
-      // Some operators copy whole storages.
-      const std::int64_t granted = granted_bytes(program.device, extent_bytes(tensor->geometry));
-      if (bytes > granted) text += " of " + std::to_string(bytes);
-    }
-  }
-  return text;
 }
 
 }  // namespace reprise

@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reprise/graph.h"
@@ -56,6 +57,9 @@ struct Call {
   c10::OperatorHandle op;
   std::vector<Argument> arguments;
   bool grad_mode = false;  // some kernels keep less where no gradients are wanted
+
+  // What it gets for an argument that its schema names so; nullptr: there is none.
+  [[nodiscard]] const Argument* argument(std::string_view name) const;
 };
 
 struct ProgramOp {
@@ -118,21 +122,8 @@ struct Program {
 // All that later versions are written over.
 [[nodiscard]] std::set<ValueId> overwritten_values(const Program& program);
 
-// Makes the call. `stack` holds its arguments, afterwards its results.
-void run_boxed(const Call& call, std::vector<c10::IValue>& stack);
-
 // Whether a value lies in memory the step does not own: it is resident, or a later version of such.
 [[nodiscard]] bool is_resident(const Program& program, ValueId value);
-
-// What the caller keeps of the time between forward and backward: made by its op, and no seed. kNoValue: nothing.
-[[nodiscard]] ValueId caller_value(const Program& program);
-
-// Of inputs and constants, as the graph counts them.
-[[nodiscard]] std::int64_t resident_bytes(const Program& program);
-// Of the numbers that stand for tensors in its calls, in host memory.
-[[nodiscard]] std::int64_t number_bytes(const Program& program);
-// Taken while autograd receives the gradients.
-[[nodiscard]] std::int64_t hand_over_bytes(const Program& program);
 
 // Positions of the seeds that the caller may leave out: all that reads them are such sums.
 [[nodiscard]] std::vector<std::size_t> optional_seeds(const Program& program);
@@ -141,9 +132,5 @@ void run_boxed(const Call& call, std::vector<c10::IValue>& stack);
 // back to a state of the generator). Throws InputError where the program breaks a rule of graphs.
 enum class RandomCalls : std::uint8_t { kRepeat, kOnce };
 [[nodiscard]] Graph make_graph(const Program& program, RandomCalls random = RandomCalls::kRepeat);
-
-// Says whether two calls are alike in all that time and workspace depend on: operator, geometry of every tensor, which
-// tensors share memory, constants.
-[[nodiscard]] std::string signature(const Program& program, OpId op);
 
 }  // namespace reprise

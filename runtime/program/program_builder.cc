@@ -160,7 +160,7 @@ OpId ProgramBuilder::call(SeenCall seen) {
   op.name = std::move(seen.name);
   op.scope = std::move(seen.scope);
   op.phase = phase_;
-  op.once = !seen.facts.repeatable;
+  op.once = !seen.repeats;
   op.expected = seen.expected;
   if (seen.facts.random && is_here(seen)) {
     op.generator_state = save_generator(op);

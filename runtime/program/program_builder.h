@@ -3,7 +3,7 @@
 //   ProgramBuilder builder("net", device);
 //   const ValueId weight = builder.resident(bytes, device);
 //   const ValueId made = builder.made(bytes, device);
-//   builder.call({.name = "relu", .call = ..., .facts = facts_of(...), .results = {TensorUse{made, geometry}}});
+//   builder.call({.name = "relu", .call = ..., .results = {TensorUse{made, geometry}}, ...});
 //   builder.end_forward({loss});
 //   ...
 //   Program program = builder.finish({gradient});
@@ -11,8 +11,10 @@
 // A front end knows which tensors share memory. It names memory by the value it was given for it, once and for all; in
 // the program a use is of the version that lies there when the call is added. The builder makes all that is no call:
 // - what a call writes gets a new version. Of memory the step does not own the last ones are its new contents;
-// - a batch norm normalises; at its first run it also updates the statistics, and an effect after it makes the versions;
-// - before a random call an op saves the generator's state. A token of the call is read by the next such op, so that the
+// - a batch norm normalises; at its first run it also updates the statistics, and an effect after it makes the
+// versions;
+// - before a random call an op saves the generator's state. A token of the call is read by the next such op, so that
+// the
 //   generator advances in the order of the calls. Numbers of another device are drawn once;
 // - the caller's op between forward and backward, the gradients it gives (seeds), and what it keeps;
 // - gradients are handed over each in memory of its own, since autograd would copy it otherwise;
@@ -42,6 +44,7 @@ class ProgramBuilder {
     std::string scope;
     Call call;
     CallFacts facts;  // of the call
+    bool repeats;     // a second run gives the same bits
     Uses results;     // per tensor it returns; nothing where it is undefined, or in memory that was there before
     std::optional<bool> expected{};  // of a comparison
   };

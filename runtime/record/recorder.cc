@@ -9,6 +9,7 @@
 
 #include "reprise/error.h"
 #include "runtime/device/meter.h"
+#include "runtime/kernels/kernel.h"
 #include "runtime/program/tensor_memory.h"
 
 namespace reprise {
@@ -133,7 +134,7 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet below, to
   const torch::jit::Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
   Call call{op, {}, at::GradMode::is_enabled()};
   for (const c10::IValue& argument : arguments) call.arguments.push_back(argument_of(argument));
-  const CallFacts facts = facts_of(call, program().device);
+  const CallFacts facts = facts_of(call);
   if (!facts.refusal.empty()) {
     throw InputError("'" + program().name + "' cannot be captured: it calls " + op.operator_name().name +
                      (scope_.empty() ? "" : " (after " + scope_ + ")") + "; " + facts.refusal);
@@ -155,10 +156,12 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet below, to
     empty_.insert(made.begin(), made.end());
   }
   check_not_grown(written, operator_name);
+  const bool repeats = Kernel(call).repeats(program().device);
   builder_.call({.name = next_name(operator_name),
                  .scope = scope,
                  .call = std::move(call),
                  .facts = facts,
+                 .repeats = repeats,
                  .results = std::move(results),
                  .expected = facts.compares ? std::optional(stack.back().toBool()) : std::nullopt});
 }

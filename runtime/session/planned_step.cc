@@ -11,6 +11,8 @@
 #include "runtime/device/cuda_graph.h"
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
+#include "runtime/kernels/kernel.h"
+#include "runtime/program/program_queries.h"
 #include "runtime/record/capture_step.h"
 #include "runtime/session/step_plan.h"
 
@@ -27,19 +29,11 @@ void measure_calls(Program& program) {
   std::unordered_map<std::string, Measurement> known;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
-    const auto [found, is_new] = known.try_emplace(signature(program, op_id(i)));
+    const auto [found, is_new] = known.try_emplace(Kernel(*program.ops[i].call).describe(program));
     if (is_new) found->second = measure(program, op_id(i), kEnoughNs);
     program.ops[i].time_ns = found->second.time_ns;
     program.ops[i].workspace_bytes = found->second.workspace_bytes;
   }
-}
-
-std::int64_t resident_bytes_of(const Program& program) {
-  std::int64_t total = 0;
-  for (const ProgramValue& value : program.values) {
-    if (value.residence == Residence::kResident) total += value.bytes;
-  }
-  return total;
 }
 
 }  // namespace
@@ -50,7 +44,7 @@ PlannedStep::PlannedStep(StepProgram step)
         measure_calls(*step_.program);
         return make_graph(*step_.program);
       }()) {
-  resident_bytes_ = resident_bytes_of(*step_.program);
+  resident_bytes_ = resident_bytes(*step_.program);
 }
 
 PlannedStep::Planned PlannedStep::make_plan(const StepOptions& options, std::int64_t outside,

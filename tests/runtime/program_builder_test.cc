@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/program/program_queries.h"
+
 namespace reprise {
 namespace {
 
 using testing::ElementsAre;
-
-constexpr std::int64_t kBytes = 4 * 2 * 3 * 8 * 8;  // of a picture
 
 Geometry floats(std::vector<std::int64_t> sizes) {
   std::vector<std::int64_t> strides(sizes.size(), 1);
@@ -26,8 +26,6 @@ Geometry floats(std::vector<std::int64_t> sizes) {
 // A front end whose memory has names.
 class Net {
  public:
-  explicit Net(at::Device device = at::kCPU) : builder(device.is_cpu() ? "net" : "other", device) {}
-
   TensorUse resident(const std::string& name, const Geometry& geometry) {
     return named(name, builder.resident(extent_bytes(geometry), at::kCPU), geometry);
   }
@@ -45,12 +43,12 @@ class Net {
     for (std::size_t i = made.arguments.size(); i < made.op.schema().arguments().size(); ++i) {
       made.arguments.push_back({.constant = made.op.schema().arguments()[i].default_value().value()});
     }
-    const CallFacts facts = facts_of(made, builder.program().device);
-    return builder.call({name, "layer", std::move(made), facts, std::move(results)});
+    const CallFacts facts = facts_of(made);
+    return builder.call({name, "layer", std::move(made), facts, /*repeats=*/true, std::move(results)});
   }
 
-  // "sum once: z -> loss"; a version has a stroke more than what it overwrites, memory without a name a number.
-  [[nodiscard]] std::vector<std::string> lines(const Program& program) {
+  // "sum once: z -> loss". A version has a stroke more than what it overwrites.
+  [[nodiscard]] std::vector<std::string> lines(const Program& program) const {
     std::vector<std::string> found;
     for (const ProgramOp& op : program.ops) {
       std::string line = op.name + (op.once ? " once:" : ":");
@@ -62,18 +60,23 @@ class Net {
     return found;
   }
 
-  ProgramBuilder builder;
+  ProgramBuilder builder{"net", at::kCPU};
 
  private:
   TensorUse named(const std::string& name, ValueId value, const Geometry& geometry) {
     names_.emplace(value, name);
     return {value, geometry};
   }
-  std::string label(const Program& program, ValueId value) {
+  // By what made it, where the builder did.
+  [[nodiscard]] std::string label(const Program& program, ValueId value) const {
+    if (names_.contains(value)) return names_.at(value);
     const ValueId old = program.values[index(value)].overwrites;
-    const bool has_name = names_.contains(value);
-    if (!has_name && old != kNoValue) return label(program, old) + "'";
-    return has_name ? names_.at(value) : "#" + std::to_string(index(value));
+    if (old != kNoValue) return label(program, old) + "'";
+    const auto makes_it = [&](const ProgramOp& op) { return std::ranges::count(makes(op), value) != 0; };
+    const ProgramOp& op = *std::ranges::find_if(program.ops, makes_it);
+    if (op.kind == ProgramOp::Kind::kGeneratorState) return "state";
+    if (op.kind == ProgramOp::Kind::kCaller) return "kept";
+    return op.outputs.front() && op.outputs.front()->value == value ? "copy" : "token";
   }
 
   std::map<ValueId, std::string> names_;
@@ -102,8 +105,9 @@ struct Block : Net {
   Program finished() {
     for (const TensorUse& use : {x, w, scale, shift, mean, var}) builder.input(use);
     forward();
-    const std::vector<Argument> shape{ints({0}), ints({1, 1}), ints({1, 1}), ints({1, 1}), constant(false), ints({0, 0}),
-                                      constant(1), constant(c10::List<bool>({true, true, false}))};
+    const std::vector<Argument> shape{
+        ints({0}),       ints({1, 1}), ints({1, 1}), ints({1, 1}),
+        constant(false), ints({0, 0}), constant(1),  constant(c10::List<bool>({true, true, false}))};
     const TensorUse expanded{seed_.value, {.sizes = picture.sizes, .strides = {0, 0, 0, 0}}};
     const TensorUse dropped = made("g_relu", picture);
     call("dropout_backward", "native_dropout_backward", {tensor(expanded), tensor(mask_), constant(2.0)}, {dropped});
@@ -160,29 +164,145 @@ struct Block : Net {
 TEST(ProgramBuilder, MakesAResidualBlockOpByOp) {
   Block block;
   const Program program = block.finished();
-  const std::string state = "#" + std::to_string(index(op_named(program, "dropout").generator_state));
-  const std::string token = "#" + std::to_string(index(makes(op_named(program, "dropout")).back()));
-  const std::string kept = "#" + std::to_string(index(caller_value(program)));
   EXPECT_THAT(block.lines(program),
               ElementsAre("conv: x w -> conv",                                        //
                           "norm: conv scale shift -> y saved_mean saved_invstd",      //
                           "norm_statistics once: mean var saved_mean -> mean' var'",  //
                           "relu_: y -> y'",                                           //
-                          "dropout_state once: -> " + state,                          //
-                          "dropout: y' " + state + " -> dropped mask " + token,       //
+                          "dropout_state once: -> state",                             //
+                          "dropout: y' state -> dropped mask token",                  //
                           "add: dropped x -> z",                                      //
                           "sum: z -> loss",                                           //
-                          "caller once: loss -> seed " + kept,                        //
+                          "caller once: loss -> seed kept",                           //
                           "dropout_backward: seed mask -> g_relu",                    //
                           "relu_backward: g_relu y' -> g_norm",                       //
                           "norm_backward: g_norm conv scale saved_mean saved_invstd -> g_conv g_scale g_shift",
                           "conv_backward: g_conv x w -> g_x g_w",  //
                           "add_1: g_x seed -> g_sum",              //
-                          "again_copy: g_shift -> " + std::to_string(0).erase() + "#" +
-                              std::to_string(index(program.gradients[4]->value)),
-                          "hand_over once: g_scale g_shift g_w g_sum #" +
-                              std::to_string(index(program.gradients[4]->value)) + " ->"));
+                          "again_copy: g_shift -> copy",           //
+                          "hand_over once: g_scale g_shift g_w g_sum copy ->"));
   EXPECT_NO_THROW(static_cast<void>(make_graph(program)));
+  EXPECT_EQ(program.ops[1].first_call->arguments[3].tensors.front()->value, block.mean.value);
+  EXPECT_EQ(program.new_contents.size(), 2);
+  EXPECT_EQ(program.gradients.size(), 6);
+  EXPECT_FALSE(program.gradients[5]);
+  EXPECT_EQ(op_named(program, "again_copy").scope, "norm");
+}
+
+// The gradient of x may lie over that of the convolution, z over what dropout left: x itself is the caller's.
+TEST(ProgramBuilder, LetsPassesWriteOverWhatDies) {
+  Block block;
+  const Program program = block.finished();
+  const auto overwritten = [&](const char* name) {
+    return program.values[index(op_named(program, name).outputs.front()->value)].overwrites;
+  };
+  EXPECT_EQ(overwritten("add"), op_named(program, "dropout").outputs.front()->value);
+  EXPECT_EQ(overwritten("relu_backward"), op_named(program, "dropout_backward").outputs.front()->value);
+  EXPECT_EQ(overwritten("dropout_backward"), kNoValue);  // the seed is expanded
+  EXPECT_EQ(op_named(program, "add").in_place_call->op.operator_name().overload_name, "out");
+}
+
+TEST(ProgramBuilder, CountsWhatIsOnItsDevice) {
+  Net net;
+  const TensorUse here = net.made("here", floats({16}));
+  const TensorUse there = net.made("there", floats({16}), at::kCUDA);
+  EXPECT_EQ(net.builder.program().values[index(here.value)].bytes, 64);
+  EXPECT_EQ(net.builder.program().values[index(there.value)].bytes, 0);
+}
+
+// A random number on another device has no state that could be saved here.
+TEST(ProgramBuilder, OrdersRandomCallsAndDrawsOnceElsewhere) {
+  Net net;
+  const TensorUse x = net.resident("x", floats({16}));
+  for (const char* name : {"first", "second"}) {
+    net.call(name, "bernoulli.p", {tensor(x), constant(0.5)}, {net.made(name, floats({16}))});
+  }
+  net.call("there", "bernoulli.p", {tensor(x), constant(0.5)}, {net.made("there", floats({16}), at::kCUDA)});
+  EXPECT_THAT(
+      net.lines(net.builder.program()),
+      ElementsAre("first_state once: -> state", "first: x state -> first token", "second_state once: token -> state",
+                  "second: x state -> second token", "there once: x -> there"));
+}
+
+TEST(ProgramBuilder, ReadsTheVersionThatIsThere) {
+  Net net;
+  const TensorUse buffer = net.resident("buffer", floats({16}));
+  const TensorUse before = net.made("before", floats({16}));
+  net.call("before", "exp", {tensor(buffer)}, {before});
+  net.call("add_", "add_.Tensor", {tensor(buffer), tensor(before)}, {std::nullopt});
+  net.call("mul_", "mul_.Tensor", {tensor(buffer), tensor(buffer)}, {std::nullopt});
+  const TensorUse after = net.made("after", floats({16}));
+  net.call("after", "exp", {tensor(buffer)}, {after});
+  net.builder.end_forward({after});
+  const Program program = net.builder.finish({});
+  EXPECT_THAT(net.lines(program), ElementsAre("before once: buffer -> before", "add_ once: buffer before -> buffer'",
+                                              "mul_ once: buffer' -> buffer''", "after: buffer'' -> after",
+                                              "caller once: after -> kept", "hand_over once: ->"));
+  EXPECT_THAT(program.new_contents, ElementsAre(program.ops[2].also_makes.front()));
+}
+
+TEST(ProgramBuilder, MakesOneVersionOfStatisticsThatLieTogether) {
+  Net net;
+  const TensorUse x = net.resident("x", floats({2, 3, 8, 8}));
+  const TensorUse both = net.resident("both", floats({6}));
+  TensorUse var{both.value, floats({3})};
+  var.geometry.offset = 3;
+  net.call("norm", "native_batch_norm",
+           {tensor(x), constant({}), constant({}), tensor({both.value, floats({3})}), tensor(var), constant(true),
+            constant(0.1), constant(1e-5)},
+           {net.made("y", floats({2, 3, 8, 8})), net.made("mean", floats({3})), net.made("invstd", floats({3}))});
+  EXPECT_THAT(net.lines(net.builder.program()),
+              ElementsAre("norm: x -> y mean invstd", "norm_statistics once: both mean -> both'"));
+}
+
+TEST(ProgramBuilder, GivesNumbersAsTensors) {
+  Net net;
+  const TensorUse x = net.resident("x", floats({16}));
+  net.call("add", "add.Scalar", {tensor(x), constant(2.0)}, {net.made("y", floats({16}))});
+  const Call& call = *net.builder.program().ops.front().call;
+  EXPECT_EQ(call.op.operator_name().overload_name, "Tensor");
+  EXPECT_EQ(call.arguments[1].constant.toTensor().item<double>(), 2.0);
+  EXPECT_EQ(number_bytes(net.builder.program()), 8);
+}
+
+// A sum with a gradient that the caller may not have; none with a factor, or of another shape.
+TEST(ProgramBuilder, NotesWhereASeedIsAdded) {
+  Net net;
+  const TensorUse x = net.resident("x", floats({16}));
+  const TensorUse y = net.made("y", floats({16}));
+  net.call("y", "exp", {tensor(x)}, {y});
+  const TensorUse seed = net.seed("seed", floats({16}));
+  net.builder.end_forward({y}, {seed});
+  const auto add = [&](const char* name, const TensorUse& of, std::int64_t times) {
+    net.call(name, "add.Tensor", {tensor(x), tensor(of), constant(times)}, {net.made(name, floats({16}))});
+    return net.builder.program().ops.back();
+  };
+  const ProgramOp sum = add("sum", seed, 1);
+  EXPECT_EQ(sum.added_seed, seed.value);
+  EXPECT_EQ(sum.added_to, x.value);
+  EXPECT_EQ(add("twice", seed, 2).added_seed, kNoValue);
+  EXPECT_EQ(add("first", {seed.value, floats({1})}, 1).added_seed, kNoValue);
+  EXPECT_EQ(add("other", y, 1).added_seed, kNoValue);
+}
+
+TEST(ProgramBuilder, CopiesGradientsThatOthersOwnAndCountsTheCopiesOfAutograd) {
+  Net net;
+  const TensorUse x = net.resident("x", floats({4, 8}));
+  const TensorUse y = net.made("y", floats({4, 8}));
+  net.call("y", "exp", {tensor(x)}, {y});
+  net.builder.end_forward({y});
+  const TensorUse z = net.made("z", floats({4, 8}));
+  net.call("z", "exp", {tensor(x)}, {z});
+  const Geometry transposed{.sizes = {4, 8}, .strides = {1, 4}};
+  const Program program = net.builder.finish({{{.use = x, .name = "input"}},
+                                              {{.use = y, .name = "output"}},
+                                              {{.use = z, .variable = floats({4, 8}), .name = "own"}},
+                                              {{.use = z, .variable = transposed, .name = "laid_out"}}});
+  EXPECT_THAT(net.lines(program),
+              ElementsAre("y: x -> y", "caller once: y -> kept", "z: x -> z", "input_copy: x -> copy",
+                          "output_copy: y -> copy", "hand_over once: z copy copy ->"));
+  EXPECT_EQ(hand_over_bytes(program), 4 * 8 * 4);
+  EXPECT_EQ(resident_bytes(program), 4 * 8 * 4);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ namespace {
 
 // Kernels that have read a row, or all of it that others read, before they write a number of it, and write each where
 // they read it last.
-constexpr std::array<std::string_view, 4> kByRows{"aten::_softmax", "aten::_log_softmax", "aten::_softmax_backward_data",
-                                                  "aten::_log_softmax_backward_data"};
+constexpr std::array<std::string_view, 4> kByRows{"aten::_softmax", "aten::_log_softmax",
+                                                  "aten::_softmax_backward_data", "aten::_log_softmax_backward_data"};
 
 // An operator that computes the same and writes the result to memory it is given: to an argument more, or to the first.
 struct Form {
