@@ -8,15 +8,14 @@
 #include <tuple>
 
 #include "reprise/error.h"
-#include "runtime/program/operator_facts.h"
+#include "runtime/kernels/kernel.h"
+#include "runtime/program/program_builder.h"
 #include "runtime/program/program_queries.h"
 #include "runtime/program/tensor_memory.h"
 #include "torch_parts.h"
 
 namespace reprise::bindings {
 namespace {
-
-using Uses = std::vector<std::optional<TensorUse>>;
 
 // A tensor argument by the type its schema gives, anything else as TorchScript converts it.
 Argument argument_from(const py::handle& object, const c10::Argument& schema) {
@@ -50,12 +49,11 @@ Argument argument_from(const py::handle& object, const c10::Argument& schema) {
   return {.constant = torch::jit::toIValue(object, schema.type())};
 }
 
-// (name, overload, args, kwargs)
-Call call_from(const py::tuple& spec) {
-  const auto name = spec[0].cast<std::string>();
-  Call call{c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), spec[1].cast<std::string>().c_str()), {}};
-  const auto positional = spec[2].cast<py::sequence>();
-  const auto named = spec[3].cast<py::dict>();
+// Of the operator "aten::add.Tensor".
+Call call_from(const std::string& target, const py::sequence& positional, const py::dict& named) {
+  const std::size_t dot = target.find('.');
+  const std::string overload = dot == std::string::npos ? "" : target.substr(dot + 1);
+  Call call{c10::Dispatcher::singleton().findSchemaOrThrow(target.substr(0, dot).c_str(), overload.c_str()), {}};
   const auto& schema = call.op.schema();
   for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
@@ -66,21 +64,10 @@ Call call_from(const py::tuple& spec) {
     } else if (argument.default_value()) {
       call.arguments.push_back({.constant = *argument.default_value()});
     } else {
-      throw InputError("call of " + name + " lacks argument '" + argument.name() + "'");
+      throw InputError("call of " + target + " lacks argument '" + argument.name() + "'");
     }
   }
   return call;
-}
-
-std::optional<Call> optional_call_from(const py::object& spec) {
-  if (spec.is_none()) return std::nullopt;
-  return call_from(spec.cast<py::tuple>());
-}
-
-std::vector<ValueId> ids_from(const std::vector<std::uint32_t>& numbers) {
-  std::vector<ValueId> ids;
-  for (const std::uint32_t number : numbers) ids.push_back(ValueId{number});
-  return ids;
 }
 
 std::vector<std::uint32_t> numbers_of(const std::vector<ValueId>& ids) {
@@ -89,131 +76,101 @@ std::vector<std::uint32_t> numbers_of(const std::vector<ValueId>& ids) {
   return numbers;
 }
 
-Phase phase_from(const std::string& name) {
-  if (name == "forward") return Phase::kForward;
-  if (name == "caller") return Phase::kCaller;
-  if (name == "backward") return Phase::kBackward;
-  throw InputError("unknown phase '" + name + "'");
+std::uint32_t add_call(ProgramBuilder& builder, const std::string& name, const std::string& scope,
+                       const std::tuple<std::string, py::sequence, py::dict>& called, Uses results) {
+  Call call = std::apply(call_from, called);
+  const CallFacts facts = facts_of(call);
+  const bool repeats = Kernel(call).repeats(builder.program().device);
+  return static_cast<std::uint32_t>(
+      index(builder.call({name, scope, std::move(call), facts, repeats, std::move(results)})));
 }
 
-ProgramOp::Kind kind_from(const std::string& name) {
-  if (name == "call") return ProgramOp::Kind::kCall;
-  if (name == "generator_state") return ProgramOp::Kind::kGeneratorState;
-  if (name == "effect") return ProgramOp::Kind::kEffect;
-  if (name == "caller") return ProgramOp::Kind::kCaller;
-  if (name == "hand_over") return ProgramOp::Kind::kHandOver;
-  throw InputError("unknown kind of op '" + name + "'");
-}
+// (gradient, geometry of whose it is, name and scope of what made it); nothing: there is none.
+using GradientTuple = std::optional<std::tuple<TensorUse, Geometry, std::string, std::string>>;
 
-std::uint32_t add_value(Program& program, std::int64_t bytes, bool resident, bool held) {
-  program.values.push_back(
-      {.bytes = bytes, .residence = resident ? Residence::kResident : Residence::kPlanned, .held = held});
-  return static_cast<std::uint32_t>(program.values.size() - 1);
-}
-
-std::uint32_t add_op(Program& program, const std::string& kind, const py::kwargs& fields) {
-  ProgramOp op;
-  op.kind = kind_from(kind);
-  op.name = fields["name"].cast<std::string>();
-  op.scope = fields["scope"].cast<std::string>();
-  op.phase = phase_from(fields["phase"].cast<std::string>());
-  op.once = fields["once"].cast<bool>();
-  if (fields.contains("call")) op.call = optional_call_from(fields["call"]);
-  if (fields.contains("first_call")) op.first_call = optional_call_from(fields["first_call"]);
-  if (fields.contains("in_place_call")) op.in_place_call = optional_call_from(fields["in_place_call"]);
-  if (fields.contains("outputs")) op.outputs = fields["outputs"].cast<Uses>();
-  if (fields.contains("generator_state") && !fields["generator_state"].is_none()) {
-    op.generator_state = ValueId{fields["generator_state"].cast<std::uint32_t>()};
+// With the ops that the ops of the program were made of.
+std::pair<std::shared_ptr<Program>, std::vector<std::uint32_t>> finish(ProgramBuilder& builder,
+                                                                       const std::vector<GradientTuple>& given,
+                                                                       std::optional<bool> split) {
+  std::vector<std::optional<ProgramBuilder::Gradient>> gradients;
+  for (const GradientTuple& gradient : given) {
+    gradients.emplace_back();
+    if (!gradient) continue;
+    const auto& [use, variable, name, scope] = *gradient;
+    gradients.back() = {.use = use, .variable = variable, .name = name, .scope = scope};
   }
-  if (fields.contains("added") && !fields["added"].is_none()) {
-    const auto [seed, other] = fields["added"].cast<std::pair<std::uint32_t, std::uint32_t>>();
-    op.added_seed = ValueId{seed};
-    op.added_to = ValueId{other};
-  }
-  if (fields.contains("also_reads")) op.also_reads = ids_from(fields["also_reads"].cast<std::vector<std::uint32_t>>());
-  if (fields.contains("also_makes")) op.also_makes = ids_from(fields["also_makes"].cast<std::vector<std::uint32_t>>());
-  program.ops.push_back(std::move(op));
-  return static_cast<std::uint32_t>(program.ops.size() - 1);
+  auto program = std::make_shared<Program>(builder.finish(gradients, split));
+  std::vector<std::uint32_t> origins;
+  for (const OpId op : builder.origins()) origins.push_back(static_cast<std::uint32_t>(index(op)));
+  return {std::move(program), std::move(origins)};
+}
+
+void bind_builder(py::module_& module) {
+  py::class_<Geometry>(module, "Geometry", "How a call sees memory.")
+      .def(py::init([](at::ScalarType dtype, std::vector<std::int64_t> sizes, std::vector<std::int64_t> strides,
+                       std::int64_t offset, bool conj,
+                       bool neg) { return Geometry{dtype, std::move(sizes), std::move(strides), offset, conj, neg}; }),
+           py::arg("dtype"), py::arg("sizes"), py::arg("strides"), py::arg("offset"), py::arg("conj") = false,
+           py::arg("neg") = false);
+  py::class_<TensorUse>(module, "Use", "A value, or memory by its name, as a call sees it.")
+      .def(py::init([](std::uint32_t value, Geometry geometry) {
+             return TensorUse{ValueId{value}, std::move(geometry)};
+           }),
+           py::arg("value"), py::arg("geometry"));
+  const auto memory_of = [](ValueId (ProgramBuilder::*add)(std::int64_t, at::Device)) {
+    return [add](ProgramBuilder& builder, std::int64_t bytes, at::Device device) {
+      return index((builder.*add)(bytes, device));
+    };
+  };
+  py::class_<ProgramBuilder>(module, "ProgramBuilder", "Makes a program of calls. Memory is named by a number.")
+      .def(py::init<std::string, at::Device>(), py::arg("name"), py::arg("device"))
+      .def("resident", memory_of(&ProgramBuilder::resident), py::arg("bytes"), py::arg("device"),
+           "Memory that is there before the step.")
+      .def("made", memory_of(&ProgramBuilder::made), py::arg("bytes"), py::arg("device"),
+           "Memory that the next call makes.")
+      .def("seed", memory_of(&ProgramBuilder::seed), py::arg("bytes"), py::arg("device"),
+           "Memory of a gradient that the caller gives.")
+      .def("input", &ProgramBuilder::input, py::arg("use"), "The next tensor that forward gets.")
+      .def(
+          "constant",
+          [](ProgramBuilder& builder, std::uint32_t memory, const at::Tensor& tensor) {
+            builder.constant(ValueId{memory}, tensor);
+          },
+          py::arg("memory"), py::arg("tensor"), "Contents that belong to the program.")
+      .def("call", &add_call, py::arg("name"), py::arg("scope"), py::arg("called"), py::arg("results"),
+           "Adds a call (operator, args, kwargs) and returns its number. results: uses of what it makes.")
+      .def("end_forward", &ProgramBuilder::end_forward, py::arg("outputs"), py::arg("seeds"))
+      .def("finish", &finish, py::arg("gradients"), py::arg("split") = py::none(),
+           "(program, numbers of the calls that its ops were made of). gradients: (use, geometry of whose it is, name, "
+           "scope). split: large convolutions in two calls; by default on CUDA.");
+  module.def("declare_repeatable", &declare_repeatable);
+  module.def(
+      "is_random",
+      [](const std::tuple<std::string, py::sequence, py::dict>& called) {
+        return facts_of(std::apply(call_from, called)).random;
+      },
+      py::arg("called"), "Whether the call draws random numbers.");
 }
 
 }  // namespace
 
 void bind_program(py::module_& module) {
-  module.def("adds_in_any_order", &adds_in_any_order, "Whether a kernel of CUDA's adds with atomics.");
-  module.def("accumulates_in_any_order", &accumulates_in_any_order, "Whether it does so where it accumulates.");
-  py::class_<TensorUse>(module, "Use", "A value as a call sees it.")
-      .def(py::init([](std::uint32_t value, at::ScalarType dtype, std::vector<std::int64_t> sizes,
-                       std::vector<std::int64_t> strides, std::int64_t offset, bool conj, bool neg) {
-             return TensorUse{ValueId{value}, {dtype, std::move(sizes), std::move(strides), offset, conj, neg}};
-           }),
-           py::arg("value"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"), py::arg("offset"),
-           py::arg("conj") = false, py::arg("neg") = false)
-      .def_property_readonly("value", [](const TensorUse& use) { return index(use.value); })
-      .def_property_readonly("extent_bytes", [](const TensorUse& use) { return extent_bytes(use.geometry); })
-      .def("same_geometry", [](const TensorUse& a, const TensorUse& b) { return a.geometry == b.geometry; });
-
+  bind_builder(module);
   py::class_<Program, std::shared_ptr<Program>>(module, "Program", "A captured step.")
-      .def(py::init([](std::string name, at::Device device) {
-             auto program = std::make_shared<Program>();
-             program->name = std::move(name);
-             program->device = device;
-             return program;
-           }),
-           py::arg("name"), py::arg("device"))
-      .def("value", &add_value, py::arg("bytes"), py::kw_only(), py::arg("resident") = false, py::arg("held") = false)
-      .def("overwrite", [](Program& program, std::uint32_t new_value,
-                           std::uint32_t old_value) { program.values.at(new_value).overwrites = ValueId{old_value}; })
-      .def("op", &add_op, "Adds an op of this kind; the fields are those of ProgramOp.")
-      .def("constant", [](Program& program, std::uint32_t value,
-                          const at::Tensor& tensor) { program.constants.emplace_back(ValueId{value}, tensor); })
-      .def("set_inputs", [](Program& program, Uses uses) { program.inputs = std::move(uses); })
-      .def("set_seeds", [](Program& program, Uses uses) { program.seeds = std::move(uses); })
-      .def("set_forward_outputs", [](Program& program, Uses uses) { program.forward_outputs = std::move(uses); })
-      .def("set_gradients", [](Program& program, Uses uses) { program.gradients = std::move(uses); })
-      .def("set_new_contents",
-           [](Program& program, const std::vector<std::uint32_t>& values) { program.new_contents = ids_from(values); })
-      .def("set_workspace_bytes",
-           [](Program& program, std::uint32_t op, std::int64_t bytes) { program.ops.at(op).workspace_bytes = bytes; })
-      .def("set_value_bytes",
-           [](Program& program, std::uint32_t value, std::int64_t bytes) { program.values.at(value).bytes = bytes; })
-      .def("value_bytes", [](const Program& program, std::uint32_t value) { return program.values.at(value).bytes; })
-      .def("is_pinned",
-           [](const Program& program, std::uint32_t value) {
-             return program.values.at(value).held || program.values.at(value).residence == Residence::kResident;
-           })
-      .def_property_readonly("resident_bytes", &resident_bytes, "Of what is there before the step and after it.")
-      .def_property_readonly(
-          "seed_values",
-          [](const Program& program) {
-            std::vector<ValueId> values;
-            for (const auto& seed : program.seeds) {
-              if (seed) values.push_back(seed->value);
-            }
-            return numbers_of(values);
-          },
-          "The gradients of outputs.")
       .def_property_readonly("number_bytes", &number_bytes, "Bytes of the numbers its calls hold, in host memory.")
       .def_property_readonly("num_ops", [](const Program& program) { return program.ops.size(); })
       .def("is_call",
            [](const Program& program, std::uint32_t op) { return program.ops.at(op).kind == ProgramOp::Kind::kCall; })
-      .def("reads", [](const Program& program, std::uint32_t op) { return numbers_of(reads(program.ops.at(op))); })
-      .def("makes", [](const Program& program, std::uint32_t op) { return numbers_of(makes(program.ops.at(op))); })
       .def("op_name", [](const Program& program, std::uint32_t op) { return program.ops.at(op).name; })
-      .def_property_readonly("changed_inputs",
-                             [](const Program& program) { return inputs_with(program, overwritten_values(program)); })
-      .def_property_readonly("read_inputs",
-                             [](const Program& program) { return inputs_with(program, read_values(program)); })
       .def_property_readonly("device", [](const Program& program) { return program.device; })
-      .def_property_readonly("optional_seeds", &optional_seeds, "Positions of seeds the caller may leave out.")
-      .def_property_readonly("hand_over_bytes", &hand_over_bytes, "Taken while autograd receives the gradients.")
-      .def_property_readonly("caller_op", [](const Program& program) { return index(program.caller_op()); })
+      .def_property_readonly("seed_values", [](const Program& program) { return numbers_of(values_of(program.seeds)); })
+      .def_property_readonly("resident_bytes", &resident_bytes, "Of inputs and constants, as the graph counts them.")
       .def(
-          "graph",
-          [](const Program& program, bool random_once) {
-            return graph_capsule(make_graph(program, random_once ? RandomCalls::kOnce : RandomCalls::kRepeat));
-          },
-          py::arg("random_once") = false, "The step as planners see it, in a capsule for reprise._core.Graph.")
-      .def("signature", [](const Program& program, std::uint32_t op) { return signature(program, OpId{op}); });
+          "graph", [](const Program& program) { return graph_capsule(make_graph(program)); },
+          "The step as planners see it, in a capsule for reprise._core.Graph.")
+      .def("signature", [](const Program& program, std::uint32_t op) {
+        return Kernel(program.ops.at(op).call.value()).describe(program);
+      });
 }
 
 }  // namespace reprise::bindings

@@ -13,15 +13,16 @@
 #include "io/json_reader.h"
 #include "io/json_writer.h"
 #include "reprise/error.h"
+#include "reprise/torch/errors.h"
 #include "runtime/costs/environment.h"
 #include "runtime/costs/roofline.h"
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
 #include "runtime/files/cache.h"
 #include "runtime/files/program_text.h"
+#include "runtime/kernels/kernel.h"
 #include "runtime/messages.h"
 #include "runtime/program/program_queries.h"
-#include "reprise/torch/errors.h"
 
 namespace reprise {
 namespace {
@@ -106,8 +107,8 @@ constexpr JsonField<LayoutEntry> kKnownFields[] = {
 constexpr JsonField<Book> kBookFields[] = {
     {"format", [](JsonReader& in, Book&) { in.format(kFormat); }, kRequired},
     {"version", [](JsonReader& in, Book&) { in.version(kVersion); }, kRequired},
-    {"environment",
-     [](JsonReader& in, Book& book) { in.array([&] { book.environment.push_back(in.string()); }); }, kRequired},
+    {"environment", [](JsonReader& in, Book& book) { in.array([&] { book.environment.push_back(in.string()); }); },
+     kRequired},
     {"kept_bytes", [](JsonReader& in, Book& book) { book.kept_bytes = in.size(); }, kRequired},
     {"calls",
      [](JsonReader& in, Book& book) {
@@ -192,6 +193,17 @@ bool is_first(c10::Device device, const std::string& signature) {
   FirstRuns& runs = FirstRuns::instance();
   const std::lock_guard lock(runs.mutex);
   return runs.done.insert({device.str(), chooses ? signature : name}).second;
+}
+
+// Of two ops that are parts of one call each gives some of its results: the others are known from the other part.
+void add_layouts(const ResultLayouts& found, KnownLayouts& wrong, const KnownLayouts& known, const std::string& key) {
+  const auto before = known.find(key);
+  ResultLayouts& layouts =
+      wrong.try_emplace(key, before == known.end() ? ResultLayouts() : before->second).first->second;
+  layouts.resize(std::max(layouts.size(), found.size()));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) layouts[i] = found[i];
+  }
 }
 
 std::int64_t note_kept(c10::Device device, std::int64_t more) {
@@ -287,7 +299,7 @@ PricedStep CostBook::price(const CapturedStep& step) {
   std::set<std::string_view> unknown;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
-    signatures[i] = signature(program, op_id(i));
+    signatures[i] = Kernel(*program.ops[i].call).describe(program);
     if (!calls_.contains(signatures[i])) unknown.insert(signatures[i]);
   }
   const std::size_t total = unknown.size();
@@ -306,7 +318,7 @@ PricedStep CostBook::price(const CapturedStep& step) {
       priced.costs.workspace_bytes[i] = cost.workspace_bytes;
       const auto key = step.layout_keys.find(op_id(i));
       sure = key == step.layout_keys.end() || lies_as(program, op_id(i), cost.results);
-      if (!sure) priced.wrong[key->second] = cost.results;
+      if (!sure) add_layouts(cost.results, priced.wrong, layouts_, key->second);
     }
     if (!sure) {
       for (const ValueId made : makes(op)) unsure[index(made)] = 1;
@@ -328,8 +340,7 @@ Costs with_roofline_times(Costs costs, const Program& program) {
   return costs;
 }
 
-MeasuredStep measure_step(CapturedStep step,
-                          const std::function<CapturedStep(const KnownLayouts&)>& capture_again) {
+MeasuredStep measure_step(CapturedStep step, const std::function<CapturedStep(const KnownLayouts&)>& capture_again) {
   MeasuredStep measured{.step = std::move(step)};
   KnownLayouts known;
   while (true) {

@@ -16,6 +16,7 @@
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
 #include "runtime/kernels/call_guards.h"
+#include "runtime/kernels/kernel.h"
 #include "runtime/program/tensor_memory.h"
 
 namespace reprise {
@@ -179,7 +180,7 @@ void measure_memory(at::Device device, const Call& call, const Operands& operand
   std::vector<c10::IValue> stack = operands.stack();
   reset_meter_peak(device);
   const std::int64_t before = read_meter(device).allocated_bytes;
-  run_boxed(call, stack);
+  Kernel(call).run(stack);
   const std::int64_t peak = read_meter(device).peak_bytes;
   const std::vector<at::Tensor> tensors = tensors_of(stack);
   result.workspace_bytes = std::max(result.workspace_bytes, peak - before - result_bytes(tensors, operands, device));
@@ -193,7 +194,7 @@ void try_out(const Call& call, const std::function<void()>& run) {
     throw;
   } catch (const c10::Error& error) {
     throw Unsupported("cannot measure " + call.op.operator_name().name + ": it does not run on made-up numbers (" +
-                     error.what_without_backtrace() + "). Move it out of the model");
+                      error.what_without_backtrace() + "). Move it out of the model");
   }
 }
 
@@ -209,7 +210,7 @@ Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
     const Operands operands(program, call);
     const auto run = [&] {
       std::vector<c10::IValue> stack = operands.stack();
-      run_boxed(call, stack);
+      Kernel(call).run(stack);
     };
     try_out(call, run);  // libraries warm up: they choose algorithms and allocate what they keep
     for (int i = 0; i < 2; ++i) measure_memory(device, call, operands, result);

@@ -11,6 +11,7 @@
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
 #include "runtime/kernels/call_guards.h"
+#include "runtime/kernels/kernel.h"
 
 namespace reprise {
 namespace {
@@ -382,7 +383,7 @@ void Executor::call(const PreparedCall& prepared, const StepState& state, std::v
       stack[i] = std::move(list);
     }
   }
-  run_boxed(*prepared.call, stack);
+  Kernel(*prepared.call).run(stack);
 }
 
 void Executor::keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const {

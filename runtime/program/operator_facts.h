@@ -1,9 +1,7 @@
-// What has to be known of single operators when calls are recorded below autograd.
+// What has to be known of single operators when a program is made of calls.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-#include <c10/core/Device.h>
 
 #include <cstddef>
 #include <optional>
@@ -11,13 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/program/program.h"
+
 namespace reprise {
 
-// Of a call about to be made: its arguments are the last of `stack`.
 struct CallFacts {
   std::string refusal;  // why no plan can hold it, and the way out; empty: it can
   bool random = false;
-  bool repeatable = true;              // a second run gives the same bits
   bool is_view = false;                // changes or makes no memory, whatever the schema says
   bool compares = false;               // its result decides which way the model goes
   std::vector<std::size_t> written{};  // arguments whose memory the schema says is written
@@ -25,12 +23,15 @@ struct CallFacts {
   std::vector<std::size_t> statistics{};
 };
 
-[[nodiscard]] CallFacts facts_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack, at::Device device);
+// Of the tensors that a call gets their geometry counts alone.
+[[nodiscard]] CallFacts facts_of(const Call& call);
 
-// Whether a kernel of CUDA's adds with atomics, by torch.use_deterministic_algorithms; and whether one of any device
-// does where it is told to accumulate. Of operators by their name alone.
-[[nodiscard]] bool adds_in_any_order(std::string_view name);
-[[nodiscard]] bool accumulates_in_any_order(std::string_view name);
+// The constant that a call gets for an argument: a flag, or `otherwise` where it gets none; a number, or nothing.
+[[nodiscard]] bool flag(const Call& call, std::string_view argument, bool otherwise = false);
+[[nodiscard]] std::optional<double> number(const Call& call, std::string_view argument);
+
+// Leaves out what the kernel does not read, and gives a number that it would make a tensor of at every run as one.
+void simplify(Call& call);
 
 [[nodiscard]] std::string short_name(const c10::OperatorHandle& op);  // "convolution_backward"
 

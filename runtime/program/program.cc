@@ -1,18 +1,11 @@
 #include "runtime/program/program.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <map>
-#include <set>
 #include <unordered_set>
 #include <utility>
 
-#include "reprise/error.h"
 #include "reprise/graph_builder.h"
-#include "runtime/device/meter.h"
 #include "runtime/program/captured_step.h"
 
 namespace reprise {
@@ -54,38 +47,6 @@ std::string list_text(at::IntArrayRef numbers) {
   return text + ']';
 }
 
-std::string double_text(double number) {
-  std::array<char, 32> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
-}
-
-// Of a wrapped number: a tensor of one element on the CPU. Read in place, since calls may be watched.
-std::string number_text(const at::Tensor& tensor) {
-  const void* data = tensor.storage().data();
-  if (tensor.scalar_type() == at::kDouble) return double_text(*static_cast<const double*>(data));
-  if (tensor.scalar_type() == at::kLong) return std::to_string(*static_cast<const std::int64_t*>(data));
-  if (tensor.scalar_type() == at::kBool) return *static_cast<const bool*>(data) ? "true" : "false";
-  if (tensor.scalar_type() == at::kComplexDouble) {
-    const auto& number = *static_cast<const c10::complex<double>*>(data);
-    return double_text(number.real()) + " + " + double_text(number.imag()) + "j";
-  }
-  throw InternalError("a constant tensor is no number");
-}
-
-std::string constant_text(const c10::IValue& value) {
-  if (value.isNone()) return "none";
-  if (value.isBool()) return value.toBool() ? "true" : "false";
-  if (value.isInt()) return std::to_string(value.toInt());
-  if (value.isDouble()) return double_text(value.toDouble());
-  if (value.isString()) return value.toStringRef();
-  if (value.isDevice()) return value.toDevice().str();
-  if (value.isTensor()) return value.toTensor().defined() ? "number " + number_text(value.toTensor()) : "undefined";
-  if (!value.isList()) return value.tagKind();
-  std::string text = "[";
-  for (const c10::IValue& element : value.toListRef()) text += constant_text(element) + ' ';
-  return text + ']';
-}
-
 }  // namespace
 
 Geometry geometry_of(const at::Tensor& tensor) {
@@ -115,6 +76,12 @@ std::string to_string(const Geometry& geometry) {
   return text;
 }
 
+const Argument* Call::argument(std::string_view name) const {
+  const auto& schema = op.schema().arguments();
+  const auto found = std::ranges::find(schema, name, &c10::Argument::name);
+  return found == schema.end() ? nullptr : &arguments[static_cast<std::size_t>(found - schema.begin())];
+}
+
 OpId Program::caller_op() const {
   const auto found = std::ranges::find(ops, ProgramOp::Kind::kCaller, &ProgramOp::kind);
   return found == ops.end() ? kNoOp : op_id(static_cast<std::size_t>(found - ops.begin()));
@@ -131,11 +98,16 @@ std::vector<ValueId> reads(const ProgramOp& op) {
 }
 
 std::vector<ValueId> makes(const ProgramOp& op) {
-  UniqueList list;
-  for (const auto& output : op.outputs) {
-    if (output) list.add(output->value);
-  }
+  UniqueList list(values_of(op.outputs));
   for (const ValueId value : op.also_makes) list.add(value);
+  return list.take();
+}
+
+std::vector<ValueId> values_of(const std::vector<std::optional<TensorUse>>& uses) {
+  UniqueList list;
+  for (const auto& use : uses) {
+    if (use) list.add(use->value);
+  }
   return list.take();
 }
 
@@ -153,11 +125,6 @@ std::set<ValueId> overwritten_values(const Program& program) {
     if (value.overwrites != kNoValue) values.insert(value.overwrites);
   }
   return values;
-}
-
-void run_boxed(const Call& call, std::vector<c10::IValue>& stack) {
-  const at::AutoGradMode grad_mode(call.grad_mode);
-  call.op.callBoxed(stack);
 }
 
 bool is_resident(const Program& program, ValueId value) {
@@ -208,10 +175,8 @@ Graph make_graph(const Program& program, RandomCalls random) {
                 .outputs = makes(op)});
   }
   UniqueList outputs(program.new_contents);
-  for (const auto* list : {&program.forward_outputs, &program.gradients}) {
-    for (const auto& use : *list) {
-      if (use) outputs.add(use->value);
-    }
+  for (const auto* uses : {&program.forward_outputs, &program.gradients}) {
+    for (const ValueId value : values_of(*uses)) outputs.add(value);
   }
   for (const ValueId value : outputs.take()) builder.output(value);
   return builder.build().graph;
@@ -226,32 +191,6 @@ bool lies_as(const Program& program, OpId op, const ResultLayouts& found) {
     if (program.values[index(expected[i]->value)].bytes != (counts ? found[i]->storage_bytes : 0)) return false;
   }
   return true;
-}
-
-std::string signature(const Program& program, OpId op) {
-  const Call& call = program.ops[index(op)].call.value();
-  std::string text = call.op.operator_name().name + "." + call.op.operator_name().overload_name;
-  std::map<ValueId, std::size_t> order;
-  for (const Argument& argument : call.arguments) {
-    text += ';';
-    if (argument.kind == Argument::Kind::kConstant) {
-      text += constant_text(argument.constant);
-      continue;
-    }
-    for (const auto& tensor : argument.tensors) {
-      if (!tensor) {
-        text += "none,";
-        continue;
-      }
-      const std::size_t number = order.try_emplace(tensor->value, order.size()).first->second;
-      text += '#' + std::to_string(number) + ' ' + to_string(tensor->geometry) + ',';
-      const std::int64_t bytes = program.values[index(tensor->value)].bytes;
-      // Some operators copy whole storages.
-      const std::int64_t granted = granted_bytes(program.device, extent_bytes(tensor->geometry));
-      if (bytes > granted) text += " of " + std::to_string(bytes);
-    }
-  }
-  return text;
 }
 
 }  // namespace reprise

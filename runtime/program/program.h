@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reprise/graph.h"
@@ -56,6 +57,9 @@ struct Call {
   c10::OperatorHandle op;
   std::vector<Argument> arguments;
   bool grad_mode = false;  // some kernels keep less where no gradients are wanted
+
+  // What it gets for an argument that its schema names so; nullptr: there is none.
+  [[nodiscard]] const Argument* argument(std::string_view name) const;
 };
 
 struct ProgramOp {
@@ -109,13 +113,13 @@ struct Program {
 [[nodiscard]] std::vector<ValueId> reads(const ProgramOp& op);
 [[nodiscard]] std::vector<ValueId> makes(const ProgramOp& op);
 
+// Of these uses, likewise.
+[[nodiscard]] std::vector<ValueId> values_of(const std::vector<std::optional<TensorUse>>& uses);
+
 // All that ops of the program read.
 [[nodiscard]] std::set<ValueId> read_values(const Program& program);
 // All that later versions are written over.
 [[nodiscard]] std::set<ValueId> overwritten_values(const Program& program);
-
-// Makes the call. `stack` holds its arguments, afterwards its results.
-void run_boxed(const Call& call, std::vector<c10::IValue>& stack);
 
 // Whether a value lies in memory the step does not own: it is resident, or a later version of such.
 [[nodiscard]] bool is_resident(const Program& program, ValueId value);
@@ -127,9 +131,5 @@ void run_boxed(const Call& call, std::vector<c10::IValue>& stack);
 // back to a state of the generator). Throws InputError where the program breaks a rule of graphs.
 enum class RandomCalls : std::uint8_t { kRepeat, kOnce };
 [[nodiscard]] Graph make_graph(const Program& program, RandomCalls random = RandomCalls::kRepeat);
-
-// Says whether two calls are alike in all that time and workspace depend on: operator, geometry of every tensor, which
-// tensors share memory, constants.
-[[nodiscard]] std::string signature(const Program& program, OpId op);
 
 }  // namespace reprise

@@ -307,13 +307,12 @@ StepProgram capture_step(const std::string& name, const ModuleState& state, cons
   const Untouched untouched(state, device);
   Recorder recorder(name, device);
   StepProgram step{.program = nullptr, .state_names = state.names, .inputs = {}, .gradients = {}};
-  std::vector<std::optional<TensorUse>> inputs;
   for (std::size_t i = 0; i < dense.size(); ++i) {
-    inputs.emplace_back(recorder.resident(dense[i], ""));
+    recorder.input(dense[i], "");
     step.inputs.push_back(static_cast<std::int32_t>(i));
   }
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-    inputs.emplace_back(recorder.resident(state.tensors[i], state.names[i]));
+    recorder.input(state.tensors[i], state.names[i]);
     step.inputs.push_back(-1 - static_cast<std::int32_t>(i));
   }
   {
@@ -330,7 +329,6 @@ StepProgram capture_step(const std::string& name, const ModuleState& state, cons
     step.gradients.push_back(static_cast<std::int32_t>(i));
   }
   step.program = std::make_shared<Program>(recorder.finish(gradients));
-  step.program->inputs = std::move(inputs);
   at::autocast::clear_cache();
   check_reads_batch(*step.program, batch.size());
   return step;

@@ -12,7 +12,7 @@
 //
 // A value is a version of a storage. Which results share memory is seen, not taken from schemas: a call whose results
 // all lie in memory that is there already is a view and vanishes. Storages are known by weak pointers, so that memory
-// is freed as without a recorder, and no address is used twice.
+// is freed as without a recorder, and no address is used twice. What is no call the ProgramBuilder makes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +28,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/program/operator_facts.h"
-#include "runtime/program/program.h"
+#include "runtime/program/program_builder.h"
 
 namespace reprise {
 
@@ -39,6 +38,8 @@ class Recorder {
 
   // Memory that is there before the step. The scope of ops that read it is the name without its last part.
   TensorUse resident(const at::Tensor& tensor, const std::string& name);
+  // Such memory as the next tensor that forward gets.
+  void input(const at::Tensor& tensor, const std::string& name);
   // What comes now is backward.
   void end_forward(const at::Tensor& loss);
   // Of tensors that are left in `gradients` at the end of backward. Nothing can be recorded afterwards.
@@ -50,35 +51,27 @@ class Recorder {
  private:
   struct Known {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    ValueId value;  // its latest version
+    ValueId memory;
   };
 
   [[nodiscard]] TensorUse use_of(const at::Tensor& tensor);
   TensorUse adopt(const at::Tensor& tensor);
-  void adopt_filled_by_hand(const torch::jit::Stack& arguments, const CallFacts& facts, ProgramOp& op);
-  void check_writable(const std::vector<at::Tensor>& tensors, const std::string& name) const;
+  void adopt_filled_by_hand(const torch::jit::Stack& arguments, const CallFacts& facts, Call& call);
   [[nodiscard]] Argument argument_of(const c10::IValue& value);
-  [[nodiscard]] ValueId add_value(std::int64_t bytes, Residence residence = Residence::kPlanned);
-  [[nodiscard]] ValueId new_version(ValueId old);
-  [[nodiscard]] ValueId save_generator(const ProgramOp& of);
-  [[nodiscard]] ProgramOp make_op(const c10::OperatorHandle& op, const CallFacts& facts, Call call);
-  [[nodiscard]] bool on_device(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& written) const;
-  void keep_results(const std::vector<at::Tensor>& results, ProgramOp& op);
-  void add_statistics(const CallFacts& facts, ProgramOp& op);
-  void note_written(const std::vector<at::Tensor>& before, ProgramOp& op);
-  [[nodiscard]] TensorUse own_memory(const at::Tensor& gradient, std::vector<ValueId>& taken);
-  void find_single_runs();
+  void check_writable(const std::vector<at::Tensor>& tensors, const std::string& name) const;
+  void check_not_grown(const std::vector<at::Tensor>& tensors, const std::string& name) const;
+  [[nodiscard]] Uses new_results(const std::vector<at::Tensor>& results, const std::string& name);
+  [[nodiscard]] std::string next_name(const std::string& name);
   [[nodiscard]] std::string scope_of(const Call& call);
+  [[nodiscard]] const Program& program() const { return builder_.program(); }
 
   std::mutex mutex_;
-  Program program_;
-  Phase phase_ = Phase::kForward;
+  ProgramBuilder builder_;
   std::unordered_map<const c10::StorageImpl*, Known> storages_;
-  std::vector<std::string> scopes_;  // by value, of what was there before
+  std::vector<std::string> scopes_;  // by name of memory that was there before
   std::map<std::string, std::size_t> names_;
-  std::set<ValueId> empty_;   // made by operators that leave memory as it is
-  std::string scope_;         // of the latest op
-  ValueId token_ = kNoValue;  // of the latest random call
+  std::set<ValueId> empty_;  // memory made by operators that leave it as it is
+  std::string scope_;        // of the latest op
 };
 
 // While there is one, the calls of this thread, and of backward passes begun in it, go to the recorder. One at a time

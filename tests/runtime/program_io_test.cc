@@ -12,6 +12,7 @@
 #include "reprise/error.h"
 #include "reprise/io.h"
 #include "runtime/files/program_text.h"
+#include "runtime/kernels/kernel.h"
 #include "runtime/small_program.h"
 
 namespace reprise {
@@ -256,15 +257,16 @@ TEST(ProgramIo, AnswersToSpoiledText) {
 }
 
 // At batch 8 a tensor fills its blocks, at 9 it does not: the calls differ in the batch alone.
-TEST(Signature, SaysNothingOfBlocksThatAreNotFull) {
+TEST(Kernel, SaysNothingOfBlocksThatAreNotFull) {
   StepProgram step = parse_program(small_program(), "net.program.json");
   Program& program = *step.program;
-  const std::string exact = signature(program, op_id(0));
+  const Kernel kernel(*program.ops.front().call);
+  const std::string exact = kernel.describe(program);
   program.device = at::kCUDA;
   program.values[0].bytes = 512;
-  EXPECT_EQ(signature(program, op_id(0)), exact);
+  EXPECT_EQ(kernel.describe(program), exact);
   program.values[0].bytes = 1024;  // it lies in a larger tensor
-  EXPECT_THAT(signature(program, op_id(0)), HasSubstr(" of 1024"));
+  EXPECT_THAT(kernel.describe(program), HasSubstr(" of 1024"));
 }
 
 TEST(ProgramText, BytesInBase64) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "runtime/kernels/kernel.h"
 #include "runtime/program/tensor_memory.h"
 #include "runtime/record/recorder.h"
 
@@ -78,7 +79,7 @@ TEST(SplitConvolutions, BothGiveWhatOneDoes) {
       const TensorUse& use = *argument.tensors.front();
       stack.emplace_back(view_of(use.value == gradient_value ? gradient : bases[i], use.geometry));
     }
-    run_boxed(call, stack);
+    Kernel(call).run(stack);
     return stack;
   };
   const auto expected = run(whole);

@@ -4,6 +4,7 @@ reprise.verify: this is what that is checked against, too."""
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import math
 from collections.abc import Callable
@@ -12,12 +13,12 @@ from typing import Any
 
 import torch
 from models.zoo import Case, Inputs
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 import reprise
 from reprise.native import _torch
-from reprise.trace.lowering import lower, split_convolutions
+from reprise.trace.capture import Capture
 
 CPU = torch.device("cpu")
 
@@ -27,10 +28,8 @@ def model_of(case: Case, seed: int = 0, device: torch.device = CPU) -> nn.Module
     return case.make_model().train().to(device)
 
 
-def lower_and_split(joint: fx.GraphModule, device: torch.device) -> None:
-    """On the CPU as on CUDA: the backward pass of a large convolution in two calls."""
-    lower(joint, device)
-    split_convolutions(joint.graph)
+# On the CPU as on CUDA: the backward pass of a large convolution in two calls.
+SplitCapture = functools.partial(Capture, split=True)
 
 
 def inputs_of(model: nn.Module, case: Case, batch: int | None = None, seed: int = 0) -> Inputs:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from steps import CPU, lower_and_split
+from steps import CPU, SplitCapture
 from training import Mlp, batch
 
 import reprise
@@ -288,7 +288,7 @@ def test_plain_training_runs_whole_what_plans_split(monkeypatch: pytest.MonkeyPa
         return sum(name.startswith("convolution_backward") for name in names), asked._plain(8).peak_bytes
 
     assert (whole := convolutions(eager=True)) == convolutions(eager=False)
-    monkeypatch.setattr(joint_graph, "lower", lower_and_split)
+    monkeypatch.setattr(joint_graph, "Capture", SplitCapture)
     assert convolutions(eager=True) == whole
     assert convolutions(eager=False)[0] > whole[0]
 
@@ -303,7 +303,7 @@ def test_a_plan_drops_the_input_between_the_two_calls_of_a_convolution(monkeypat
         return planning.smallest_budget_bytes(asked.step()[0], "auto", 5.0)
 
     whole = smallest()
-    monkeypatch.setattr(joint_graph, "lower", lower_and_split)
+    monkeypatch.setattr(joint_graph, "Capture", SplitCapture)
     assert smallest() == pytest.approx(whole - 8 * 16 * 20 * 20 * 4, abs=8192)
 
 

@@ -43,9 +43,9 @@ def _laid_out(fake: Any, layout: Layout | None) -> Any:
     return storage.as_strided(sizes, strides, offset)
 
 
-def use_of(value: int, fake: torch.Tensor) -> Any:
-    return _torch.Use(value, fake.dtype, list(fake.shape), list(fake.stride()), fake.storage_offset(),
-                      fake.is_conj(), fake.is_neg())
+def geometry_of(fake: torch.Tensor) -> Any:
+    return _torch.Geometry(fake.dtype, list(fake.shape), list(fake.stride()), fake.storage_offset(),
+                           fake.is_conj(), fake.is_neg())
 
 
 def storage_of(fake: torch.Tensor) -> int:
@@ -63,25 +63,3 @@ def extent_bytes(fake: torch.Tensor) -> int:
         return 0
     last = fake.storage_offset() + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride()))
     return (last + 1) * fake.element_size()
-
-
-def dense_bytes(fake: torch.Tensor) -> int:
-    return fake.numel() * fake.element_size()
-
-
-def same_layout(gradient: torch.Tensor, variable: torch.Tensor) -> bool:
-    """Whether autograd takes the gradient as it is: AccumulateGrad's layout contract."""
-    if is_dense(variable):
-        return all(n == 1 or a == b for n, a, b in
-                   zip(variable.shape, gradient.stride(), variable.stride()))
-    return gradient.is_contiguous()
-
-
-def is_dense(tensor: torch.Tensor) -> bool:
-    expected = 1
-    for size, stride in sorted(zip(tensor.shape, tensor.stride()), key=lambda pair: pair[1]):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True

@@ -6,10 +6,6 @@ with a mask of booleans, which draws the same numbers but takes longer and may r
 Batch norm on CUDA: AOTAutograd traces a functional form of PyTorch's own kernel; eager runs
 cuDNN's where it can. The call of cuDNN's changes the running statistics it is given, which its
 schema does not say; capture knows.
-
-The backward pass of a large convolution on CUDA: one call computes the gradients of the weight and of the input, each by a
-kernel of its own. As two calls they need the input and its gradient not at the same time. The second takes of
-the input nothing but its shape, for which a view of other memory will do.
 """
 
 from __future__ import annotations
@@ -35,7 +31,6 @@ def lower(joint: fx.GraphModule, device: torch.device) -> None:
         for target, arguments in _BATCH_NORMS.items():
             for node in list(joint.graph.find_nodes(op="call_function", target=target)):
                 _lower_batch_norm(joint.graph, node, arguments(*node.args), writes)
-        split_convolutions(joint.graph)
     joint.graph.lint()
 
 
@@ -96,34 +91,6 @@ def _backwards_of(parts: dict[int, fx.Node]) -> list[fx.Node] | None:
     known = all(user.target is aten.native_batch_norm_backward.default and user.args[7]
                 and user.args[5:7] == (parts[1], parts[2]) for user in users)
     return users if known else None
-
-
-def split_convolutions(graph: fx.Graph) -> None:
-    """Those that may be at the peak of a plan: the others would only take longer to call."""
-    nodes = list(graph.find_nodes(op="call_function", target=aten.convolution_backward.default))
-    largest = max(map(_operand_bytes, nodes), default=0)
-    for node in nodes:
-        gradient, x, weight, *options, mask = node.args
-        plain = all(suggest_memory_format(n.meta["val"]) == torch.contiguous_format for n in (x, weight))
-        if not (mask[0] and mask[1] and plain and SPLIT_SHARE * _operand_bytes(node) >= largest):
-            continue
-        shape = list(x.meta["val"].shape)
-        with graph.inserting_before(node):
-            weights = _like(graph, node, node.target, (gradient, x, weight, *options, [False, *mask[1:]]))
-            stand_in = _like(graph, node, aten.as_strided.default, (gradient, shape, [0] * len(shape)))
-            inputs = _like(graph, node, node.target, (gradient, stand_in, weight, *options, [True, False, False]))
-        for part in list(node.users):
-            part.args = (inputs if part.args[1] == 0 else weights, part.args[1])
-        graph.erase_node(node)
-
-
-SPLIT_SHARE = 3  # of the largest one's operands
-
-
-def _operand_bytes(node: fx.Node) -> int:
-    """Of the gradients of output and input, and of the input."""
-    gradient, x = (n.meta["val"] for n in node.args[:2])
-    return gradient.nbytes + 2 * x.nbytes
 
 
 def _contiguous(graph: fx.Graph, node: fx.Node, tensor: fx.Node, like: fx.Node) -> fx.Node:

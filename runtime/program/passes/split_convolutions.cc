@@ -1,7 +1,7 @@
 #include "runtime/program/passes/split_convolutions.h"
 
-#include <ATen/TensorGeometry.h>
 #include <ATen/core/List.h>
+#include <c10/core/MemoryFormat.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 
@@ -24,7 +24,11 @@ bool is_convolution(const ProgramOp& op) {
   return op.kind == ProgramOp::Kind::kCall && op.call->op.operator_name().name == "aten::convolution_backward";
 }
 
-bool is_contiguous(const Geometry& geometry) { return at::geometry_is_contiguous(geometry.sizes, geometry.strides); }
+// Kernels of other layouts would take the stand-in for one of theirs.
+bool has_channels_last(const Geometry& geometry) {
+  return c10::is_channels_last_strides_2d(geometry.sizes, geometry.strides) ||
+         c10::is_channels_last_strides_3d(geometry.sizes, geometry.strides);
+}
 
 std::int64_t bytes(const Geometry& geometry) {
   return c10::multiply_integers(geometry.sizes) * static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
@@ -37,7 +41,7 @@ std::int64_t operand_bytes(const ProgramOp& op) {
 
 bool has_two_parts(const ProgramOp& op) {
   return op.outputs.size() == 3 && op.outputs[0] && op.outputs[1] && op.also_makes.empty() && !op.in_place_call &&
-         is_contiguous(geometry(op, kInput)) && is_contiguous(geometry(op, kWeight));
+         !has_channels_last(geometry(op, kInput)) && !has_channels_last(geometry(op, kWeight));
 }
 
 ProgramOp part(const ProgramOp& op, const std::string& name, std::initializer_list<bool> mask) {
@@ -52,13 +56,16 @@ ProgramOp part(const ProgramOp& op, const std::string& name, std::initializer_li
 
 }  // namespace
 
-void split_convolutions(Program& program) {
+std::vector<OpId> split_convolutions(Program& program) {
   std::int64_t largest = 0;
   for (const ProgramOp& op : program.ops) {
     if (is_convolution(op)) largest = std::max(largest, operand_bytes(op));
   }
   std::vector<ProgramOp> ops;
-  for (ProgramOp& op : program.ops) {
+  std::vector<OpId> origins;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    ProgramOp& op = program.ops[i];
+    origins.push_back(op_id(i));
     if (!is_convolution(op) || !has_two_parts(op) || kShare * operand_bytes(op) < largest) {
       ops.push_back(std::move(op));
       continue;
@@ -70,8 +77,10 @@ void split_convolutions(Program& program) {
     stand_in.geometry.strides.assign(stand_in.geometry.sizes.size(), 0);
     stand_in.geometry.offset = geometry(op, kGradient).offset;
     ops.push_back(std::move(input));
+    origins.push_back(op_id(i));
   }
   program.ops = std::move(ops);
+  return origins;
 }
 
 }  // namespace reprise

@@ -5,10 +5,13 @@
 // split that may be at the peak of a plan: the others would only take longer to call.
 #pragma once
 
+#include <vector>
+
 #include "runtime/program/program.h"
 
 namespace reprise {
 
-void split_convolutions(Program& program);
+// Returns by op of the new program which one it was before, whole or a part of it.
+std::vector<OpId> split_convolutions(Program& program);
 
 }  // namespace reprise

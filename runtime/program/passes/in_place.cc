@@ -1,0 +1,125 @@
+#include "runtime/program/passes/in_place.h"
+
+#include <ATen/core/enum_tag.h>
+#include <c10/core/DispatchKey.h>
+#include <c10/core/TensorOptions.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "runtime/device/meter.h"
+
+namespace reprise {
+namespace {
+
+// Kernels that have read a row, or all of it that others read, before they write a number of it, and write each where
+// they read it last.
+constexpr std::array<std::string_view, 4> kByRows{"aten::_softmax", "aten::_log_softmax",
+                                                  "aten::_softmax_backward_data", "aten::_log_softmax_backward_data"};
+
+// An operator that computes the same and writes the result to memory it is given: to an argument more, or to the first.
+struct Form {
+  c10::OperatorHandle op;
+  bool takes_out = false;
+};
+
+// Which operators have one, looked up once for each.
+class Forms {
+ public:
+  explicit Forms(at::Device device) : key_(c10::computeDispatchKey(std::nullopt, std::nullopt, device)) {
+    for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+      overloads_[name.name].push_back(name.overload_name);
+    }
+  }
+
+  const std::optional<Form>& of(const c10::OperatorHandle& op) {
+    const auto [found, is_new] = forms_.try_emplace({op.operator_name().name, op.operator_name().overload_name});
+    if (is_new && (op.hasTag(at::Tag::pointwise) || std::ranges::count(kByRows, op.operator_name().name) != 0)) {
+      found->second = find(op);
+    }
+    return found->second;
+  }
+
+ private:
+  // With a kernel of the device itself: those generated for all devices make a copy.
+  [[nodiscard]] std::optional<c10::OperatorHandle> with_kernel(const std::string& name,
+                                                               const std::string& overload) const {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+    return op && op->hasKernelForDispatchKey(key_) ? op : std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<Form> find(const c10::OperatorHandle& op) const {
+    const auto& [name, overload] = op.operator_name();
+    const auto& arguments = op.schema().arguments();
+    for (const std::string& other : overloads_.at(name)) {
+      const auto form = with_kernel(name, other);
+      if (!form || form->schema().arguments().size() != arguments.size() + 1) continue;
+      const auto& more = form->schema().arguments();
+      const auto alike = [](const c10::Argument& a, const c10::Argument& b) {
+        return a.name() == b.name() && *a.type() == *b.type();
+      };
+      if (more.back().is_out() && std::equal(arguments.begin(), arguments.end(), more.begin(), alike)) {
+        return Form{*form, /*takes_out=*/true};
+      }
+    }
+    const auto form = overloads_.contains(name + "_") ? with_kernel(name + "_", overload) : std::nullopt;
+    return form ? std::optional(Form{*form}) : std::nullopt;
+  }
+
+  c10::DispatchKey key_;
+  std::map<std::string, std::vector<std::string>> overloads_;
+  std::map<std::pair<std::string, std::string>, std::optional<Form>> forms_;
+};
+
+// Whether the result has the operand's size and place in memory, which nobody else owns.
+bool may_overwrite(const Program& program, const ProgramOp& op, const TensorUse& use) {
+  const TensorUse& output = *op.outputs.front();
+  const ProgramValue& value = program.values[index(use.value)];
+  if (value.held || is_resident(program, use.value) || use.geometry != output.geometry) return false;
+  if (value.bytes != program.values[index(output.value)].bytes) return false;
+  if (value.bytes != granted_bytes(program.device, extent_bytes(use.geometry))) return false;
+  for (const Argument& argument : op.call->arguments) {
+    for (const auto& other : argument.tensors) {
+      if (other && other->value == use.value && other->geometry != use.geometry) return false;
+    }
+  }
+  return true;
+}
+
+bool is_candidate(const ProgramOp& op) {
+  return op.kind == ProgramOp::Kind::kCall && !op.mutates && !op.first_call && op.generator_state == kNoValue &&
+         op.outputs.size() == 1 && op.outputs.front();
+}
+
+}  // namespace
+
+void write_in_place(Program& program) {
+  Forms forms(program.device);
+  std::vector<std::size_t> to_come(program.values.size(), 0);  // readers after the op
+  for (const ProgramOp& op : program.ops) {
+    for (const ValueId value : reads(op)) ++to_come[index(value)];
+  }
+  for (ProgramOp& op : program.ops) {
+    for (const ValueId value : reads(op)) --to_come[index(value)];
+    if (!is_candidate(op)) continue;
+    const auto& form = forms.of(op.call->op);
+    const Argument* over = nullptr;
+    for (std::size_t i = 0; form && i < (form->takes_out ? op.call->arguments.size() : 1); ++i) {
+      const Argument& argument = op.call->arguments[i];
+      if (argument.kind != Argument::Kind::kTensor || !may_overwrite(program, op, *argument.tensors.front())) continue;
+      const auto readers = [&](const Argument& of) { return to_come[index(of.tensors.front()->value)]; };
+      if (over == nullptr || readers(argument) < readers(*over)) over = &argument;
+    }
+    if (over == nullptr) continue;
+    program.values[index(op.outputs.front()->value)].overwrites = over->tensors.front()->value;
+    Call call{form->op, op.call->arguments, op.call->grad_mode};
+    if (form->takes_out) call.arguments.push_back(*over);
+    op.in_place_call = std::move(call);
+  }
+}
+
+}  // namespace reprise
