@@ -36,7 +36,7 @@ demo: package
 
 picture:
 	@scripts/setup.sh
-	@scripts/python.sh scripts/picture.py
+	@scripts/python.sh scripts/documents/picture.py
 
 matrix: package
 	@scripts/python.sh scripts/matrix.py --device $(DEVICE) --jobs $(JOBS)

@@ -13,8 +13,8 @@ check() {
   "$@" || failed+=("$name")
 }
 check format clang-format scripts/format.sh --dry-run -Werror
-check layering python3 python3 scripts/check_layering.py
-check sizes python3 python3 scripts/check_sizes.py
-check clang-tidy clang-tidy python3 scripts/tidy.py build/release
+check layering python3 python3 scripts/checks/layering.py
+check sizes python3 python3 scripts/checks/sizes.py
+check clang-tidy clang-tidy python3 scripts/checks/tidy.py build/release
 [ ${#failed[@]} = 0 ] || { echo "lint: FAILED: ${failed[*]}" >&2; exit 1; }
 echo "lint: ok"

@@ -31,7 +31,7 @@ from measure import Row, Rows, fill
 import reprise
 from reprise import planning
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts" / "documents"))
 
 import reproduce_tables  # noqa: E402
 

@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::size_t kMostSlots = 14;
 constexpr std::size_t kPrices = 40;
-constexpr double kUnitsPerNs = 1024;
-
-// Rounded down, and down to what an integer holds: a smaller capacity makes a smaller bound.
-std::int64_t units(double ns) { return static_cast<std::int64_t>(std::min(ns * kUnitsPerNs, 0x1p58)); }
 
 // The network of one window, built from its needs backwards.
 class WindowCut {
@@ -49,9 +45,9 @@ class WindowCut {
   // The value of the cut, never above the truth: capacities are rounded down.
   double solve(double price) {
     for (const auto& [arc, bytes] : keeps_) {
-      flow_.set_capacity(arc, units(price * static_cast<double>(bytes)));
+      flow_.set_capacity(arc, MaxFlow::units(price * static_cast<double>(bytes)));
     }
-    return static_cast<double>(flow_.solve()) / kUnitsPerNs;
+    return static_cast<double>(flow_.solve()) / MaxFlow::kUnitsPerNs;
   }
 
   // Prices beyond these change nothing.
@@ -82,7 +78,7 @@ class WindowCut {
     const bool once = model_.graph.once(op_id(op));
     const std::int64_t time = model_.ops[op].time_ns;
     flow_.set_capacity(flow_.add_arc(MaxFlow::kSource, op_node_[op]),
-                       once ? MaxFlow::kUnlimited : units(static_cast<double>(time)));
+                       once ? MaxFlow::kUnlimited : MaxFlow::units(static_cast<double>(time)));
     for (const std::uint32_t v : model_.outputs(op)) {
       if (once || model_.weight[v] == 0 || time == 0) continue;
       const double ratio = static_cast<double>(time) / static_cast<double>(model_.weight[v]);
@@ -227,7 +223,9 @@ void LowerBound::sample(Window& window) {
   for (std::size_t i = 0; i < kPrices; ++i) {
     const double price = low * std::pow(ratio, static_cast<double>(i));
     const double value = cut.solve(price);
-    if (value < static_cast<double>(MaxFlow::kUnlimited) / kUnitsPerNs) window.samples.push_back({price, value});
+    if (value < static_cast<double>(MaxFlow::kUnlimited) / MaxFlow::kUnitsPerNs) {
+      window.samples.push_back({price, value});
+    }
   }
   work_ += cut.work();
 }

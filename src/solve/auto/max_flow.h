@@ -9,6 +9,7 @@
 // Doklady 11, 1970. Tested by tests/unit/solve/auto/max_flow_test.cc against all cuts of small networks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -19,6 +20,12 @@ class MaxFlow {
   static constexpr std::int64_t kUnlimited = std::int64_t{1} << 60;
   static constexpr std::uint32_t kSource = 0;
   static constexpr std::uint32_t kSink = 1;
+  static constexpr double kUnitsPerNs = 1024;
+
+  // A time as a capacity. Rounded down, and down to what an integer holds: a smaller capacity makes a smaller bound.
+  [[nodiscard]] static std::int64_t units(double ns) {
+    return static_cast<std::int64_t>(std::min(ns * kUnitsPerNs, 0x1p58));
+  }
 
   // Nodes are 0 .. count-1. Arcs get ids from 0 in the order of the calls; after freeze() there are no more.
   std::uint32_t add_arc(std::uint32_t from, std::uint32_t to);

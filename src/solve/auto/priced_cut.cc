@@ -6,10 +6,7 @@
 namespace reprise::detail {
 namespace {
 
-constexpr double kUnitsPerNs = 1024;
 constexpr std::int64_t kTinyShare = 20'000;  // of all bytes that backward reads
-
-std::int64_t units(double ns) { return static_cast<std::int64_t>(std::min(ns * kUnitsPerNs, 0x1p58)); }
 
 }  // namespace
 
@@ -115,7 +112,7 @@ void PricedCut::price_op(std::uint32_t op, std::span<const double> price, std::s
   }
   const double discard = time * demands;
   for (const std::uint32_t v : model_.outputs(op)) labels[v] = discard < hold ? Label::kDiscard : Label::kHold;
-  flow_.set_capacity(op_arc_[op], units(std::min(hold, discard)));
+  flow_.set_capacity(op_arc_[op], MaxFlow::units(std::min(hold, discard)));
 }
 
 void PricedCut::solve(std::span<const double> cumulative_price, std::span<const std::uint8_t> kept,
@@ -128,7 +125,7 @@ void PricedCut::solve(std::span<const double> cumulative_price, std::span<const 
     if (value_node_[v] == kNone) continue;
     const double cost = static_cast<double>(model_.weight[v]) * factor_[v] * cumulative_price[uses_[v].last];
     const bool given = !kept.empty() && kept[v] != 0;
-    flow_.set_capacity(value_arc_[v], given ? 0 : units(cost));
+    flow_.set_capacity(value_arc_[v], given ? 0 : MaxFlow::units(cost));
   }
   flow_.solve();
   for (const std::uint32_t v : model_.droppable_values) {

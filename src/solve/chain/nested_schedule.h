@@ -16,17 +16,17 @@ namespace reprise::detail {
 // split(stages, slots): stages to advance, 1 <= k < stages, when `slots` inputs may be held, the part's own among them.
 template <typename Split>
 [[nodiscard]] std::vector<ChainAction> nested_schedule(std::uint32_t stages, std::uint32_t slots, const Split& split) {
-  struct Part {
+  struct Range {
     std::uint32_t first;
     std::uint32_t count;
     std::uint32_t slots;
   };
   using Kind = ChainAction::Kind;
   std::vector<ChainAction> actions;
-  std::vector<Part> parts;
+  std::vector<Range> parts;
   if (stages > 0) parts.push_back({1, stages, slots});
   while (!parts.empty()) {
-    const Part part = parts.back();
+    const Range part = parts.back();
     parts.pop_back();
     if (part.count == 1) {
       actions.push_back({Kind::kForwardSaveAll, part.first});

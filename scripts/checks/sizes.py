@@ -58,7 +58,7 @@ def check(root: Path) -> tuple[list[str], list[str]]:
 
 
 def main() -> int:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parents[2])
     rows, errors = check(root)
     print(*rows, sep="\n")
     print(*errors, sep="\n", end="\n" if errors else "", file=sys.stderr)

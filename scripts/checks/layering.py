@@ -126,7 +126,7 @@ def check(root: Path) -> tuple[list[str], int]:
 
 
 def main() -> int:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parents[2])
     errors, count = check(root)
     print(*errors, sep="\n", end="\n" if errors else "", file=sys.stderr)
     print(f"layering: {count} files, {len(errors)} errors")

@@ -1,6 +1,6 @@
 """Plans the seven networks of data/papers as Kusumoto et al. (NeurIPS 2019) did and writes docs/tables/kusumoto2019.md.
 
-    make build && python3 scripts/reproduce_tables.py [path of the reprise command]
+    make build && python3 scripts/documents/reproduce_tables.py [path of the reprise command]
 
 Everything comes from the reprise command with --judge formula; what is added here are the paper's own numbers and the
 bytes that its graphs leave out.
@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "tables" / "kusumoto2019.md"
 GRID = 100_000_000  # budgets are multiples of 0.1 GB
 
@@ -92,7 +92,7 @@ def table_1_rows(reprise: Path, chens: dict[str, dict]) -> tuple[list[str], int]
 TEXT = """\
 # Kusumoto et al., NeurIPS 2019: their tables and ours
 
-Written by `python3 scripts/reproduce_tables.py`; not edited by hand.
+Written by `python3 scripts/documents/reproduce_tables.py`; not edited by hand.
 
 ## Chen's method on seven networks
 

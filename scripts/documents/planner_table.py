@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Plans the seven networks of data/papers with every planner and writes docs/planners.md.
 
-    make build && python3 scripts/planner_table.py [--seconds S] [--command PATH]
+    make build && python3 scripts/documents/planner_table.py [--seconds S] [--command PATH]
 
 Each curve is planned once; what stands in the tables is the fastest of its points within a share of the peak without
-recomputation. The text around the tables is scripts/planner_table.template.md.
+recomputation. The text around the tables is scripts/documents/planner_table.template.md.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import bench
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "planners.md"
 TEMPLATE = Path(__file__).with_suffix(".template.md")
 NETWORKS = ["vgg19", "resnet50", "resnet152", "densenet161", "googlenet", "unet", "pspnet"]

@@ -1,6 +1,6 @@
 """Takes the README's pictures of a report: light and dark, its lead and its two charts.
 
-    scripts/python.sh scripts/picture.py [out/resnet50.html] [-o docs/pictures]
+    scripts/python.sh scripts/documents/picture.py [out/resnet50.html] [-o docs/pictures]
 
 The page is the one that `make demo` writes. Needs chromium.
 """
@@ -12,7 +12,7 @@ import base64
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 
 from browser import PROGRAM, Browser  # noqa: E402

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans the steps of data/steps with planner auto and writes the tables of docs/algorithms/auto.md.
 
-    make build && python3 scripts/auto_table.py [--command PATH] [--steps NAME,...]
+    make build && python3 scripts/documents/auto_table.py [--command PATH] [--steps NAME,...]
 
 With --steps only these are planned, and what the tables say of the others stays.
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "algorithms" / "auto.md"
 FIRST_STEPS = ["vgg19_64", "unet_8x572", "resnet50_96", "resnet152_48", "gpt2_medium_8x1024", "densenet161_32"]
 MEASURED_STEPS = [f"{name}.cuda" for name in (

@@ -13,7 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "clang-tidy"
 FOLDERS = ("src", "tools", "runtime", "python")
 INCLUDE_DIRS = (".", "include", "src", "tools")

@@ -1,6 +1,6 @@
 """PyTorch's own samples of its operators, trained in eager and by Reprise: the same bits?
 
-    scripts/python.sh scripts/operators.py [--jobs 2] [--only linalg] [-o docs/tables/operators.md]
+    scripts/python.sh scripts/documents/operators.py [--jobs 2] [--only linalg] [-o docs/tables/operators.md]
 
 For every operator with gradients in torch.testing (pip install expecttest, which that needs), the first sample, the one in the
 middle and the last: the squares of its results are summed, and the loss and all gradients compared bit by bit with eager.
@@ -26,13 +26,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 import reprise
 from reprise.errors import GraphBreak, Unsupported
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 90  # for an operator
 SAME, NOT_EAGER, DIFFERS, REFUSED, FAILED = "same", "not in eager", "differs", "refused", "failed"
 TEXT = """\
 # Operator by operator
 
-Written by `scripts/python.sh scripts/operators.py`; not edited by hand. {machine}.
+Written by `scripts/python.sh scripts/documents/operators.py`; not edited by hand. {machine}.
 
 PyTorch's tests have samples of its operators. Of every operator that has gradients and takes float32 numbers up to three samples
 are trained one step, by eager PyTorch and by Reprise without a budget that binds, and the loss and all gradients are compared.
