@@ -157,20 +157,26 @@ void bind_builder(py::module_& module) {
 void bind_program(py::module_& module) {
   bind_builder(module);
   py::class_<Program, std::shared_ptr<Program>>(module, "Program", "A captured step.")
-      .def_property_readonly("number_bytes", &number_bytes, "Bytes of the numbers its calls hold, in host memory.")
+      .def_property_readonly("resident_bytes", &resident_bytes, "Of what is there before the step and after it.")
+      .def_property_readonly(
+          "seed_values", [](const Program& program) { return numbers_of(values_of(program.seeds)); },
+          "The gradients of outputs.")
       .def_property_readonly("num_ops", [](const Program& program) { return program.ops.size(); })
+      .def_property_readonly("caller_op", [](const Program& program) { return index(program.caller_op()); })
       .def("is_call",
            [](const Program& program, std::uint32_t op) { return program.ops.at(op).kind == ProgramOp::Kind::kCall; })
-      .def("op_name", [](const Program& program, std::uint32_t op) { return program.ops.at(op).name; })
-      .def_property_readonly("device", [](const Program& program) { return program.device; })
-      .def_property_readonly("seed_values", [](const Program& program) { return numbers_of(values_of(program.seeds)); })
-      .def_property_readonly("resident_bytes", &resident_bytes, "Of inputs and constants, as the graph counts them.")
       .def(
-          "graph", [](const Program& program) { return graph_capsule(make_graph(program)); },
-          "The step as planners see it, in a capsule for reprise._core.Graph.")
-      .def("signature", [](const Program& program, std::uint32_t op) {
-        return Kernel(program.ops.at(op).call.value()).describe(program);
-      });
+          "graph",
+          [](const Program& program, bool random_once) {
+            return graph_capsule(make_graph(program, random_once ? RandomCalls::kOnce : RandomCalls::kRepeat));
+          },
+          py::arg("random_once") = false, "The step as planners see it, in a capsule for reprise._core.Graph.")
+      .def(
+          "signature",
+          [](const Program& program, std::uint32_t op) {
+            return Kernel(program.ops.at(op).call.value()).describe(program);
+          },
+          py::arg("op"), "What the costs of the call are known by.");
 }
 
 }  // namespace reprise::bindings

@@ -35,8 +35,8 @@ using detail::JsonKind;
 using detail::JsonReader;
 using detail::kRequired;
 
-constexpr std::string_view kFormat = "reprise.costs";
-constexpr std::int64_t kVersion = 1;
+constexpr std::string_view kCostsFormat = "reprise.costs";
+constexpr std::int64_t kCostsVersion = 1;
 constexpr std::int64_t kEnoughNs = 5'000'000;  // per call
 
 // -- The file.
@@ -105,8 +105,8 @@ constexpr JsonField<LayoutEntry> kKnownFields[] = {
 };
 
 constexpr JsonField<Book> kBookFields[] = {
-    {"format", [](JsonReader& in, Book&) { in.format(kFormat); }, kRequired},
-    {"version", [](JsonReader& in, Book&) { in.version(kVersion); }, kRequired},
+    {"format", [](JsonReader& in, Book&) { in.format(kCostsFormat); }, kRequired},
+    {"version", [](JsonReader& in, Book&) { in.version(kCostsVersion); }, kRequired},
     {"environment", [](JsonReader& in, Book& book) { in.array([&] { book.environment.push_back(in.string()); }); },
      kRequired},
     {"kept_bytes", [](JsonReader& in, Book& book) { book.kept_bytes = in.size(); }, kRequired},
@@ -161,7 +161,7 @@ std::vector<std::string> environment_lines(c10::Device device) {
 }
 
 std::string file_name(c10::Device device) {
-  std::string text = "version " + std::to_string(kVersion);
+  std::string text = "version " + std::to_string(kCostsVersion);
   for (const std::string& line : environment_lines(device)) text += '\n' + line;
   return "costs-" + c10::sha1(text).str().substr(0, 16) + ".json";
 }
@@ -236,9 +236,9 @@ void CostBook::read() {
 
 void CostBook::write() const {
   std::string out = "{\"format\":\"";
-  out += kFormat;
+  out += kCostsFormat;
   out += "\",\"version\":";
-  append_number(out, kVersion);
+  append_number(out, kCostsVersion);
   out += ",\"environment\":";
   append_list(out, environment_lines(device_), [&](const std::string& line) { append_json_string(out, line); });
   out += ",\"kept_bytes\":";

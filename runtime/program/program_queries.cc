@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace reprise {
 namespace {
@@ -32,12 +33,14 @@ std::int64_t resident_bytes(const Program& program) {
 
 std::int64_t number_bytes(const Program& program) {
   std::int64_t total = 0;
+  std::unordered_set<const c10::StorageImpl*> seen;  // the calls of one op share theirs
   for (const ProgramOp& op : program.ops) {
     for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
       if (!*call) continue;
       for (const Argument& argument : (*call)->arguments) {
         if (!argument.constant.isTensor() || !argument.constant.toTensor().defined()) continue;
-        total += static_cast<std::int64_t>(argument.constant.toTensor().storage().nbytes());
+        const c10::Storage& storage = argument.constant.toTensor().storage();
+        if (seen.insert(storage.unsafeGetStorageImpl()).second) total += static_cast<std::int64_t>(storage.nbytes());
       }
     }
   }
@@ -50,11 +53,9 @@ std::int64_t hand_over_bytes(const Program& program) {
 }
 
 ValueId caller_value(const Program& program) {
-  const auto is_seed = [&](ValueId value) {
-    return std::ranges::any_of(program.seeds, [&](const auto& seed) { return seed && seed->value == value; });
-  };
+  const std::vector<ValueId> seeds = values_of(program.seeds);
   for (const ValueId made : program.ops[index(program.caller_op())].also_makes) {
-    if (!is_seed(made)) return made;
+    if (std::ranges::find(seeds, made) == seeds.end()) return made;
   }
   return kNoValue;
 }

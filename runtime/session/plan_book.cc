@@ -26,13 +26,13 @@ using detail::JsonKind;
 using detail::JsonReader;
 using detail::kRequired;
 
-constexpr std::string_view kFormat = "reprise.plans";
-constexpr std::int64_t kVersion = 1;
+constexpr std::string_view kPlansFormat = "reprise.plans";
+constexpr std::int64_t kPlansVersion = 1;
 
 using Clock = std::chrono::steady_clock;
 
 std::string file_name(const Graph& graph, const Costs& costs, const std::string& planner) {
-  const std::string text = std::string(REPRISE_VERSION) + ", format " + std::to_string(kVersion) + "\n" + planner +
+  const std::string text = std::string(REPRISE_VERSION) + ", format " + std::to_string(kPlansVersion) + "\n" + planner +
                            "\n" + format_graph(graph, costs);
   return "plans/" + c10::sha1(text).str() + ".json";
 }
@@ -89,8 +89,8 @@ struct PlanBook::File {
       {"stopped_after_ms", [](JsonReader& in, Asked& asked) { asked.stopped_after_ms = in.size(); }},
   };
   static constexpr JsonField<Contents> kFields[] = {
-      {"format", [](JsonReader& in, Contents&) { in.format(kFormat); }, kRequired},
-      {"version", [](JsonReader& in, Contents&) { in.version(kVersion); }, kRequired},
+      {"format", [](JsonReader& in, Contents&) { in.format(kPlansFormat); }, kRequired},
+      {"version", [](JsonReader& in, Contents&) { in.version(kPlansVersion); }, kRequired},
       {"plans",
        [](JsonReader& in, Contents& contents) {
          in.array([&] { in.object(kPlanFields, contents.plans.emplace_back()); });
@@ -109,9 +109,9 @@ struct PlanBook::File {
 
   static std::string text(const Contents& contents) {
     std::string out = "{\"format\":\"";
-    out += kFormat;
+    out += kPlansFormat;
     out += "\",\"version\":";
-    append_number(out, kVersion);
+    append_number(out, kPlansVersion);
     out += ",\n\"asked\":";
     append_list(out, contents.asked, [&](const auto& asked) {
       out += "\n{\"budget_bytes\":";

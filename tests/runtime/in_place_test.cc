@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include "reprise/simulate.h"
+#include <map>
+#include <string>
+
 #include "reprise/solve.h"
+#include "runtime/program/program_queries.h"
 #include "runtime/record/capture_step.h"
 #include "runtime/training.h"
 
@@ -23,7 +26,7 @@ Program without_pass(const Program& program) {
 }
 
 std::int64_t peak_bytes(const Program& program) {
-  return solve(make_graph(program), {.planner = "none"}).simulation.peak_bytes;
+  return solve(make_graph(program), bare_costs(program), {.planner = "none"}).simulation.peak_bytes;
 }
 
 std::string over(const Program& program, const ProgramOp& op) {

@@ -47,7 +47,7 @@ class Capture:
     env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
     memory: dict[int, int] = field(default_factory=dict, init=False)  # storage -> the builder's name for it
     forward: set[fx.Node] = field(default_factory=set, init=False)
-    calls: dict[int, fx.Node] = field(default_factory=dict, init=False)  # by the builder's number
+    keys: dict[int, str] = field(default_factory=dict, init=False)  # of layouts, by the builder's number of a call
 
     def run(self) -> Captured:
         self.builder = _torch.ProgramBuilder(self.name, self.device)
@@ -65,7 +65,8 @@ class Capture:
             self._emit(node)
         handed_over = [(self._use(node), geometry_of(primal), node.name, scope_of(node))
                        if isinstance(node, fx.Node) else None for node, primal in zip(gradients, self.primals)]
-        return self._captured(*self.builder.finish(handed_over, self.split))
+        program, origins = self.builder.finish(handed_over, self.split)
+        return Captured(program, {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys})
 
     # -- Reading the graph.
 
@@ -205,7 +206,8 @@ class Capture:
                 for t in results]
         op = self.builder.call(node.name, scope_of(node), called, made)
         if not _writes(node):
-            self.calls[op] = node
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
+            self.keys[op] = layout_key(node.target, args, kwargs)
 
     def _is_view(self, node: fx.Node, results: Sequence[Any]) -> bool:
         tensors = [t for t in results if isinstance(t, torch.Tensor)]
@@ -214,15 +216,6 @@ class Capture:
             raise Unsupported(f"operator {node.target} returns new memory and a view together, which no plan can free "
                               "one by one; let it return copies, or move it out of the model")
         return bool(tensors) and all(known)
-
-    def _captured(self, program: Any, origins: Sequence[int]) -> Captured:
-        """With the keys by which the layouts of calls are known. Two ops that are parts of one call have one key."""
-        keys: dict[int, str] = {}
-        for op, origin in enumerate(origins):
-            if origin in self.calls:
-                node = self.calls[origin]
-                keys[op] = layout_key(node.target, *fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__))
-        return Captured(program, keys)
 
     # -- Small things.
 

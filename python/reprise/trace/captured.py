@@ -9,7 +9,8 @@ from ..native import _torch
 
 @dataclass
 class Captured:
-    """A program, and by which texts the layouts of its calls' results are known."""
+    """A program, and by which texts the layouts of its calls' results are known. Ops that are parts of one call have one
+    text: each gives some of the results."""
 
     program: _torch.Program
     keys: dict[int, str]  # by op
