@@ -36,10 +36,11 @@ SHARES = "90,80,70,60,50,40"
 
 
 class Step:
-    """A graph, with what the model needs to know of it."""
+    """A graph and its costs, with what the model needs to know of it."""
 
-    def __init__(self, graph: _core.Graph) -> None:
+    def __init__(self, graph: _core.Graph, costs: _core.Costs) -> None:
         self.graph = graph
+        self.time_ns, self.workspace_bytes, self.value_bytes = costs.time_ns, costs.workspace_bytes, costs.value_bytes
         self.ops = range(graph.num_ops)
         self.caller = graph.caller_op
         values = range(graph.num_values)
@@ -51,7 +52,7 @@ class Step:
             if old is not None and (old in self.pinned or old in riders):
                 riders.add(v)
         self.weightless = {v for v in values if graph.residence(v) == "resident"} | riders
-        self.resident_bytes = sum(graph.bytes(v) for v in values if graph.residence(v) == "resident")
+        self.resident_bytes = sum(self.value_bytes[v] for v in values if graph.residence(v) == "resident")
         seeded: set[int] = set()
         self.repeatable = []
         for op in self.ops:
@@ -66,7 +67,7 @@ class Step:
         return {old for old in olds if old is not None}
 
     def bytes(self, value: int) -> int:
-        return 0 if value in self.weightless else self.graph.bytes(value)
+        return 0 if value in self.weightless else self.value_bytes[value]
 
 
 def plan_of(step: Step, runs: list[int]) -> _core.Plan:
@@ -78,20 +79,20 @@ def plan_of(step: Step, runs: list[int]) -> _core.Plan:
         needed -= set(graph.outputs(op))
         needed |= set(graph.inputs(op))
     live = {v for v in range(graph.num_values) if graph.residence(v) != "planned"}
-    steps, done = [], set()
+    actions, done = [], set()
     for op, later in zip(runs, reversed(after), strict=True):
         olds = step.overwritten(op)
         in_place = bool(olds) and not olds & later and not (op in done and olds & step.pinned)
         done.add(op)
-        steps.append((_core.Plan.COMPUTE_IN_PLACE if in_place else _core.Plan.COMPUTE, op))
+        actions.append((_core.ActionKind.COMPUTE_IN_PLACE if in_place else _core.ActionKind.COMPUTE, op))
         live |= set(graph.outputs(op))
         if in_place:
             live -= olds
         for v in sorted(live - later - step.pinned):
             if graph.residence(v) != "resident":
-                steps.append((_core.Plan.FREE, v))
+                actions.append((_core.ActionKind.FREE, v))
                 live.discard(v)
-    return _core.Plan(steps)
+    return _core.Plan(actions)
 
 
 @dataclass
@@ -121,7 +122,7 @@ class Model:
         self._add_lives()
         self._add_reads()
         self.model.add_cumulative(self.intervals, self.demands, budget_bytes - step.resident_bytes)
-        self.model.minimize(sum(step.graph.time_ns(run.op) * run.active for run in self.all() if run.active is not None))
+        self.model.minimize(sum(step.time_ns[run.op] * run.active for run in self.all() if run.active is not None))
 
     def all(self) -> list[Run]:
         return [run for runs in self.runs.values() for run in runs]
@@ -165,8 +166,8 @@ class Model:
             for v in graph.outputs(run.op):
                 forever = run.active is None and (v in self.step.outputs or v in self.step.pinned)
                 run.ends[v] = self._life(v, run.place, run.active, forever=forever)
-            if graph.workspace_bytes(run.op):
-                self._interval(run.place, 1, run.place + 1, run.active, graph.workspace_bytes(run.op))
+            if self.step.workspace_bytes[run.op]:
+                self._interval(run.place, 1, run.place + 1, run.active, self.step.workspace_bytes[run.op])
 
     def _life(self, v: int, place: Any, active: Any, *, forever: bool) -> Any:
         if forever:
@@ -268,11 +269,11 @@ class Model:
         return [op for _, op in sorted(chosen)]
 
 
-def compare(graph: _core.Graph, share: int, options: argparse.Namespace) -> dict[str, Any]:
-    step = Step(graph)
-    plain = _core.solve(graph, planner="none").simulation
+def compare(graph: _core.Graph, costs: _core.Costs, share: int, options: argparse.Namespace) -> dict[str, Any]:
+    step = Step(graph, costs)
+    plain = _core.solve(graph, costs, planner="none").simulation
     budget = step.resident_bytes + (plain.peak_bytes - step.resident_bytes) * share // 100
-    ours = _core.solve(graph, budget_bytes=budget)
+    ours = _core.solve(graph, costs, budget_bytes=budget)
     row: dict[str, Any] = {"share": share, "budget_bytes": budget, "step_ns": plain.time_ns, "ours_ns": None,
                            "bound_ns": None, "solver": None, "solver_ns": None, "solver_bound_ns": None}
     if not ours.found:
@@ -280,7 +281,7 @@ def compare(graph: _core.Graph, share: int, options: argparse.Namespace) -> dict
     bound = ours.lower_bound_ns
     row |= {"ours_ns": ours.simulation.recompute_ns, "reordered": ours.reordered,
             "bound_ns": None if bound is None else max(0, bound - plain.time_ns)}
-    runs = [op for kind, op in ours.plan.steps if kind != _core.Plan.FREE]
+    runs = [op for kind, op in ours.plan.actions if kind != _core.ActionKind.FREE]
     seen: set[int] = set()
     order = [op for op in runs if op > step.caller and not (op in seen or seen.add(op))]
     model = Model(step, order, budget, options.again)
@@ -295,7 +296,7 @@ def compare(graph: _core.Graph, share: int, options: argparse.Namespace) -> dict
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         plan = plan_of(step, model.order_of(solver))
         wrong = _core.validate(graph, plan)
-        found = _core.simulate(graph, plan) if wrong is None else None
+        found = _core.simulate(graph, costs, plan) if wrong is None else None
         if found is None or found.peak_bytes > budget or found.recompute_ns > round(solver.objective_value):
             raise SystemExit(f"{graph.name} at {share} %: the solver's schedule is no plan within the budget: {wrong}")
         row |= {"solver_ns": found.recompute_ns, "solver_bound_ns": max(0, round(solver.best_objective_bound))}
@@ -337,12 +338,12 @@ def main() -> int:
                "ortools": ortools.__version__, "seconds": options.seconds, "workers": options.workers,
                "again": options.again}
     for name in options.steps.split(","):
-        graph = _core.Graph.parse((ROOT / "data" / "steps" / f"{name}.graph.json").read_text(), name)
+        graph, costs = _core.parse_graph((ROOT / "data" / "steps" / f"{name}.graph.json").read_text(), name)
         for share in map(int, options.shares.split(",")):
             key = f"{name} {share}"
             if key in stored["rows"]:
                 continue
-            row = stored["rows"][key] = compare(graph, share, options)
+            row = stored["rows"][key] = compare(graph, costs, share, options)
             print(key, {k: v for k, v in row.items() if k not in ("share", "budget_bytes")}, flush=True)
             options.output.write_text(json.dumps(stored, indent=1) + "\n")
     write_table(stored["rows"])

@@ -24,14 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from models.zoo import CASES, FULL_CASES, Case  # noqa: E402
 
 import reprise  # noqa: E402
-from reprise.memory import storage_bytes  # noqa: E402
 from reprise.native import _torch  # noqa: E402
 
 ALLOWED = 0.03
@@ -50,7 +49,8 @@ def peak_of_step(model: torch.nn.Module, case: Case, batch: int, device: torch.d
     """Everything allocated on the device at the highest instant of one step."""
     args, kwargs = inputs_at(case, batch, device)
     model.zero_grad(set_to_none=True)
-    there = storage_bytes([*model.parameters(), *model.buffers(), args, kwargs], device)
+    every = tree_leaves([*model.parameters(), *model.buffers(), args, kwargs])
+    there = _torch.storage_bytes([leaf for leaf in every if isinstance(leaf, torch.Tensor)], device)
     _torch.reset_peak(device)
     entry = _torch.allocated_bytes(device)
     output = model(*args, **kwargs)

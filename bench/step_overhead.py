@@ -67,7 +67,7 @@ def run(name: str, steps: int, share: float) -> dict[str, object]:
         times["none"].append(step(model))
     plan = model.plan
     budget = int(share * plan.peak_bytes)
-    found = reprise.planning.find(plan.graph, budget - plan.outside_bytes, "auto", 10.0)
+    found = reprise.planning.find(plan.graph, plan.costs, budget - plan.outside_bytes, "auto", 10.0)
     medians = {kind: statistics.median(values[2:]) for kind, values in times.items()}
     return {
         "case": name, "ops": plan.graph.num_ops, "eager_ms": 1e3 * medians["eager"],

@@ -23,7 +23,6 @@ sys.path.insert(0, str(ROOT))
 from models.resnet import ResNet  # noqa: E402
 
 import reprise  # noqa: E402
-from reprise.memory import storage_bytes  # noqa: E402
 from reprise.native import _torch  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -47,7 +46,7 @@ def train(model: nn.Module, data: list[tuple[torch.Tensor, torch.Tensor]], label
     result = Training()
     for number, (images, labels) in enumerate(data, 1):
         optimizer.zero_grad()
-        there = storage_bytes([*model.parameters(), *model.buffers(), images], CPU)
+        there = _torch.storage_bytes([*model.parameters(), *model.buffers(), images], CPU)
         _torch.reset_peak(CPU)
         entry = _torch.allocated_bytes(CPU)
         begin = time.perf_counter()

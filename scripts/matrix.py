@@ -99,7 +99,7 @@ class Bench:
         self.model = reprise.compile(model_of(self.case, device=device), cuda_graphs=False)
         for _ in range(2):  # the second knows what the caller allocates
             self.none = self._again()
-        self.graph = self.model.plan.graph
+        self.captured = self.model.plan.graph, self.model.plan.costs
 
     def _step(self, model: torch.nn.Module) -> Step:
         return run_step(model, self.case, batch=self.batch)
@@ -145,7 +145,7 @@ class Bench:
         """None: the smallest of each planner. Networks whose parameters or largest operator leave
         little to save have a budget halfway to the smallest at least."""
         plain = self.model.plan.peak_bytes - self.model.plan.outside_bytes
-        smallest = planning.smallest_budget_bytes(self.graph, planning.AUTO, seconds)
+        smallest = planning.smallest_budget_bytes(*self.captured, planning.AUTO, seconds)
         return {"100%": plain, **{f"{share:.0%}": int(share * plain) for share in SHARES},
                 "halfway": (plain + smallest) // 2, "smallest": None}
 
@@ -158,9 +158,9 @@ class Bench:
                 progress(done, len(_core.planner_names()))
                 for name, room in budgets.items():
                     limit = time.monotonic() + seconds
-                    found = _core.solve(self.graph, planner=planner, budget_bytes=room,
+                    found = _core.solve(*self.captured, planner=planner, budget_bytes=room,
                                         should_stop=lambda until=limit: time.monotonic() > until)
-                    if not found.plan.steps:
+                    if not found.plan.actions:
                         continue
                     room = found.simulation.peak_bytes if room is None else room
                     rows.append(self.row(planner, name, found.plan, room + outside))

@@ -34,10 +34,15 @@ class OwnPlan(AsCompiled):
     def __init__(self, training: Training, plan: Any, planner: str) -> None:
         super().__init__(training)
         self.plan, self.planner = plan, planner
-        self.simulation = reprise.simulate(training.model.plan.graph, plan)
+        self.taken: Any = None  # with what was measured of it, once it has run
+        at_work = training.model.plan
+        self.simulation = reprise.simulate(at_work.graph, at_work.costs, plan)
 
     def begin(self) -> None:
-        self.training.model.plan.use(self.plan, self.planner)
+        if self.taken is None:
+            self.taken = self.training.model.plan.use(self.plan, self.planner)
+        else:
+            self.training.model.plan.use_again(self.taken)
 
 
 class CapturedStep:
@@ -58,13 +63,14 @@ class CapturedStep:
                 training.step()
             training.model.zero_grad(set_to_none=True)
         plan = training.model.plan
-        self.graph, self.outside, self.plain_peak = plan.graph, plan.outside_bytes, plan.peak_bytes
+        self.graph, self.costs = plan.graph, plan.costs
+        self.outside, self.plain_peak = plan.outside_bytes, plan.peak_bytes
         self.rows: dict[str, Row] = {"eager": {}}
 
     def add_theirs(self, kind: str, **options: Any) -> None:
         """A planner of the paper's, by the paper's formula: at the smallest budget that the formula has, or at one given."""
         begin = time.monotonic()
-        found = reprise.solve(self.graph, judge="formula", max_labels=MAX_LABELS,
+        found = reprise.solve(self.graph, self.costs, judge="formula", max_labels=MAX_LABELS,
                               should_stop=lambda: time.monotonic() > begin + EXACT_SECONDS, **THEIRS[kind], **options)
         self.rows[kind] = {"planning_seconds": round(time.monotonic() - begin, 2), "status": found.status,
                            "lower_sets": found.stats.get("lower_sets")}
@@ -75,7 +81,7 @@ class CapturedStep:
             self.rows[kind]["refused"] = f"{found.status}: {found.message}"
 
     def add_auto(self, kind: str, budget: int) -> None:
-        found = planning.find(self.graph, max(0, budget - self.outside), planning.AUTO, PLANNING_SECONDS)
+        found = planning.find(self.graph, self.costs, max(0, budget - self.outside), planning.AUTO, PLANNING_SECONDS)
         self.rows[kind] = {"budget_bytes": budget, "planning_seconds": round(found.seconds, 2)}
         if found.plan is None:
             least = found.smallest_budget_bytes + self.outside
@@ -116,18 +122,19 @@ def clear_workspaces(device: torch.device) -> None:
         torch._C._cuda_clearCublasWorkspaces()
 
 
-def live_at_peak(graph: Any, plan: Any) -> dict[str, Any]:
+def live_at_peak(graph: reprise.Graph, costs: reprise.Costs, plan: reprise.Plan) -> dict[str, Any]:
     """Which op runs at the highest instant, and the largest values that are there."""
-    known = reprise.timeline(graph, plan)
-    _, op = plan.steps[known.peak_step]
-    values = sorted(known.live_at_peak, key=graph.bytes, reverse=True)
+    known = reprise.timeline(graph, costs, plan)
+    _, op = plan.actions[known.peak_action]
+    sizes = costs.value_bytes
+    values = sorted(known.live_at_peak, key=sizes.__getitem__, reverse=True)
 
     def name(value: int) -> str:
         producer = graph.producer(value)
         return graph.residence(value) if producer is None else f"{graph.op_name(producer)} of {graph.scope_name(producer)}"
 
-    return {"op": graph.op_name(op), "module": graph.scope_name(op), "workspace_bytes": graph.workspace_bytes(op),
-            "reads_bytes": sum(graph.bytes(v) for v in graph.inputs(op)),
-            "writes_bytes": sum(graph.bytes(v) for v in graph.outputs(op)),
-            "resident_bytes": sum(graph.bytes(v) for v in values if graph.residence(v) == "resident"),
-            "largest": [[graph.bytes(v), name(v)] for v in values[:SHOWN]]}
+    return {"op": graph.op_name(op), "module": graph.scope_name(op), "workspace_bytes": costs.workspace_bytes[op],
+            "reads_bytes": sum(sizes[v] for v in graph.inputs(op)),
+            "writes_bytes": sum(sizes[v] for v in graph.outputs(op)),
+            "resident_bytes": sum(sizes[v] for v in values if graph.residence(v) == "resident"),
+            "largest": [[sizes[v], name(v)] for v in values[:SHOWN]]}

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import reprise
+from reprise import _core
 
 
 class Chain(nn.Module):
@@ -131,25 +132,25 @@ def sqrt_set(count: int) -> tuple[int, ...]:
     return tuple(range(length, count, length))
 
 
-def graph_of(sizes: list[int]) -> Any:
+def graph_of(sizes: list[int]) -> tuple[reprise.Graph, reprise.Costs]:
     """The chain as a graph for the planners; sizes[0] is the input, which is there anyway."""
     count = len(sizes) - 1
     ops = [{"name": f"layer {k}", "time_ns": 1, "inputs": [k - 1], "outputs": [k]} for k in range(1, count + 1)]
-    return reprise.Graph.parse(json.dumps({
+    return reprise.parse_graph(json.dumps({
         "format": "reprise.graph", "version": 1, "name": "chain", "outputs": [], "ops": ops,
         "values": {"bytes": [0, *sizes[1:]], "arriving": [0]}}))
 
 
 def planned_set(sizes: list[int], planner: str) -> tuple[int, ...]:
     """The checkpoints that a planner chooses by its own formula at the smallest budget that has."""
-    graph = graph_of(sizes)
-    found = reprise.solve(graph, planner=planner, judge="formula")
+    chain = graph_of(sizes)
+    found = reprise.solve(*chain, planner=planner, judge="formula")
     if not found.found:
         raise ValueError(f"{planner}: {found.status}: {found.message}")
-    whole = graph.complete_backward()
+    whole, _ = _core.complete_backward(*chain)
     live: set[int] = set()
-    for kind, number in found.plan.steps:
-        if kind == reprise.Plan.FREE:
+    for kind, number in found.plan.actions:
+        if kind == reprise.ActionKind.FREE:
             live.discard(number)
         elif number == whole.caller_op:
             break

@@ -165,9 +165,10 @@ class Case:
     def plan(self) -> None:
         """Reprise: the chain planners on the captured step, and auto within the peaks of the sets. Needs no device."""
         targets = {f"auto={kind}": self.rows[kind]["peak_bytes"] for kind in self.ways if kind != "plain"}
-        graph, outside = self.training.model.plan.graph, self.training.model.plan.outside_bytes
+        plan = self.training.model.plan
+        graph, costs, outside = plan.graph, plan.costs, plan.outside_bytes
         for planner in CAPTURED:
-            found = reprise.solve(graph, planner=planner, judge="formula")
+            found = reprise.solve(graph, costs, planner=planner, judge="formula")
             kind = f"captured {planner}"
             self.rows[kind] = {"way": EXECUTOR, "message": found.message}
             if found.found:
@@ -175,9 +176,9 @@ class Case:
                 targets[f"auto={kind}"] = way.simulation.peak_bytes + outside
             else:
                 self.rows[kind]["refused"] = f"{found.status}: {found.message}"
-        targets["auto-least"] = outside + planning.smallest_budget_bytes(graph, planning.AUTO, PLANNING_SECONDS)
+        targets["auto-least"] = outside + planning.smallest_budget_bytes(graph, costs, planning.AUTO, PLANNING_SECONDS)
         for kind, budget in targets.items():
-            found = planning.find(graph, max(0, budget - outside), planning.AUTO, PLANNING_SECONDS)
+            found = planning.find(graph, costs, max(0, budget - outside), planning.AUTO, PLANNING_SECONDS)
             self.rows[kind] = {"way": EXECUTOR, "budget_bytes": budget}
             if found.plan is None:
                 self.rows[kind]["refused"] = f"the smallest budget known is {found.smallest_budget_bytes + outside} bytes"
@@ -193,7 +194,7 @@ class Case:
         """Runs a plan and compares its every step with the allocator."""
         way.run(WARM_STEPS)
         plan = self.training.model.plan
-        line = [b + plan.outside_bytes for b in reprise.timeline(plan.graph, way.plan).during_bytes]
+        line = [b + plan.outside_bytes for b in reprise.timeline(plan.graph, plan.costs, way.plan).during_bytes]
         measured = plan.measured_bytes()[0]
         worst = max(abs(m / p - 1) for p, m in zip(line, measured, strict=True))
         self.rows[kind] |= way.peak() | {

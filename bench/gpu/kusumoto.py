@@ -54,11 +54,11 @@ def on_papers_graph(name: str, options: dict[str, Any]) -> Row:
     """Planned, not run: the peak with liveness as in docs/tables/kusumoto2019.md, at the budget that is used there."""
     network = next(n for n in reproduce_tables.NETWORKS if n.stem == name.rpartition("_")[0])
     path = ROOT / "data" / "papers" / f"{network.stem}.graph.json"
-    graph = reprise.Graph.parse(path.read_text(), source=path.name)
-    least = reprise.solve(graph, judge="formula", **options).smallest_budget_bytes
+    graph, costs = reprise.parse_graph(path.read_text(), source=path.name)
+    least = reprise.solve(graph, costs, judge="formula", **options).smallest_budget_bytes
     budget = -(-least // reproduce_tables.GRID) * reproduce_tables.GRID
-    found = reprise.solve(graph, judge="formula", budget_bytes=budget, max_labels=MAX_LABELS, **options)
-    plain = reprise.solve(graph, planner="none")
+    found = reprise.solve(graph, costs, judge="formula", budget_bytes=budget, max_labels=MAX_LABELS, **options)
+    plain = reprise.solve(graph, costs, planner="none")
     peaks = [reproduce_tables.estimate(network, solved.simulation.peak_bytes) for solved in (found, plain)]
     return {"lower_sets": found.stats["lower_sets"], "peak_gb": round(peaks[0], 3), "plain_gb": round(peaks[1], 3),
             "reduction_percent": round(100 * (1 - peaks[0] / peaks[1]), 1),
@@ -66,12 +66,12 @@ def on_papers_graph(name: str, options: dict[str, Any]) -> Row:
 
 
 def add_ours(step: CapturedStep, name: str) -> None:
-    least = planning.smallest_budget_bytes(step.graph, planning.AUTO, PLANNING_SECONDS) + step.outside
+    least = planning.smallest_budget_bytes(step.graph, step.costs, planning.AUTO, PLANNING_SECONDS) + step.outside
     for kind in [kind for kind in THEIRS if kind in step.ways]:
         step.add_auto(f"auto={kind}", step.rows[kind]["predicted_bytes"])
     step.add_auto("auto-least", least)
     if "auto-least" in step.ways:
-        step.rows["auto-least"]["at_peak"] = live_at_peak(step.graph, step.ways["auto-least"].plan)
+        step.rows["auto-least"]["at_peak"] = live_at_peak(step.graph, step.costs, step.ways["auto-least"].plan)
     if name in PAPER:
         step.add_auto("auto-paper", int(step.eager_peak["peak_bytes"] * (1 - PAPER[name] / 100)))
     for i in range(1, SWEEP):

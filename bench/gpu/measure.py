@@ -20,7 +20,6 @@ from common import SAME, Training, facts, synchronize
 from torch.utils._pytree import tree_leaves
 
 import reprise
-from reprise.memory import storage_bytes
 from reprise.native import _torch
 
 WARM_STEPS = 6  # more than Reprise measures by itself: it resets the allocator's peak then
@@ -110,8 +109,8 @@ def pools_hidden_bytes() -> int:
 
 
 def own_bytes(training: Training) -> int:
-    tensors = [*training.model.parameters(), *training.model.buffers(), training.args, training.kwargs]
-    return storage_bytes(tree_leaves(tensors), training.device)
+    every = tree_leaves([*training.model.parameters(), *training.model.buffers(), training.args, training.kwargs])
+    return _torch.storage_bytes([leaf for leaf in every if isinstance(leaf, torch.Tensor)], training.device)
 
 
 def step_peak(training: Training, step: Callable[[], Any]) -> dict[str, int]:

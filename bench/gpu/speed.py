@@ -54,7 +54,7 @@ class Kind:
                  graphs: bool = False) -> None:
         self.training, self.call, self.budget, self.beside = training, call, budget, beside
         self.graphs = graphs
-        self.plan: tuple[reprise.Plan, str] | None = None  # and its planner, once it has been found
+        self.plan: Any = None  # once it has been found
         self.samples: list[float] = []
         self.facts: dict[str, Any] = {}
 
@@ -77,14 +77,14 @@ class Kind:
         plan.set_cuda_graphs(self.graphs)
         # The graphs' pool lies beside the other kinds: their plans stay, with no budget to compare with.
         if self.plan is not None and not self.graphs:
-            plan.use(*self.plan)
+            plan.use_again(self.plan)
             plan.set_budget(None)
         else:
             plan.set_budget(self.budget)
 
     def note(self) -> None:
         plan = self.training.model.plan
-        self.plan = plan.steps, plan.planner
+        self.plan = plan.at_work
         self.facts = {"predicted_bytes": plan.peak_bytes - self.beside,
                       "measured_bytes": plan.measured_peak_bytes - self.beside,
                       "recompute_percent": round(100 * plan.recompute_ns / max(1, plan.time_ns), 2),

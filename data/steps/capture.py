@@ -4,7 +4,7 @@
 
 Each network is captured as reprise.compile captures it, with its loss inside. On a device every kind
 of call is measured, alone, and NAME.DEVICE.graph.json has its time and workspace. With --device none
-nothing is measured or allocated, and NAME.graph.json has the roofline of python/reprise/trace/roofline.py
+nothing is measured or allocated, and NAME.graph.json has the roofline of runtime/costs/roofline.cc
 and no workspaces, with the operators of the CPU at the rates of a GPU. facts.json says how each file
 was made.
 
@@ -38,8 +38,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from alone import alone  # noqa: E402
 from models.steps import STEPS, Step  # noqa: E402
 
-from reprise import _core, profile  # noqa: E402
-from reprise.trace.roofline import GPU  # noqa: E402
+from reprise import _core  # noqa: E402
+from reprise.native import _torch  # noqa: E402
 from reprise.trace.step_capture import CapturedStep, capture_step  # noqa: E402
 
 FACTS = "facts.json"
@@ -47,7 +47,7 @@ NONE = "none"
 
 
 def captured(step: Step, device: str, *, tiny: bool) -> CapturedStep:
-    """On a device, or (none) on fake tensors: the CPU's operators at the rates of a GPU."""
+    """On a device, or (none) on fake tensors."""
     case = step.tiny if tiny else step.case
     inputs = case.make_inputs()
     if device != NONE:
@@ -60,13 +60,13 @@ def captured(step: Step, device: str, *, tiny: bool) -> CapturedStep:
             mock.patch.object(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor):
         module = step.make_module(tiny=tiny)
         args, kwargs = tree_map_only(torch.Tensor, fake.from_tensor, inputs)
-    return capture_step(module, args, kwargs, type(module).__name__, rates=GPU)
+    return capture_step(module, args, kwargs, type(module).__name__)
 
 
-def graph_of(captured: Any) -> _core.Graph:
-    """The caller does nothing between forward and backward: the loss is inside."""
-    captured.program.set_cost(captured.program.caller_op, 0, 0)
-    return _core.Graph.from_capsule(captured.program.graph())
+def estimated(program: _torch.Program) -> _core.Costs:
+    """The CPU's operators at the rates of a GPU."""
+    _, workspaces, sizes = _torch.bare_costs(program)
+    return _core.Costs(_torch.roofline_ns(program, "cuda"), workspaces, sizes)
 
 
 def make(step: Step, device: str, out: Path, *, tiny: bool, lock: Path | None) -> dict[str, Any]:
@@ -79,13 +79,14 @@ def make(step: Step, device: str, out: Path, *, tiny: bool, lock: Path | None) -
                              "capture_seconds": round(time.monotonic() - begin, 1)}
     if device != NONE:
         with alone(lock):
-            seconds = found.measure(found.joint.device)
-        facts |= {"profile_seconds": round(seconds, 1), "measured_on": profile.environment(torch.device(device)),
-                  "machine": platform.machine()}
+            begin = time.monotonic()
+            costs = found.measure()
+        facts |= {"profile_seconds": round(time.monotonic() - begin, 1), "machine": platform.machine(),
+                  "measured_on": dict(_torch.environment(torch.device(device)))}
     else:
-        profile.estimate(found.captured)
-    graph = graph_of(found.captured)
-    (out / f"{stem(step.name, device)}.graph.json").write_text(graph.format())
+        costs = estimated(found.captured.program)
+    graph = _core.Graph.from_capsule(found.captured.program.graph())
+    (out / f"{stem(step.name, device)}.graph.json").write_text(_core.format_graph(graph, costs))
     return facts | {"ops": graph.num_ops, "forward_ops": graph.caller_op}
 
 

@@ -134,6 +134,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("planning_seconds", &SessionOptions::planning_seconds)
       .def_readwrite("measure", &SessionOptions::measure)
       .def_readwrite("steps_before_cuda_graphs", &SessionOptions::steps_before_cuda_graphs)
+      .def_readwrite("launch_bound", &SessionOptions::launch_bound)
       .def_property(
           "cuda_graphs", [](const SessionOptions& self) { return cuda_graphs_to(self.cuda_graphs); },
           [](SessionOptions& self, const py::object& value) { self.cuda_graphs = cuda_graphs_from(value); });
@@ -183,6 +184,7 @@ void bind_cuda_graphs(py::class_<Session, std::shared_ptr<Session>>& session) {
                                return self.replays() != nullptr && self.replays()->replay() != nullptr &&
                                       self.replays()->replay()->pending();
                              })
+      .def("allow_cuda_graphs", &Session::allow_replays, "Also after a plan was given, which turns them off.")
       .def("release_cuda_graphs", &Session::release_replay);
 }
 

@@ -1,10 +1,12 @@
 """Plans recomputation for training inside a byte budget.
 
-    graph = reprise.Graph.parse(Path("net.graph.json").read_text(), source="net.graph.json")
-    found = reprise.solve(graph, budget_bytes=reprise.parse_bytes("6GiB"))
+    graph, costs = reprise.parse_graph(Path("net.graph.json").read_text(), source="net.graph.json")
+    found = reprise.solve(graph, costs, budget_bytes=reprise.parse_bytes("6GiB"))
 """
 
 from ._core import (
+    ActionKind,
+    Costs,
     Curve,
     Formula,
     Graph,
@@ -15,7 +17,9 @@ from ._core import (
     Timeline,
     __version__,
     format_bytes,
+    format_graph,
     parse_bytes,
+    parse_graph,
     planner_names,
     simulate,
     solve,
@@ -26,6 +30,8 @@ from .api.curve import curve
 from .show.curve import CurvePoint, TimeMemoryCurve
 
 __all__ = [
+    "ActionKind",
+    "Costs",
     "Curve",
     "CurvePoint",
     "Formula",
@@ -39,7 +45,9 @@ __all__ = [
     "__version__",
     "curve",
     "format_bytes",
+    "format_graph",
     "parse_bytes",
+    "parse_graph",
     "planner_names",
     "simulate",
     "solve",

@@ -1,7 +1,6 @@
 """The planner: graphs of training steps, plans for them, and planners; needs no torch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
 from typing import ClassVar, Literal
 
 __version__: str
@@ -65,10 +64,14 @@ def parse_graph(text: str, source: str = "graph") -> tuple[Graph, Costs]: ...
 def format_graph(graph: Graph, costs: Costs) -> str: ...
 def complete_backward(graph: Graph, costs: Costs) -> tuple[Graph, Costs]: ...
 
-class ActionKind(Enum):
-    COMPUTE: int
-    COMPUTE_IN_PLACE: int
-    FREE: int
+class ActionKind:
+    COMPUTE: ClassVar[ActionKind]
+    COMPUTE_IN_PLACE: ClassVar[ActionKind]
+    FREE: ClassVar[ActionKind]
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
 
 class Plan:
     def __init__(self, actions: Iterable[tuple[ActionKind, int]]) -> None: ...

@@ -19,6 +19,7 @@ class Found:
     planner: str
     simulation: _core.Simulation | None
     smallest_budget_bytes: int
+    seconds: float  # that it took
 
 
 def recomputation_percent(recompute_ns: int, time_ns: int) -> float:
@@ -33,11 +34,13 @@ def check_planner(planner: str) -> None:
 
 def find(graph: _core.Graph, costs: _core.Costs, budget_bytes: int | None, planner: str, seconds: float) -> Found:
     """The fastest plan within the budget. Without one, the plan without recomputation."""
+    begin = time.monotonic()
     found = _book(graph, costs, planner).find(budget_bytes, seconds)
+    taken = time.monotonic() - begin
     if found.plan is None:
-        return Found(None, "", None, found.smallest_budget_bytes)
+        return Found(None, "", None, found.smallest_budget_bytes, taken)
     plan = _core.Plan.from_bytes(found.plan)
-    return Found(plan, found.planner, _core.simulate(graph, costs, plan), 0)
+    return Found(plan, found.planner, _core.simulate(graph, costs, plan), 0, taken)
 
 
 def smallest_budget_bytes(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float) -> int:

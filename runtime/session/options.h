@@ -18,6 +18,7 @@ struct SessionOptions {
   bool measure = true;  // the cost of each call; else the roofline's
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
   int steps_before_cuda_graphs = 2;  // libraries choose algorithms, and the caller's needs become known
+  double launch_bound = 0.8;         // share of a step's time from which on issuing it is what takes long
 
   mutable std::mutex turn{};  // the model's sessions take turns: they share a budget
 };

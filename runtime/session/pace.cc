@@ -9,8 +9,7 @@
 namespace reprise {
 namespace {
 
-constexpr double kLaunchBound = 0.8;  // share of a step's time from which on issuing it is what takes long
-constexpr std::size_t kShares = 3;    // steps that are looked at
+constexpr std::size_t kShares = 3;  // steps that are looked at
 constexpr std::size_t kWaiting = 8;
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
@@ -45,7 +44,7 @@ void Pace::end_step() {
   if (waiting_.size() > kWaiting) waiting_.pop_front();
 }
 
-bool Pace::is_launch_bound() {
+bool Pace::is_launch_bound(double share) {
   stopped_ = false;
   while (!waiting_.empty() && waiting_.front().end.query()) {
     const Waiting& step = waiting_.front();
@@ -56,7 +55,7 @@ bool Pace::is_launch_bound() {
   if (shares_.size() < 2) return false;
   std::vector<double> sorted(shares_.begin(), shares_.end());
   std::ranges::sort(sorted);
-  return sorted[sorted.size() / 2] >= kLaunchBound;
+  return sorted[sorted.size() / 2] >= share;
 }
 
 }  // namespace reprise

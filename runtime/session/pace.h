@@ -19,7 +19,8 @@ class Pace {
   void begin_step();
   void add_issue(double seconds);
   void end_step();
-  [[nodiscard]] bool is_launch_bound();
+  // Whether issuing takes at least this share of a step's time.
+  [[nodiscard]] bool is_launch_bound(double share);
   // Until it is asked again.
   void stop();
 

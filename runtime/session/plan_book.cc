@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <mutex>
 #include <utility>
 
 #include "io/json_reader.h"
@@ -152,8 +154,27 @@ PlanBook::PlanBook(const Graph& graph, const Costs& costs, std::string planner, 
   read();
 }
 
+// Contents of files that could not be written, so that this process at least knows them.
+struct PlanBook::Unwritten {
+  std::mutex mutex;
+  std::map<std::filesystem::path, Contents> files;
+
+  static Unwritten& instance() {
+    static auto* unwritten = new Unwritten;
+    return *unwritten;
+  }
+};
+
 void PlanBook::read() {
-  if (unwritten_) return;
+  {
+    Unwritten& unwritten = Unwritten::instance();
+    const std::lock_guard lock(unwritten.mutex);
+    const auto known = unwritten.files.find(cache_folder() / name_);
+    if (known != unwritten.files.end()) {
+      contents_ = known->second;
+      return;
+    }
+  }
   const auto text = read_cache(name_);
   if (!text) return;
   try {
@@ -187,7 +208,16 @@ void PlanBook::check(const Contents& contents) const {
   }
 }
 
-void PlanBook::write() { unwritten_ = !write_cache(name_, File::text(contents_)); }
+void PlanBook::write() {
+  const bool is_written = write_cache(name_, File::text(contents_));
+  Unwritten& unwritten = Unwritten::instance();
+  const std::lock_guard lock(unwritten.mutex);
+  if (is_written) {
+    unwritten.files.erase(cache_folder() / name_);
+  } else {
+    unwritten.files.insert_or_assign(cache_folder() / name_, contents_);
+  }
+}
 
 bool PlanBook::is_worth_a_search(std::int64_t budget_bytes, double seconds) const {
   const auto asked = contents_.asked.find(budget_bytes);

@@ -64,6 +64,7 @@ class PlanBook {
     std::map<std::int64_t, Asked> asked;  // by budget
   };
   struct File;
+  struct Unwritten;
 
   [[nodiscard]] bool is_worth_a_search(std::int64_t budget_bytes, double seconds) const;
   void search(std::int64_t budget_bytes, double seconds);
@@ -80,7 +81,6 @@ class PlanBook {
   Search solve_;
   std::string name_;  // of the file
   Contents contents_;
-  bool unwritten_ = false;  // the file could not be written: what is here counts
 };
 
 // Throws InputError with all names where this is none.

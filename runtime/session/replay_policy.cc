@@ -118,7 +118,7 @@ bool ReplayPolicy::may_record() {
     refuse("its parameters or the memory beside it changed " + std::to_string(recordings_) + " times");
     return false;
   }
-  return is_asked_for() || pace_.is_launch_bound();
+  return is_asked_for() || pace_.is_launch_bound(options_->launch_bound);
 }
 
 // Until the budget changes.

@@ -261,7 +261,7 @@ std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& pl
 }
 
 void Session::use(std::shared_ptr<PlanAtWork> plan) {
-  release_replay();
+  replays_are_off_ = true;  // CUDA graphs have plans of their own
   current_ = plan;
   plans_ = {std::move(plan)};
   plan_is_given_ = true;
@@ -270,6 +270,7 @@ void Session::use(std::shared_ptr<PlanAtWork> plan) {
 void Session::drop_plans() {
   plans_.clear();
   plan_is_given_ = false;
+  allow_replays();
 }
 
 void Session::release() {
@@ -295,7 +296,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   const at::Device device = program().device;
   if (!priced_) price();
   std::shared_ptr<Replay> replay;
-  if (replays_ != nullptr && !plan_is_given_) replay = replays_->ready(situation(inputs));
+  if (replays_ != nullptr && !replays_are_off_) replay = replays_->ready(situation(inputs));
   std::int64_t total = total_with(inputs);
   const auto plan = replay != nullptr ? plan_of(*replay, total, inputs) : plan_for(inputs, total);
   current_ = plan;

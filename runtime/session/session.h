@@ -99,6 +99,8 @@ class Session {
   void release();
   void release_replay();
   void forget_replay();  // and that there was one
+  // Also after a plan was given, which turns CUDA graphs off; what is recorded stays.
+  void allow_replays() { replays_are_off_ = false; }
 
   // Costs of the calls on the device, and of the caller; the first time they are measured.
   const Costs& costs();
@@ -167,6 +169,7 @@ class Session {
   std::vector<std::shared_ptr<PlanAtWork>> plans_;
   std::shared_ptr<PlanAtWork> current_;
   bool plan_is_given_ = false;
+  bool replays_are_off_ = false;
   std::optional<Open> open_;
   std::int64_t excess_bytes_ = 0;  // that steps took above their plans
   double profile_seconds_ = 0;

@@ -43,7 +43,7 @@ def test_demo_compiles_the_package_and_no_tests() -> None:
     listed = subprocess.run(["ninja", "-C", folder, "-t", "inputs", *(build[1].split() or ["all"])],
                             check=True, capture_output=True, text=True).stdout.splitlines()
     compiled = {Path(name).parts[0] for name in listed if name.endswith(".o")}
-    assert compiled == {"src", "torch", "python"}
+    assert compiled == {"src", "runtime", "python"}
 
 
 def test_stub_names_what_the_module_has() -> None:

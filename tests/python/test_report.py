@@ -16,7 +16,7 @@ from reprise import _core
 pytestmark = pytest.mark.skipif(browser.PROGRAM is None, reason="there is no chromium")
 
 
-def chain(layers: int) -> _core.Graph:
+def chain(layers: int) -> tuple[_core.Graph, _core.Costs]:
     """Layers of two ops each in modules body.0 .. body.N, forward and backward."""
     scopes, ops, sizes = [], [], [1 << 20]
     values = [0]
@@ -35,18 +35,18 @@ def chain(layers: int) -> _core.Graph:
         ops.append({"name": f"backward_{i}", "scope": i // 2, "phase": "backward", "time_ns": 9000,
                     "inputs": sorted([gradient, values[i]]), "outputs": [len(sizes) - 1]})
         gradient = len(sizes) - 1
-    return _core.Graph.parse(json.dumps({
+    return _core.parse_graph(json.dumps({
         "format": "reprise.graph", "version": 1, "name": "chain <of> layers", "scopes": scopes,
         "values": {"bytes": sizes, "resident": [], "arriving": [0], "held": [], "overwrites": []},
         "outputs": [gradient], "ops": ops}))
 
 
-def report_of(graph: _core.Graph, share: float, **more: Any) -> str:
-    plain = reprise.solve(graph, planner="none").simulation.peak_bytes
-    found = reprise.solve(graph, planner="chen", budget_bytes=int(share * plain))
+def report_of(step: tuple[_core.Graph, _core.Costs], share: float, **more: Any) -> str:
+    plain = reprise.solve(*step, planner="none").simulation.peak_bytes
+    found = reprise.solve(*step, planner="chen", budget_bytes=int(share * plain))
     assert found.found
-    points = _core.curve(graph, planner="chen").points
-    return _core.report_json(graph, found.plan, planner="chen", budget_bytes=int(share * plain) + 4096,
+    points = _core.curve(*step, planner="chen").points
+    return _core.report_json(*step, found.plan, planner="chen", budget_bytes=int(share * plain) + 4096,
                              outside_bytes=4096, curve=points, **more)
 
 
@@ -59,12 +59,12 @@ def chromium() -> Iterator[browser.Browser]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    graph = chain(40)
-    found = json.loads(report_of(graph, 0.5))
-    steps = reprise.solve(graph, planner="chen", budget_bytes=found["budget_bytes"] - 4096).plan
-    times = _core.timeline(graph, steps)
+    step = chain(40)
+    found = json.loads(report_of(step, 0.5))
+    plan = reprise.solve(*step, planner="chen", budget_bytes=found["budget_bytes"] - 4096).plan
+    times = _core.timeline(*step, plan)
     measured = ([b + 4096 for b in times.during_bytes], [b + 4096 for b in times.after_bytes])
-    text = report_of(graph, 0.5, measured=measured, facts={"device": "a test"})
+    text = report_of(step, 0.5, measured=measured, facts={"device": "a test"})
     path = tmp_path_factory.mktemp("report") / "plan.html"
     path.write_text(_core.report_page(text))
     return path, json.loads(text)
@@ -119,12 +119,12 @@ def test_the_curves_are_the_datas(chromium: browser.Browser, page: tuple[Path, d
 @pytest.mark.parametrize(("least", "beyond"), [(0.2, False), (0.0, True)])
 def test_time_against_memory_shows_what_its_text_says(chromium: browser.Browser, tmp_path: Path, least: float,
                                                       beyond: bool) -> None:
-    graph = chain(14)
-    plain = reprise.solve(graph, planner="none").simulation
-    points = [p for p in _core.curve(graph, planner="auto").points
+    step = chain(14)
+    plain = reprise.solve(*step, planner="none").simulation
+    points = [p for p in _core.curve(*step, planner="auto").points
               if p.simulation.peak_bytes >= least * plain.peak_bytes]
     chosen = next(p for p in points if p.simulation.peak_bytes > 0.3 * plain.peak_bytes)
-    data = _core.report_json(graph, chosen.plan, curve=points, budget_bytes=chosen.simulation.peak_bytes)
+    data = _core.report_json(*step, chosen.plan, curve=points, budget_bytes=chosen.simulation.peak_bytes)
     path = tmp_path / "curve.html"
     path.write_text(_core.report_page(data))
     more = 100 * (points[0].simulation.time_ns / plain.time_ns - 1)
@@ -244,9 +244,9 @@ def test_enter_goes_from_hit_to_hit(chromium: browser.Browser, page: tuple[Path,
 
 
 def test_ticks_keep_inside_the_picture(chromium: browser.Browser, tmp_path: Path) -> None:
-    graph = chain(50)  # 1.4 ms: the last tick stands at the very end
+    step = chain(50)  # 1.4 ms: the last tick stands at the very end
     path = tmp_path / "plain.html"
-    path.write_text(_core.report_page(_core.report_json(graph, reprise.solve(graph, planner="none").plan)))
+    path.write_text(_core.report_page(_core.report_json(*step, reprise.solve(*step, planner="none").plan)))
     for width in (375, 1000):
         chromium.open(path, width=width)
         ends, end = chromium.value("[[...document.querySelectorAll('#chart text')].map(e => "
@@ -286,9 +286,9 @@ def test_light_and_dark_on_phone_and_desk(chromium: browser.Browser, page: tuple
 
 
 def test_five_thousand_ops_open_in_two_seconds(chromium: browser.Browser, tmp_path: Path) -> None:
-    graph = chain(1250)
-    assert graph.num_ops > 5000
+    step = chain(1250)
+    assert step[0].num_ops > 5000
     path = tmp_path / "large.html"
-    path.write_text(_core.report_page(report_of(graph, 0.3)))
+    path.write_text(_core.report_page(report_of(step, 0.3)))
     seconds = min(chromium.open(path) for _ in range(3))
     assert seconds < 2

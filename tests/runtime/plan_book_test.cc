@@ -109,9 +109,8 @@ TEST_F(PlanBooks, RememberWhatCannotBeWrittenAllTheSame) {
   const fs::path file = cache_folder() / "file";
   std::ofstream(file) << "in the way";
   setenv("REPRISE_CACHE_DIR", file.c_str(), 1);
-  PlanBook one = book();
-  const std::int64_t smallest = one.smallest_budget_bytes(10);
-  EXPECT_EQ(one.find(smallest, 0).simulation.peak_bytes, smallest);
+  const std::int64_t smallest = book().smallest_budget_bytes(10);
+  EXPECT_EQ(book().find(smallest, 0).simulation.peak_bytes, smallest);
 }
 
 TEST_F(PlanBooks, KeepWhatAnotherWroteMeanwhile) {

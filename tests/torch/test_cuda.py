@@ -18,7 +18,6 @@ from steps import bits_of, compiled, different, model_of, run_step
 from torch import Tensor, nn
 
 import reprise
-from reprise import cuda_graphs
 from reprise.native import _torch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -133,7 +132,7 @@ def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together
     x = torch.rand(8, 3, 128, 128, device=GPU)
     plain = reprise.compile(make(), cuda_graphs=False)
     step(plain)
-    graph, outside = plain.plan.graph, plain.plan.outside_bytes
+    costs, outside = plain.plan.costs, plain.plan.outside_bytes
     budget = plain.plan.smallest_budget_bytes(5.0) + (1 << 20)
     del plain
     planned = reprise.compile(make(), budget, cuda_graphs=False)
@@ -141,8 +140,7 @@ def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together
     assert_same_bits(step(make()), bits[-1])
     assert planned.plan.measured_peak_bytes == planned.plan.peak_bytes <= budget
     one = 8 * 16 * 128 * 128 * 4  # a result of a convolution
-    workspaces = max(graph.workspace_bytes(op) for op in range(graph.num_ops))
-    assert planned.plan.peak_bytes - outside < 3 * one + workspaces
+    assert planned.plan.peak_bytes - outside < 3 * one + max(costs.workspace_bytes)
 
 
 def test_the_users_own_peak_is_left_alone_after_the_first_steps() -> None:
@@ -333,11 +331,11 @@ class TestGraphs:
         with pytest.raises(reprise.RepriseError, match="cannot run as CUDA graphs"):
             trained(self.graphed(smallest + (1 << 20)))
 
-    def test_auto_takes_graphs_where_launching_is_what_takes_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_auto_takes_graphs_where_launching_is_what_takes_time(self) -> None:
         expected = trained(net(), 10)
         for bound, taken in ((0.0, True), (float("inf"), False)):
-            monkeypatch.setattr(cuda_graphs, "LAUNCH_BOUND", bound)
             model = reprise.compile(net(), "1GiB")
+            model.plan.settings.options.launch_bound = bound
             assert_same_bits(expected, trained(model, 10))
             assert model.plan.cuda_graphs.recorded == taken
 
@@ -383,7 +381,7 @@ def test_a_new_batch_size_and_back() -> None:
 
 PREFLIGHT = """
 import torch, reprise
-from reprise import profile
+from reprise.native import _torch
 gpu = torch.device("cuda", 0)
 model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 256)).to(gpu)
 x = torch.rand(4096, 256, device=gpu)
@@ -393,7 +391,7 @@ torch.cuda.reset_peak_memory_stats()
 for _ in range(2):
     model(x).sum().backward()
     model.zero_grad()
-print(found.plain.peak_bytes, torch.cuda.max_memory_allocated(), profile.known_kept_bytes(gpu))
+print(found.plain.peak_bytes, torch.cuda.max_memory_allocated(), _torch.CostBook(gpu).kept_bytes)
 """
 
 

@@ -133,10 +133,10 @@ def test_the_snapshot_is_one_of_pytorchs(model: torch.nn.Module, tmp_path: Path)
         elif event["action"] == "free_completed":
             allocated -= live.pop(event["addr"])
         highest = max(highest, allocated)
-    step = _core.simulate(model.plan.graph, model.plan.steps)
+    costs = model.plan.costs
+    step = _core.simulate(model.plan.graph, costs, model.plan.actions)
     assert highest <= step.peak_bytes  # workspace and results are there at one time, not one after the other
-    assert highest > step.peak_bytes - max(model.plan.graph.workspace_bytes(op) or 1 for op in
-                                           range(model.plan.graph.num_ops)) - 1
+    assert highest > step.peak_bytes - max(1, *costs.workspace_bytes) - 1
     (segment,) = snapshot["segments"]
     active = {b["address"]: b["size"] for b in segment["blocks"] if b["state"] == "active_allocated"}
     assert active == live

@@ -265,7 +265,7 @@ def test_a_compiled_model_may_be_part_of_a_larger_one() -> None:
 def test_the_plan_names_the_modules_of_the_user() -> None:
     model = reprise.compile(Mlp(layers=2))
     step(model)
-    text = model.plan.graph.format()
+    text = reprise.format_graph(model.plan.graph, model.plan.costs)
     assert "layers.0" in text
     assert "head" in text
     assert "__self__" not in text

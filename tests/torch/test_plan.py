@@ -45,7 +45,7 @@ def test_the_plan_tells_its_numbers() -> None:
     assert plan.peak_bytes <= plan.budget_bytes
     assert 0 < plan.recompute_ns < plan.time_ns
     assert plan.planner == "auto"
-    simulation = reprise.simulate(plan.graph, plan.steps)
+    simulation = reprise.simulate(plan.graph, plan.costs, plan.actions)
     assert (simulation.time_ns, simulation.recompute_ns) == (plan.time_ns, plan.recompute_ns)
 
 
@@ -61,9 +61,9 @@ def test_a_saved_plan_is_loaded_and_run_again(tmp_path: Path) -> None:
     run_step(other, CASE)
     other.load_state_dict(model.state_dict())
     other.plan.load(tmp_path / "mlp.plan.json")
-    assert other.plan.steps == saved.plan.steps
+    assert other.plan.actions == saved.plan.actions
     assert not different(run_step(other, CASE), plain)
-    assert other.plan.steps == saved.plan.steps
+    assert other.plan.actions == saved.plan.actions
 
 
 def test_the_plan_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from steps import CPU, SplitCapture
 from training import Mlp, batch
 
 import reprise
-from reprise import _core, planning, profile
+from reprise import _core, planning
 from reprise.api import preflight as preflighting
 from reprise.__main__ import main
 from reprise.forecast import known_calls
@@ -20,7 +21,10 @@ from reprise.forecast.known_calls import KnownCalls
 from reprise.forecast.known_layouts import AnyBatch
 from reprise.forecast.question import last_inside
 from reprise.native import _torch
-from reprise.trace import joint_graph, roofline
+from reprise.trace import joint_graph
+from reprise.trace.step_capture import CapturedStep
+
+CHAIN = Path(__file__).parents[1] / "cli/data/chain.graph.json"
 
 
 class Conv(torch.nn.Module):
@@ -155,7 +159,7 @@ def test_nothing_is_touched() -> None:
 def test_the_prediction_for_a_batch_is_what_compile_plans(known_conv: Conv) -> None:
     model = reprise.compile(known_conv)
     model(images(8)).sum().backward()
-    first = _core.simulate(model.plan.graph, model.plan.steps).peak_bytes
+    first = _core.simulate(model.plan.graph, model.plan.costs, model.plan.actions).peak_bytes
     reprise.restore(known_conv)
     found = reprise.preflight(known_conv, images(8), "1GiB", largest=False)
     assert found.counts.measured > 0 and found.counts.scaled == found.counts.estimated == 0
@@ -174,11 +178,20 @@ def test_an_optimizer_and_a_reserve_take_room() -> None:
     assert more.plain.peak_bytes - bare.plain.peak_bytes == state + 1000
 
 
-def test_what_libraries_keep_takes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def rewrite_costs(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """In the one file of what calls cost."""
+    (path,) = folder.glob("costs-*.json")
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_what_libraries_keep_takes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On CUDA cuBLAS keeps memory for every thread: the one of a plan, or the caller's and autograd's."""
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
     model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)), torch.rand(4, 8)
-    alone = reprise.preflight(model, x, budget="1GiB", largest=False)
-    monkeypatch.setattr(profile, "known_kept_bytes", lambda device: 1_000_000)
+    alone = reprise.preflight(model, x, budget="1GiB", profile="measure", largest=False)
+    rewrite_costs(tmp_path, lambda content: content.update(kept_bytes=1_000_000))
     beside = reprise.preflight(model, x, budget="1GiB", largest=False)
     assert beside.plain.peak_bytes - alone.plain.peak_bytes == 2_000_000
     assert beside.planned.peak_bytes - alone.planned.peak_bytes == 1_000_000
@@ -215,18 +228,22 @@ def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.Monkey
     monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
     grown: list[int] = []
 
-    def measured(captured: Any, device: torch.device) -> tuple[float, Any]:
-        result = profile_measure(captured, device)
+    def measured(step: CapturedStep, *args: Any) -> _core.Costs:
+        costs = measure(step, *args)
         grown.append(0)
-        stored = profile._stored(device)
-        for op in range(captured.program.num_ops):
-            if len(grown) > 2 and captured.program.is_call(op):
-                stored["calls"][captured.program.signature(op)][1] = 150_000
-        profile.cache.write(profile.cache_name(device), stored)
-        return result
+        program = step.captured.program
+        calls = {program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
 
-    profile_measure = profile.measure
-    monkeypatch.setattr(profile, "measure", measured)
+        def grow(content: dict[str, Any]) -> None:
+            for entry in content["calls"]:
+                if len(grown) > 2 and entry["call"] in calls:
+                    entry["workspace_bytes"] = 150_000
+
+        rewrite_costs(tmp_path, grow)
+        return costs
+
+    measure = CapturedStep.measure
+    monkeypatch.setattr(CapturedStep, "measure", measured)
     found = reprise.preflight(Mlp(width=64), batch(64, 64), 400_000, profile="measure", planning_seconds=1)
     assert len(grown) > 2
     smooth = reprise.preflight(Mlp(width=64), batch(64, 64), 400_000, profile="roofline", planning_seconds=1)
@@ -241,11 +258,11 @@ def test_a_call_of_a_captured_batch_is_known_by_its_own_text(known_conv: Conv) -
         asked.family.add(size)
     step = asked.family.captured[33]
     step.signatures = {op: f"{text} of 512" for op, text in step.signatures.items()}
-    known = {text: [1, 1_000_000 + op, []] for op, text in step.signatures.items()}
-    family = StepFamily(asked.family.capture, asked.family.known | known, asked.family.captured)
-    graph, _, counts = family.at(33)
+    known = {text: (1, 1_000_000 + op) for op, text in step.signatures.items()}
+    family = StepFamily(asked.family.capture, "cpu", asked.family.known | known, asked.family.captured)
+    _, costs, _, counts = family.at(33)
     assert counts.measured == len(step.signatures) and counts.scaled == counts.estimated == 0
-    assert all(graph.workspace_bytes(op) >= 1_000_000 for op in step.signatures)
+    assert all(costs.workspace_bytes[op] >= 1_000_000 for op in step.signatures)
 
 
 def test_the_time_at_a_batch_is_not_that_of_another(known_conv: Conv) -> None:
@@ -300,7 +317,7 @@ def test_a_plan_drops_the_input_between_the_two_calls_of_a_convolution(monkeypat
         model = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1))
         asked = preflighting.question(model, images(8), 1 << 30, device=None, optimizer=None, reserve=0, planner="auto",
                                       planning_seconds=5, profile="roofline")
-        return planning.smallest_budget_bytes(asked.step()[0], "auto", 5.0)
+        return planning.smallest_budget_bytes(*asked.step()[:2], "auto", 5.0)
 
     whole = smallest()
     monkeypatch.setattr(joint_graph, "Capture", SplitCapture)
@@ -365,14 +382,14 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
 def test_a_call_is_known_again_at_another_batch_size() -> None:
     at = "aten::mm.;Float[{} 64 ] strides [64 1 ],;Float[64 {} ] strides [{} 1 ],;8"
-    known = {call: [i, 10 * i, []] for i, call in enumerate([
+    known = {call: (i, 10 * i) for i, call in enumerate([
         at.format(24, 48, 48), at.format(32, 64, 64), at.format(24, 49, 49), at.format(25, 50, 51), at.format(0, 0, 0),
         at.format(40, 80, 80)[:-1] + "9", "aten::mm.;Float[24 64 ]"])}
     assert KnownCalls(known).at_any_batch(8, at.format(8, 16, 16), 16, at.format(16, 32, 32)) == {24: (0, 0), 32: (1, 10)}
     assert KnownCalls(known).at_any_batch(16, at.format(16, 32, 32), 8, at.format(8, 16, 16)) == {24: (0, 0), 32: (1, 10)}
     assert KnownCalls(known).at_any_batch(8, at.format(8, 16, 16), 16, "aten::mm.;Float[16 64 ]") == {}
     for other in ("f;0.05", "f;0.5"):
-        assert KnownCalls({"f;0.5": [1, 1, []]}).at_any_batch(8, "f;0.5", 16, other) == {}
+        assert KnownCalls({"f;0.5": (1, 1)}).at_any_batch(8, "f;0.5", 16, other) == {}
 
 
 def test_known_calls_are_read_once_however_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +398,7 @@ def test_known_calls_are_read_once_however_many_are_looked_up(monkeypatch: pytes
     take_apart = known_calls.taken_apart
     monkeypatch.setattr(known_calls, "taken_apart", lambda call: (read.append(call), take_apart(call))[1])
     at = "aten::relu.;Float[{} {} ]"
-    known = KnownCalls({at.format(size, width): [size, width, []] for size in (4, 8, 12) for width in range(100, 200)})
+    known = KnownCalls({at.format(size, width): (size, width) for size in (4, 8, 12) for width in range(100, 200)})
     for width in range(100, 200):
         found = known.at_any_batch(4, at.format(4, width), 8, at.format(8, width))
         assert found == {4: (4, width), 8: (8, width), 12: (12, width)}
@@ -412,14 +429,13 @@ def test_a_curve_of_a_model_and_of_a_graph(known_conv: Conv) -> None:
     assert found._repr_html_().startswith("<svg") and found._repr_html_().count("<path") >= 3
     model = reprise.compile(known_conv)
     model(images(8)).sum().backward()
-    graph = model.plan.graph
+    graph, costs = model.plan.graph, model.plan.costs
     reprise.restore(known_conv)
-    assert reprise.curve(graph, planner="none").points[0].time_ns == found.plain.time_ns
+    assert reprise.curve(graph, costs, planner="none").points[0].time_ns == found.plain.time_ns
 
 
 def test_plot_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = reprise.curve(_core.Graph.parse((Path(__file__).parents[1] / "cli/data/chain.graph.json").read_text()),
-                          planner="chen")
+    found = reprise.curve(*_core.parse_graph(CHAIN.read_text()), planner="chen")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         found.plot()
@@ -428,19 +444,27 @@ def test_plot_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plot_with_matplotlib() -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
-    found = reprise.curve(_core.Graph.parse((Path(__file__).parents[1] / "cli/data/chain.graph.json").read_text()))
+    found = reprise.curve(*_core.parse_graph(CHAIN.read_text()))
     axes = found.plot()
     assert axes.get_legend_handles_labels()[1] == ["best found", "proven bound", "plain"]
 
 
 def test_attention_with_shared_keys_is_estimated_as_with_keys_of_their_own() -> None:
-    """Which the counter of torch before 2.13 refuses to count."""
+    """On a device that need not be here."""
 
     def times(heads: int) -> list[int]:
-        q, kv, numbers = (torch.empty(s, device="meta") for s in ((2, 8, 512, 64), (2, heads, 512, 64), (2, 8, 512)))
-        backward = (q, q, kv, kv, q, numbers, None, None, 512, 512, 0.0, True, None, None)
-        aten, estimate = torch.ops.aten, roofline.Roofline(torch.device("cuda")).time_ns
-        return [estimate(aten._scaled_dot_product_flash_attention.default, (q, kv, kv, 0.0, True), {}, ()),
-                estimate(aten._scaled_dot_product_flash_attention_backward.default, backward, {}, ())]
+        program = _torch.Program("attention", torch.device("cuda"))
 
-    assert times(2) == times(8) > [roofline.GPU.floor_ns] * 2
+        def use(*sizes: int) -> _torch.Use:
+            strides = torch.empty(sizes, device="meta").stride()
+            return _torch.Use(program.value(0), torch.float32, list(sizes), list(strides), 0)
+
+        q, kv, numbers = use(2, 8, 512, 64), use(2, heads, 512, 64), use(2, 8, 512)
+        backward = (q, q, kv, kv, q, numbers, None, None, 512, 512, 0.0, True, None, None)
+        for name, arguments in (("", (q, kv, kv, 0.0, True)), ("_backward", backward)):
+            call = (f"aten::_scaled_dot_product_flash_attention{name}", "", arguments, {})
+            program.op("call", name="attention", scope="", phase="forward", once=False, call=call)
+        return _torch.roofline_ns(program, "cuda")
+
+    least = 3_000  # of any call
+    assert times(2) == times(8) > [least, least]

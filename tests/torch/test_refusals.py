@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from training import Mlp, assert_same, batch, state_of
 
 import reprise
-from reprise import cache
 from reprise.trace import eager_way
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -276,12 +275,12 @@ def test_a_cached_plan_of_other_contents_is_not_used(tmp_path: Path, monkeypatch
     reprise.compile(model, "1GB")(batch()).sum().backward()
     files = {path.name: json.loads(path.read_text()) for path in (tmp_path / "plans").iterdir()}
     wrongs = [lambda good: {}, lambda good: [], lambda good: good | {"plans": []}, lambda good: good | {"asked": 3},
-              lambda good: good | {"plans": [{"plan": None}]},
-              lambda good: good | {"plans": [{"plan": "zz", "planner": "none"}]},
-              lambda good: good | {"plans": [{"plan": "00" * 8, "planner": "none"}]}]
+              lambda good: good | {"plans": [{"actions": None}]},
+              lambda good: good | {"plans": [{"actions": [3], "planner": "none"}]},
+              lambda good: good | {"plans": [{"actions": [0], "planner": "none"}]}]
     for wrong in wrongs:
         for name, good in files.items():
-            cache.write(f"plans/{name}", wrong(good))
+            (tmp_path / "plans" / name).write_text(json.dumps(wrong(good)))
         model.zero_grad()
         reprise.compile(model, "1GB")(batch()).sum().backward()
         assert state_of(model) == state_of(plain)

@@ -14,8 +14,6 @@ import reprise
 from reprise.native import _torch
 from reprise.trace.step_capture import CapturedStep, capture_step
 
-CPU = torch.device("cpu")
-
 
 def captured(model: torch.nn.Module, **options: Any) -> CapturedStep:
     return capture_step(model, (batch(),), {}, "Mlp", **options)
@@ -52,14 +50,14 @@ def test_capture_runs_nothing_of_the_model() -> None:
 def test_results_lie_as_the_device_lays_them() -> None:
     """As on CUDA, where libraries lay results out in their own way. Nothing is traced again for it."""
     right = captured(Mlp())
-    right.measure(CPU)
+    right.measure()
     op, key = next((op, key) for op, key in right.captured.keys.items() if key.startswith("aten.tanh.default"))
     rows, columns = 32, 16
     assert f"({rows}, {columns})" in key
     wrong = captured(Mlp(), layouts={key: [("float32", [rows, columns], [1, rows], 0, 4 * rows * columns, "cpu")]})
     joint = wrong.joint
     assert text_of(wrong) != text_of(right)
-    wrong.measure(CPU)
+    wrong.measure()
     assert text_of(wrong) == text_of(right) and wrong.joint is joint
 
 

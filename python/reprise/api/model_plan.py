@@ -67,18 +67,19 @@ class ModelPlan:
         return max(ready, key=lambda session: session.runtime.last_call)
 
     @property
-    def _at_work(self) -> Any:
+    def at_work(self) -> Any:
+        """The plan with all that was measured of it, for `use_again`."""
         return self.session.runtime.current
 
     @property
     def peak_bytes(self) -> int:
         """Predicted: all that is allocated on the device at the highest instant of the step."""
-        return self._at_work.peak_bytes
+        return self.at_work.peak_bytes
 
     @property
     def measured_peak_bytes(self) -> int | None:
         """The same of the latest step that ran to its end, from the allocator."""
-        return self._at_work.measured_peak_bytes
+        return self.at_work.measured_peak_bytes
 
     @property
     def budget_bytes(self) -> int | None:
@@ -86,20 +87,20 @@ class ModelPlan:
 
     @property
     def time_ns(self) -> int:
-        return self._at_work.time_ns
+        return self.at_work.time_ns
 
     @property
     def recompute_ns(self) -> int:
-        return self._at_work.recompute_ns
+        return self.at_work.recompute_ns
 
     @property
     def planner(self) -> str:
-        return self._at_work.planner
+        return self.at_work.planner
 
     @property
     def outside_bytes(self) -> int:
         """On the device, but no part of the step."""
-        return self._at_work.outside_bytes
+        return self.at_work.outside_bytes
 
     @property
     def profile_seconds(self) -> float:
@@ -135,11 +136,13 @@ class ModelPlan:
 
     def set_budget(self, budget: str | int | None) -> None:
         """From the next step on; nothing is captured or measured again."""
-        self._own_settings.options.budget_bytes = None if budget is None else byte_count("budget", budget)
+        self.settings.options.budget_bytes = None if budget is None else byte_count("budget", budget)
 
     def set_cuda_graphs(self, use: bool | str) -> None:
         """From the next step on. What was recorded stays, with its memory, until `release_graphs`."""
-        self._own_settings.set_cuda_graphs(use)
+        self.settings.set_cuda_graphs(use)
+        for session in self._sessions:
+            session.runtime.allow_cuda_graphs()
 
     def release_graphs(self) -> None:
         for session in self._sessions:
@@ -154,15 +157,15 @@ class ModelPlan:
         self.session.runtime.plan_ahead(self.outside_bytes if outside_bytes is None else outside_bytes)
 
     def use(self, plan: _core.Plan, planner: str) -> Any:
-        """Takes a plan that was made for `graph` elsewhere, from the next step on. What it returns can be given to
-        `use_again`, with all that was measured of it."""
+        """Takes a plan that was made for `graph` elsewhere, from the next step on, and turns CUDA graphs off. What it
+        returns can be given to `use_again`, with all that was measured of it."""
         return self.session.runtime.use(plan.to_bytes(), planner, "this plan")
 
     def use_again(self, taken: Any) -> None:
         self.session.runtime.use(taken)
 
     @property
-    def _own_settings(self) -> Settings:
+    def settings(self) -> Settings:
         if self._settings is None:
             raise RepriseError("this is the plan of a copy: compile the model it belongs to")
         return self._settings
@@ -171,7 +174,7 @@ class ModelPlan:
         """Writes the plan as *.plan.json, and its graph beside it as *.graph.json."""
         path = Path(path)
         file = _core.PlanFile(self.graph, self.costs, self.actions, planner=self.planner,
-                              budget_bytes=self._at_work.room_bytes or 0)
+                              budget_bytes=self.at_work.room_bytes or 0)
         path.write_text(file.format())
         stem = path.name.removesuffix(".json").removesuffix(".plan")
         path.with_name(f"{stem}.graph.json").write_text(
@@ -208,14 +211,15 @@ class ModelPlan:
 
     def _facts(self, curve_seconds: float = 0.0) -> dict[str, Any]:
         """What reports tell beside graph and plan."""
-        points = planning.curve(self.graph, self.costs, self.session.settings.options.planner, curve_seconds).points if curve_seconds else []
+        planner = self.session.settings.options.planner
+        points = planning.curve(self.graph, self.costs, planner, curve_seconds).points if curve_seconds else []
         return {"planner": self.planner, "budget_bytes": self.budget_bytes or 0,
                 "outside_bytes": self.outside_bytes, "measured": self.measured_bytes(), "curve": points,
                 "facts": machine_facts(self.session.device)}
 
     def measured_bytes(self) -> tuple[list[int], list[int]] | None:
         """Bytes on the device during and after every action of the plan, where a step was looked at action by action."""
-        return self._at_work.measured
+        return self.at_work.measured
 
     def __repr__(self) -> str:
         if not self.ready:
