@@ -232,7 +232,8 @@ std::int64_t Session::backward_peak(const Plan& plan) const {
 }
 
 std::int64_t Session::outside_bytes(std::int64_t absent_bytes) const {
-  return ledger_.expected_bytes(absent_bytes) + hidden_bytes(program().device) - resident_bytes_;
+  const std::int64_t there = ledger_.expected_bytes(absent_bytes + number_bytes(program()));
+  return there + hidden_bytes(program().device) - resident_bytes_;
 }
 
 FoundPlan Session::plan_ahead(std::int64_t outside_bytes) {
