@@ -82,8 +82,12 @@ LayoutTuples layout_tuples(const ResultLayouts& layouts) {
     list.emplace_back();
     if (!layout) continue;
     const Geometry& geometry = layout->geometry;
-    list.back() = {std::string(detail::dtype_name(geometry.dtype)), geometry.sizes, geometry.strides, geometry.offset,
-                   layout->storage_bytes, c10::DeviceTypeName(layout->device, /*lower_case=*/true)};
+    list.back() = {std::string(detail::dtype_name(geometry.dtype)),
+                   geometry.sizes,
+                   geometry.strides,
+                   geometry.offset,
+                   layout->storage_bytes,
+                   c10::DeviceTypeName(layout->device, /*lower_case=*/true)};
   }
   return list;
 }

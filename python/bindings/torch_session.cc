@@ -1,5 +1,3 @@
-#include "runtime/session/session.h"
-
 #include <pybind11/functional.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "reprise/error.h"
+#include "runtime/session/session.h"
 #include "torch_parts.h"
 
 namespace reprise::bindings {
@@ -144,8 +143,7 @@ void bind_plan_at_work(py::module_& module) {
   py::class_<PlanAtWork, std::shared_ptr<PlanAtWork>>(module, "PlanAtWork", "A plan that steps run by.")
       .def_property_readonly("plan", [](const PlanAtWork& self) { return bytes_of(self.found.plan); })
       .def_property_readonly("planner", [](const PlanAtWork& self) { return self.found.planner; })
-      .def_property_readonly("step_peak_bytes",
-                             [](const PlanAtWork& self) { return self.found.simulation.peak_bytes; })
+      .def_property_readonly("step_peak_bytes", [](const PlanAtWork& self) { return self.found.simulation.peak_bytes; })
       .def_property_readonly("time_ns", [](const PlanAtWork& self) { return self.found.simulation.time_ns; })
       .def_property_readonly("recompute_ns", [](const PlanAtWork& self) { return self.found.simulation.recompute_ns; })
       .def_property_readonly("peak_bytes", &PlanAtWork::peak_bytes, "Of all that is on the device, predicted.")
@@ -226,9 +224,8 @@ void bind_session(py::module_& module) {
       .def_property_readonly("program", [](const Session& self) { return self.step().program; })
       .def_property_readonly("layout_keys", [](const Session& self) { return key_numbers(self.step()); })
       .def_property_readonly("device", [](const Session& self) { return self.program().device; })
-      .def_property_readonly("current", [](const Session& self) {
-        return std::const_pointer_cast<PlanAtWork>(self.current());
-      })
+      .def_property_readonly("current",
+                             [](const Session& self) { return std::const_pointer_cast<PlanAtWork>(self.current()); })
       .def_property_readonly("absent_seeds", [](const Session& self) { return self.caller().absent_seeds(); })
       .def_property_readonly("num_plans", &Session::num_plans)
       .def_property_readonly("total_bytes", &Session::total_bytes, "Of everything on the device.")

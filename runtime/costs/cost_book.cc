@@ -13,6 +13,7 @@
 #include "io/json_reader.h"
 #include "io/json_writer.h"
 #include "reprise/error.h"
+#include "reprise/torch/errors.h"
 #include "runtime/costs/environment.h"
 #include "runtime/costs/roofline.h"
 #include "runtime/device/generator.h"
@@ -21,7 +22,6 @@
 #include "runtime/files/program_text.h"
 #include "runtime/messages.h"
 #include "runtime/program/program_queries.h"
-#include "reprise/torch/errors.h"
 
 namespace reprise {
 namespace {
@@ -106,8 +106,8 @@ constexpr JsonField<LayoutEntry> kKnownFields[] = {
 constexpr JsonField<Book> kBookFields[] = {
     {"format", [](JsonReader& in, Book&) { in.format(kFormat); }, kRequired},
     {"version", [](JsonReader& in, Book&) { in.version(kVersion); }, kRequired},
-    {"environment",
-     [](JsonReader& in, Book& book) { in.array([&] { book.environment.push_back(in.string()); }); }, kRequired},
+    {"environment", [](JsonReader& in, Book& book) { in.array([&] { book.environment.push_back(in.string()); }); },
+     kRequired},
     {"kept_bytes", [](JsonReader& in, Book& book) { book.kept_bytes = in.size(); }, kRequired},
     {"calls",
      [](JsonReader& in, Book& book) {
@@ -328,8 +328,7 @@ Costs with_roofline_times(Costs costs, const Program& program) {
   return costs;
 }
 
-MeasuredStep measure_step(CapturedStep step,
-                          const std::function<CapturedStep(const KnownLayouts&)>& capture_again) {
+MeasuredStep measure_step(CapturedStep step, const std::function<CapturedStep(const KnownLayouts&)>& capture_again) {
   MeasuredStep measured{.step = std::move(step)};
   KnownLayouts known;
   while (true) {

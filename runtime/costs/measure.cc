@@ -193,7 +193,7 @@ void try_out(const Call& call, const std::function<void()>& run) {
     throw;
   } catch (const c10::Error& error) {
     throw Unsupported("cannot measure " + call.op.operator_name().name + ": it does not run on made-up numbers (" +
-                     error.what_without_backtrace() + "). Move it out of the model");
+                      error.what_without_backtrace() + "). Move it out of the model");
   }
 }
 

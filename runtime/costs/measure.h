@@ -9,8 +9,8 @@
 namespace reprise {
 
 struct Measurement {
-  std::int64_t time_ns = 0;                    // median
-  std::int64_t workspace_bytes = 0;            // highest above operands and results
+  std::int64_t time_ns = 0;          // median
+  std::int64_t workspace_bytes = 0;  // highest above operands and results
   ResultLayouts outputs;             // as the device gives them
 };
 

@@ -25,7 +25,8 @@ const Sizes* sizes_of(const Call& call, std::size_t argument) {
 }
 
 double multiplication_flops(const Sizes* left, const Sizes* right) {
-  return left == nullptr || right == nullptr || right->empty() ? 0 : 2 * count(*left) * static_cast<double>(right->back());
+  return left == nullptr || right == nullptr || right->empty() ? 0
+                                                               : 2 * count(*left) * static_cast<double>(right->back());
 }
 
 // Of one pass: outputs (or inputs, of a transposed one), each with all weights of its group.
@@ -52,8 +53,8 @@ double flops(const ProgramOp& op) {
   if (is("aten::mm") || is("aten::bmm")) return multiplication_flops(sizes_of(call, 0), sizes_of(call, 1));
   if (is("aten::addmm") || is("aten::baddbmm")) return multiplication_flops(sizes_of(call, 1), sizes_of(call, 2));
   if (is("aten::convolution")) {
-    const bool transposed = call.arguments.size() > 6 && call.arguments[6].constant.isBool() &&
-                            call.arguments[6].constant.toBool();
+    const bool transposed =
+        call.arguments.size() > 6 && call.arguments[6].constant.isBool() && call.arguments[6].constant.toBool();
     const Sizes* output = op.outputs.empty() || !op.outputs.front() ? nullptr : &op.outputs.front()->geometry.sizes;
     return convolution_flops(sizes_of(call, 1), transposed ? sizes_of(call, 0) : output);
   }

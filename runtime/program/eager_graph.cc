@@ -16,13 +16,11 @@ bool adds(const Graph& graph, OpId op) {
   const std::string_view name = graph.op_name(op);
   if (graph.phase(op) != Phase::kBackward || !name.starts_with("add")) return false;
   const std::string_view rest = name.substr(3);
-  return rest.empty() || (rest.size() > 1 && rest.front() == '_' &&
-                          rest.find_first_not_of("0123456789", 1) == std::string_view::npos);
+  return rest.empty() ||
+         (rest.size() > 1 && rest.front() == '_' && rest.find_first_not_of("0123456789", 1) == std::string_view::npos);
 }
 
-std::set<ValueId> inputs_of(const Graph& graph, OpId op) {
-  return {graph.inputs(op).begin(), graph.inputs(op).end()};
-}
+std::set<ValueId> inputs_of(const Graph& graph, OpId op) { return {graph.inputs(op).begin(), graph.inputs(op).end()}; }
 
 // The second of two calls reads what the first does, but for the input.
 bool is_second_half(const Graph& graph, OpId first, OpId second) {
@@ -54,7 +52,8 @@ EagerGraph eager_graph(const Graph& graph, const std::set<ValueId>& lone_seeds) 
     const OpId op = op_id(i);
     const auto outputs = graph.outputs(op);
     const bool sums = adds(graph, op);
-    const bool is_view = sums && std::ranges::all_of(graph.inputs(op), [&](ValueId v) { return lone_seeds.contains(v); });
+    const bool is_view =
+        sums && std::ranges::all_of(graph.inputs(op), [&](ValueId v) { return lone_seeds.contains(v); });
     if (is_view) eager.views.insert(eager.views.end(), outputs.begin(), outputs.end());
     if ((sums && !is_view) || graph.once(op)) in_place.insert(outputs.begin(), outputs.end());
   }

@@ -71,7 +71,8 @@ void Caller::apply(Costs& costs) const {
   costs.workspace_bytes[index(op_)] = workspace_bytes_;
   if (kept_value_ != kNoValue) costs.value_bytes[index(kept_value_)] = kept_bytes_;
   for (std::size_t i = 0; i < seed_values_.size(); ++i) {
-    if (seed_values_[i] != kNoValue) costs.value_bytes[index(seed_values_[i])] = absent_seeds_.contains(i) ? 0 : seed_bytes_[i];
+    if (seed_values_[i] != kNoValue)
+      costs.value_bytes[index(seed_values_[i])] = absent_seeds_.contains(i) ? 0 : seed_bytes_[i];
   }
 }
 

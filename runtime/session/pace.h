@@ -3,12 +3,11 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/Event.h>
 
 #include <deque>
 #include <memory>
 #include <optional>
-
-#include <c10/core/Event.h>
 
 namespace reprise {
 

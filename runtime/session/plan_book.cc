@@ -84,8 +84,8 @@ struct PlanBook::File {
   };
   static constexpr JsonField<Asked> kAskedFields[] = {
       {"budget_bytes", [](JsonReader& in, Asked& asked) { asked.budget_bytes = in.size(); }, kRequired},
-      {"smallest_budget_bytes",
-       [](JsonReader& in, Asked& asked) { asked.smallest_budget_bytes = in.size(); }, kRequired},
+      {"smallest_budget_bytes", [](JsonReader& in, Asked& asked) { asked.smallest_budget_bytes = in.size(); },
+       kRequired},
       {"stopped_after_ms", [](JsonReader& in, Asked& asked) { asked.stopped_after_ms = in.size(); }},
   };
   static constexpr JsonField<Contents> kFields[] = {
@@ -215,8 +215,8 @@ FoundPlan PlanBook::best(std::int64_t budget_bytes) const {
     if (best == nullptr || known.simulation.time_ns < best->simulation.time_ns) best = &known;
   }
   if (best == nullptr) return {.smallest_budget_bytes = least};
-  FoundPlan found{.status = Status::kFeasible, .plan = best->plan, .planner = best->planner,
-                  .simulation = best->simulation};
+  FoundPlan found{
+      .status = Status::kFeasible, .plan = best->plan, .planner = best->planner, .simulation = best->simulation};
   if (best->bound_budget_bytes == budget_bytes) found.lower_bound_ns = best->lower_bound_ns;
   return found;
 }
@@ -230,8 +230,11 @@ void PlanBook::search(std::int64_t budget_bytes, double seconds) {
   Solution found = solve_(graph_, costs_, options);
   Asked asked{.budget_bytes = budget_bytes};
   if (Clock::now() > end) asked.stopped_after_ms = milliseconds(seconds);
-  Known plan{.planner = planner_, .plan = std::move(found.plan), .simulation = found.simulation,
-             .bound_budget_bytes = budget_bytes, .lower_bound_ns = found.lower_bound_ns};
+  Known plan{.planner = planner_,
+             .plan = std::move(found.plan),
+             .simulation = found.simulation,
+             .bound_budget_bytes = budget_bytes,
+             .lower_bound_ns = found.lower_bound_ns};
   if (plan.plan.actions.empty() || plan.simulation.peak_bytes > budget_bytes) {
     asked.smallest_budget_bytes = found.smallest_budget_bytes;
     plan.plan = std::move(found.smallest_plan);
@@ -248,7 +251,9 @@ void PlanBook::search(std::int64_t budget_bytes, double seconds) {
 FoundPlan PlanBook::find(std::optional<std::int64_t> budget_bytes, double seconds) {
   if (!budget_bytes) {
     Solution solution = solve_(graph_, costs_, {.planner = "none"});
-    return {.status = solution.status, .plan = std::move(solution.plan), .planner = "none",
+    return {.status = solution.status,
+            .plan = std::move(solution.plan),
+            .planner = "none",
             .simulation = solution.simulation};
   }
   const auto begin = Clock::now();
@@ -256,8 +261,8 @@ FoundPlan PlanBook::find(std::optional<std::int64_t> budget_bytes, double second
   if (is_worth_a_search(budget, seconds)) search(budget, seconds);
   FoundPlan found = best(budget);
   const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
-  log_line(Severity::kInfo, "planned in " + std::to_string(spent.count()) + " ms: " +
-                                (found.found() ? found.planner : std::string("infeasible")));
+  log_line(Severity::kInfo, "planned in " + std::to_string(spent.count()) +
+                                " ms: " + (found.found() ? found.planner : std::string("infeasible")));
   return found;
 }
 

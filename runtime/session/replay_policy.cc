@@ -10,8 +10,8 @@
 #include "reprise/io.h"
 #include "reprise/torch/errors.h"
 #include "runtime/device/meter.h"
-#include "runtime/program/program_queries.h"
 #include "runtime/messages.h"
+#include "runtime/program/program_queries.h"
 #include "runtime/program/tensor_memory.h"
 
 namespace reprise {
@@ -232,8 +232,8 @@ void ReplayPolicy::record(const Situation& now) {
       ++recordings_;
       recorded_for_ = options_->budget_bytes;
       pace_.stop();
-      log_line(Severity::kInfo, program_->name + ": recorded as CUDA graphs, " +
-                                    format_bytes(replay_->hidden_bytes()) + " in their pool beside what is allocated");
+      log_line(Severity::kInfo, program_->name + ": recorded as CUDA graphs, " + format_bytes(replay_->hidden_bytes()) +
+                                    " in their pool beside what is allocated");
       return;
     }
     release();

@@ -84,8 +84,8 @@ class ReplayPolicy {
   std::optional<std::int64_t> recorded_for_;  // this budget
   int steps_before_ = 0;                      // without graphs
   int recordings_ = 0;
-  std::int64_t cleared_bytes_ = 0;  // by recording: workspaces that other threads will take again
-  std::string refusal_;             // why graphs are not used,
+  std::int64_t cleared_bytes_ = 0;           // by recording: workspaces that other threads will take again
+  std::string refusal_;                      // why graphs are not used,
   std::optional<std::int64_t> refused_for_;  // with this budget
   std::optional<std::int64_t> refused_smallest_;
 };

@@ -45,8 +45,8 @@ std::unique_ptr<ReplayPolicy> policy_for(const CapturedStep& step, std::shared_p
 }
 
 std::size_t action_of(const Plan& plan, OpId op) {
-  const auto found = std::ranges::find_if(
-      plan.actions, [&](const Action& action) { return action.computes() && action.op() == op; });
+  const auto found =
+      std::ranges::find_if(plan.actions, [&](const Action& action) { return action.computes() && action.op() == op; });
   return static_cast<std::size_t>(found - plan.actions.begin());
 }
 
@@ -253,8 +253,8 @@ std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& pl
   if (const auto wrong = validate(graph_, plan)) {
     throw InputError(source + ": this plan is not for " + program().name + " with these shapes: " + wrong->message);
   }
-  FoundPlan found{.status = Status::kFeasible, .plan = plan, .planner = planner,
-                  .simulation = simulate(graph_, costs_, plan)};
+  FoundPlan found{
+      .status = Status::kFeasible, .plan = plan, .planner = planner, .simulation = simulate(graph_, costs_, plan)};
   auto made = put_to_work(std::move(found), std::nullopt, current_ == nullptr ? 0 : current_->outside_bytes);
   use(made);
   return made;
@@ -350,8 +350,9 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
     running.replay_token.reset();
     const auto replay = running.replay.lock();
     if (replay == nullptr) {
-      throw InputError("this step is no more: the model was restored, compiled again or given a plan between its "
-                       "forward and its backward. Run backward first");
+      throw InputError(
+          "this step is no more: the model was restored, compiled again or given a plan between its "
+          "forward and its backward. Run backward first");
     }
     gradients = replay->backward(seeds);
   }
@@ -406,8 +407,8 @@ void Session::look_again() {
     const Simulation& now = plan->found.simulation;
     const auto unused = static_cast<double>(peak - now.peak_bytes);
     const bool is_right = !plan->room_bytes || now.peak_bytes <= *plan->room_bytes;
-    const bool is_tight = plan->room_bytes && now.recompute_ns > 0 &&
-                          unused > kSlack * static_cast<double>(*plan->room_bytes);
+    const bool is_tight =
+        plan->room_bytes && now.recompute_ns > 0 && unused > kSlack * static_cast<double>(*plan->room_bytes);
     if (plan_is_given_ || (is_right && !is_tight)) kept.push_back(plan);
   }
   plans_ = std::move(kept);

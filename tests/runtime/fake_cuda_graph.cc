@@ -143,8 +143,7 @@ TEST_F(Recordings, ThatFailSayWhy) {
   step.plan({.cuda_graphs = CudaGraphs::kOn});
   fails = true;
   const std::string error = error_of([&] { run_three(); });
-  EXPECT_NE(error.find("an operator cannot be recorded (not permitted). Turn CUDA graphs off"),
-            std::string::npos)
+  EXPECT_NE(error.find("an operator cannot be recorded (not permitted). Turn CUDA graphs off"), std::string::npos)
       << error;
   fails = false;
   step.plan({.cuda_graphs = CudaGraphs::kOn});

@@ -52,8 +52,7 @@ TEST_F(PlanBooks, NeverGiveASlowerPlanForMoreBudget) {
   const auto answers = [&](const Graph& graph, const Costs& costs, const SolveOptions& options) {
     searches.push_back(*options.budget_bytes);
     const bool is_small = *options.budget_bytes == small;
-    return solve(graph, costs,
-                 {.planner = is_small ? "auto" : "chen", .budget_bytes = is_small ? small : large});
+    return solve(graph, costs, {.planner = is_small ? "auto" : "chen", .budget_bytes = is_small ? small : large});
   };
   const FoundPlan slow = book(answers).find(large, 1);
   const FoundPlan fast = book(answers).find(small, 1);
@@ -150,9 +149,7 @@ TEST_F(PlanBooks, MakeFilesThatAreWrongAnew) {
   }
 }
 
-TEST_F(PlanBooks, KnowTheirPlanners) {
-  EXPECT_THROW(PlanBook(step.graph, step.costs, "fastest"), InputError);
-}
+TEST_F(PlanBooks, KnowTheirPlanners) { EXPECT_THROW(PlanBook(step.graph, step.costs, "fastest"), InputError); }
 
 }  // namespace
 }  // namespace reprise::test

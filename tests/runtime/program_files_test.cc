@@ -91,7 +91,9 @@ TEST_F(ProgramFiles, ReadNothingBeyondAResult) {
              test::changed(test::small_program(), "\"forward_outputs\":[[3,1]]", "\"forward_outputs\":[[3,0]]"));
   save_state(parameters(), names_, std::vector{at::zeros({1}), at::rand({2, 3})});
   const ProgramFile file = load_program(program());
-  const Executor executor(file.step.program, solve(make_graph(*file.step.program), bare_costs(*file.step.program), {.planner = "none"}).plan);
+  const Executor executor(
+      file.step.program,
+      solve(make_graph(*file.step.program), bare_costs(*file.step.program), {.planner = "none"}).plan);
   StepState state;
   EXPECT_THROW(static_cast<void>(executor.forward(std::vector{at::rand({2, 3}), file.state[1]}, state)), InputError);
 }
