@@ -7,6 +7,7 @@
 #include "reprise/graph_builder.h"
 #include "reprise/ids.h"
 #include "reprise/io.h"
+#include "reprise/lives.h"
 #include "reprise/papers.h"
 #include "reprise/plan.h"
 #include "reprise/report.h"

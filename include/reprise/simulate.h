@@ -49,11 +49,7 @@ class Simulator {
   std::vector<ValueId> overwrites_;
   std::vector<std::uint8_t> live_at_start_;
   std::int64_t start_bytes_ = 0;
-  void compute(OpId op, bool in_place);
-
-  // Of one run.
-  Simulation result_;
-  std::int64_t live_bytes_ = 0;
+  // Scratch of one run.
   std::vector<std::uint8_t> live_;
   std::vector<std::uint8_t> done_;
 };

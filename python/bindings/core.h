@@ -21,9 +21,15 @@ using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
 using CostsClass = py::class_<Costs, std::shared_ptr<Costs>>;
 
 void bind_graph(py::module_& module);   // graph.h, costs.h, papers.h and their text
-void bind_plan(py::module_& module);    // plan.h, validate.h, simulate.h and the plan's text
+void bind_plan(py::module_& module);    // plan.h, lives.h, validate.h, simulate.h and the plan's text
 void bind_solve(py::module_& module);   // solve.h
 void bind_report(py::module_& module);  // report.h
+
+template <typename Id>
+py::object id_or_none(Id id, Id none) {
+  if (id == none) return py::none();
+  return py::int_(index(id));
+}
 
 template <typename Id>
 py::list id_list(std::span<const Id> ids) {

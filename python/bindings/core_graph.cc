@@ -41,12 +41,6 @@ const char* residence_name(Residence residence) {
   return kNames[static_cast<std::size_t>(residence)];
 }
 
-template <typename Id>
-py::object id_or_none(Id id, Id none) {
-  if (id == none) return py::none();
-  return py::int_(index(id));
-}
-
 template <typename T>
 py::capsule to_capsule(const std::shared_ptr<T>& shared) {
   using Shared = std::shared_ptr<const T>;

@@ -7,6 +7,7 @@
 #include "core.h"
 #include "reprise/error.h"
 #include "reprise/io.h"
+#include "reprise/lives.h"
 #include "reprise/plan.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
@@ -140,6 +141,25 @@ void bind_plan_file(py::module_& module) {
       .attr("__hash__") = py::none();
 }
 
+void bind_lives(py::module_& module) {
+  py::class_<Life>(module, "Life", "From when to when one copy of a value exists.")
+      .def_property_readonly("value", [](const Life& life) { return index(life.value); })
+      .def_readonly("first", &Life::first, "The action that makes it; None: it is there at the start.")
+      .def_readonly("last", &Life::last, "The action that frees it or writes over it; None: it is there at the end.")
+      .def_property_readonly(
+          "took_over", [](const Life& life) { return id_or_none(life.took_over, kNoValue); },
+          "The value whose memory it was written into, or None.")
+      .def_readonly("second_copy", &Life::second_copy, "Made while the value was live already: dropped at once.");
+  module.def(
+      "lives",
+      [](const Graph& graph, const Plan& plan) {
+        check_legal(graph, plan);
+        return lives(graph, plan);
+      },
+      py::arg("graph"), py::arg("plan"),
+      "Every copy of every value under a legal plan: those there at the start, then in the order in which they begin.");
+}
+
 void bind_simulation(py::module_& module) {
   py::class_<Simulation>(module, "Simulation", "Memory and time of a plan.")
       .def_readonly("peak_bytes", &Simulation::peak_bytes)
@@ -170,6 +190,7 @@ void bind_plan(py::module_& module) {
   bind_simulation(module);
   bind_actions(module);
   bind_plan_file(module);
+  bind_lives(module);
   module.def(
       "validate",
       [](const Graph& graph, const Plan& plan) -> std::optional<std::string> {

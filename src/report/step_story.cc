@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "reprise/error.h"
+#include "reprise/lives.h"
 
 namespace reprise::detail {
 namespace {
 
 constexpr std::size_t kNever = static_cast<std::size_t>(-1);
 
-// Replays a plan for the lives of its values; memory is the timeline's.
+// Runs in order, with the memory of the timeline; what was away and what crosses to backward is read off the lives.
 class Teller {
  public:
   Teller(const Graph& graph, const Costs& costs, const Plan& plan)
@@ -17,71 +18,56 @@ class Teller {
         costs_(costs),
         plan_(plan),
         times_(timeline(graph, costs, plan)),
-        live_(graph.num_values(), 0),
-        died_(graph.num_values(), kNever),
+        lives_(lives(graph, plan)),
         runs_(graph.num_ops(), 0),
-        of_op_(graph.num_ops(), kNever) {
-    for (std::size_t i = 0; i < graph.num_values(); ++i) live_[i] = graph.residence(value_id(i)) != Residence::kPlanned;
-  }
+        of_op_(graph.num_ops(), kNever) {}
 
   StepStory tell() && {
     story_.total = times_.total;
     story_.start_bytes = times_.start_bytes;
     story_.live_at_peak = times_.live_at_peak;
     for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
-      const Action action = plan_.actions[i];
-      switch (action.kind()) {
-        case Action::Kind::kCompute:
-          run(action.op(), /*in_place=*/false, i);
-          break;
-        case Action::Kind::kComputeInPlace:
-          run(action.op(), /*in_place=*/true, i);
-          break;
-        case Action::Kind::kFree:
-          end_life(action.value(), i);
-          if (!story_.runs.empty()) story_.runs.back().after_bytes = times_.after_bytes[i];
-          break;
+      if (plan_.actions[i].computes()) {
+        note_run(plan_.actions[i].op(), i);
+      } else if (!story_.runs.empty()) {
+        story_.runs.back().after_bytes = times_.after_bytes[i];
       }
     }
+    note_gaps();
     std::ranges::sort(story_.recomputed, {}, [](const Recomputed& r) { return index(r.op); });
     return std::move(story_);
   }
 
  private:
-  void run(OpId op, bool in_place, std::size_t at) {
-    if (op == graph_.caller_op()) note_caller();
+  void note_run(OpId op, std::size_t at) {
+    if (op == graph_.caller_op()) note_caller(at);
     if (at == times_.peak_action) story_.peak_run = story_.runs.size();
     const bool again = runs_[index(op)]++ != 0;
+    story_.runs.push_back({op, again, at, times_.during_bytes[at], times_.after_bytes[at]});
     if (!again) {
       story_.reordered = story_.reordered || index(op) < latest_first_;
       latest_first_ = index(op);
+      return;
     }
-    story_.runs.push_back({op, again, at, times_.during_bytes[at], times_.after_bytes[at]});
-    Recomputed* choice = again ? &choice_of(op) : nullptr;
-    if (choice != nullptr) {
-      ++choice->runs;
-      choice->cost_ns += costs_.time_ns[index(op)];
-    }
-    for (const ValueId v : graph_.outputs(op)) {
-      if (in_place && graph_.overwrites(v) != kNoValue) end_life(graph_.overwrites(v), at);
-      if (choice != nullptr && live_[index(v)] == 0) note_gap(*choice, v, at);
-      live_[index(v)] = 1;
-    }
+    Recomputed& choice = choice_of(op);
+    ++choice.runs;
+    choice.cost_ns += costs_.time_ns[index(op)];
   }
 
-  void end_life(ValueId v, std::size_t at) {
-    live_[index(v)] = 0;
-    died_[index(v)] = at;
-  }
-
-  // A result lives again that was away since died_: had it been kept, every instant between would be that much higher.
-  void note_gap(Recomputed& choice, ValueId v, std::size_t at) {
-    const std::size_t since = died_[index(v)];
-    if (since == kNever) return;
-    const auto begin = times_.during_bytes.begin();
-    const auto highest =
-        std::max_element(begin + static_cast<std::ptrdiff_t>(since), begin + static_cast<std::ptrdiff_t>(at) + 1);
-    choice.peak_if_kept_bytes = std::max(choice.peak_if_kept_bytes, *highest + costs_.value_bytes[index(v)]);
+  // A result lives again that was away for a while: had it been kept, every instant between would be that much higher.
+  void note_gaps() {
+    std::vector<std::size_t> away_since(graph_.num_values(), kNever);
+    for (const Life& life : lives_) {
+      std::size_t& since = away_since[index(life.value)];
+      if (life.second_copy) continue;
+      if (since != kNever) {
+        const auto at = [&](std::size_t i) { return times_.during_bytes.begin() + static_cast<std::ptrdiff_t>(i); };
+        const std::int64_t highest = *std::max_element(at(since), at(*life.first + 1));
+        std::int64_t& peak = choice_of(graph_.producer(life.value)).peak_if_kept_bytes;
+        peak = std::max(peak, highest + costs_.value_bytes[index(life.value)]);
+      }
+      since = life.last.value_or(kNever);
+    }
   }
 
   Recomputed& choice_of(OpId op) {
@@ -93,20 +79,20 @@ class Teller {
     return story_.recomputed[at];
   }
 
-  void note_caller() {
-    for (std::size_t i = 0; i < live_.size(); ++i) {
-      const ValueId v = value_id(i);
-      if (live_[i] != 0 && graph_.producer(v) != kNoOp && !graph_.held(v)) story_.live_at_caller.push_back(v);
+  void note_caller(std::size_t at) {
+    for (const Life& life : lives_) {
+      const bool crosses = life.first && *life.first < at && life.last.value_or(kNever) >= at;
+      if (crosses && !graph_.held(life.value)) story_.live_at_caller.push_back(life.value);
     }
+    std::ranges::sort(story_.live_at_caller);
   }
 
   const Graph& graph_;
   const Costs& costs_;
   const Plan& plan_;
   const Timeline times_;
+  const Lives lives_;
   StepStory story_;
-  std::vector<std::uint8_t> live_;
-  std::vector<std::size_t> died_;  // by value: the action that ended its latest life
   std::vector<std::uint32_t> runs_;
   std::size_t latest_first_ = 0;    // op that ran for the first time last
   std::vector<std::size_t> of_op_;  // by op: its entry in story_.recomputed

@@ -51,8 +51,23 @@ Simulator::Simulator(const Graph& graph, const Costs& costs) {
 Simulation Simulator::run(const Plan& plan) {
   live_ = live_at_start_;
   done_.assign(ops_.size(), 0);
-  live_bytes_ = start_bytes_;
-  result_ = {.peak_bytes = start_bytes_};
+  std::int64_t live_bytes = start_bytes_;
+  Simulation result{.peak_bytes = start_bytes_};
+  const auto compute = [&](OpId op, bool in_place) {
+    const OpCost& cost = ops_[index(op)];
+    result.time_ns = sum_or_too_long(result.time_ns, cost.time_ns);
+    if (done_[index(op)] != 0) result.recompute_ns = sum_or_too_long(result.recompute_ns, cost.time_ns);
+    done_[index(op)] = 1;
+    const std::int64_t saved = in_place ? cost.in_place_bytes : 0;
+    result.peak_bytes = std::max(result.peak_bytes, live_bytes + cost.transient_bytes - saved);
+    live_bytes += cost.output_bytes - saved;
+    for (std::uint32_t i = cost.outputs_begin; i < cost.outputs_end; ++i) {
+      const std::size_t v = index(outputs_[i]);
+      if (live_[v] != 0) live_bytes -= bytes_[v];  // the second copy is dropped at once
+      live_[v] = 1;
+      if (in_place && overwrites_[v] != kNoValue) live_[index(overwrites_[v])] = 0;
+    }
+  };
   for (const Action action : plan.actions) {
     switch (action.kind()) {
       case Action::Kind::kCompute:
@@ -64,27 +79,11 @@ Simulation Simulator::run(const Plan& plan) {
       case Action::Kind::kFree:
         REPRISE_CHECK(live_[index(action.value())] != 0);
         live_[index(action.value())] = 0;
-        live_bytes_ -= bytes_[index(action.value())];
+        live_bytes -= bytes_[index(action.value())];
         break;
     }
   }
-  return result_;
-}
-
-void Simulator::compute(OpId op, bool in_place) {
-  const OpCost& cost = ops_[index(op)];
-  result_.time_ns = sum_or_too_long(result_.time_ns, cost.time_ns);
-  if (done_[index(op)] != 0) result_.recompute_ns = sum_or_too_long(result_.recompute_ns, cost.time_ns);
-  done_[index(op)] = 1;
-  const std::int64_t saved = in_place ? cost.in_place_bytes : 0;
-  result_.peak_bytes = std::max(result_.peak_bytes, live_bytes_ + cost.transient_bytes - saved);
-  live_bytes_ += cost.output_bytes - saved;
-  for (std::uint32_t i = cost.outputs_begin; i < cost.outputs_end; ++i) {
-    const std::size_t v = index(outputs_[i]);
-    if (live_[v] != 0) live_bytes_ -= bytes_[v];  // the second copy is dropped at once
-    live_[v] = 1;
-    if (in_place && overwrites_[v] != kNoValue) live_[index(overwrites_[v])] = 0;
-  }
+  return result;
 }
 
 Simulation simulate(const Graph& graph, const Costs& costs, const Plan& plan) {

@@ -171,6 +171,15 @@ class TestPlan:
         assert len(timeline.after_bytes) == len(plan)
         assert timeline.live_at_peak[0] == 0
 
+    def test_has_lives(self, two_layers: Graph) -> None:
+        plan = PlanFile.parse(TWO_LAYERS.with_name("two_layers.plan.json").read_text()).plan
+        spans = [(life.value, life.first, life.last) for life in _core.lives(two_layers, plan)]
+        assert spans == [(0, None, None), (1, None, 6), (2, 0, 4), (3, 1, None), (4, 2, None), (5, 3, 7), (6, 5, None)]
+        graph, _ = _core.parse_graph(IN_PLACE)
+        kinds = [ActionKind.COMPUTE, ActionKind.COMPUTE_IN_PLACE, *[ActionKind.COMPUTE] * 3]
+        version = _core.lives(graph, Plan(zip(kinds, range(5), strict=True)))[2]
+        assert (version.value, version.first, version.took_over, version.second_copy) == (2, 1, 1, False)
+
     def test_is_refused_where_it_is_not_legal(self, step: Step) -> None:
         plan = Plan([(ActionKind.COMPUTE, 1)])
         message = _core.validate(step[0], plan)

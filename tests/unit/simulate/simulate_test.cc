@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <vector>
 
+#include "fixtures/naive_replay.h"
 #include "fixtures/odd_plans.h"
 #include "fixtures/odd_steps.h"
 #include "reprise/graph_builder.h"
@@ -27,65 +27,6 @@ constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
 constexpr Action c_in_place(std::size_t op) { return Action::compute(op_id(op), true); }
 constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
 
-// Memory as a set of buffers, all of them added up anew at every instant.
-class NaiveReplay {
- public:
-  NaiveReplay(const Graph& graph, const Costs& costs) : graph_(graph), costs_(costs) {
-    for (std::size_t i = 0; i < graph.num_values(); ++i) {
-      if (graph.residence(value_id(i)) != Residence::kPlanned) live_.insert(value_id(i));
-    }
-    result_.start_bytes = sum();
-    result_.total.peak_bytes = sum();
-  }
-
-  Timeline run(const Plan& plan) {
-    for (const Action& action : plan.actions) {
-      switch (action.kind()) {
-        case Action::Kind::kCompute:
-          compute(action.op(), /*in_place=*/false);
-          break;
-        case Action::Kind::kComputeInPlace:
-          compute(action.op(), /*in_place=*/true);
-          break;
-        case Action::Kind::kFree:
-          result_.during_bytes.push_back(sum());
-          live_.erase(action.value());
-          break;
-      }
-      result_.total.peak_bytes = std::max(result_.total.peak_bytes, result_.during_bytes.back());
-      result_.after_bytes.push_back(sum());
-    }
-    return result_;
-  }
-
- private:
-  [[nodiscard]] std::int64_t sum() const {
-    std::int64_t bytes = 0;
-    for (const ValueId v : live_) bytes += costs_.value_bytes[index(v)];
-    return bytes;
-  }
-  void compute(OpId op, bool in_place) {
-    std::int64_t during = sum() + costs_.workspace_bytes[index(op)];
-    for (const ValueId v : graph_.outputs(op)) {
-      const bool takes_over = in_place && graph_.overwrites(v) != kNoValue;
-      if (!takes_over) during += costs_.value_bytes[index(v)];
-    }
-    result_.during_bytes.push_back(during);
-    for (const ValueId v : graph_.outputs(op)) {
-      if (in_place) live_.erase(graph_.overwrites(v));
-      live_.insert(v);
-    }
-    result_.total.time_ns += costs_.time_ns[index(op)];
-    if (++runs_[op] > 1) result_.total.recompute_ns += costs_.time_ns[index(op)];
-  }
-
-  const Graph& graph_;
-  const Costs& costs_;
-  std::set<ValueId> live_;
-  std::map<OpId, int> runs_;
-  Timeline result_;
-};
-
 TEST(SimulateTest, ThreeSimulatorsAgreeOnOddPlans) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -97,7 +38,7 @@ TEST(SimulateTest, ThreeSimulatorsAgreeOnOddPlans) {
       ASSERT_FALSE(violation) << violation->message << "\n"
                               << test::text_of(plan) << "\n"
                               << format_graph(graph, costs);
-      const Timeline naive = NaiveReplay(graph, costs).run(plan);
+      const Timeline naive = test::NaiveReplay(graph, costs).run(plan);
       const Timeline line = timeline(graph, costs, plan);
       ASSERT_EQ(simulator.run(plan), naive.total) << test::text_of(plan) << "\n" << format_graph(graph, costs);
       ASSERT_EQ(simulate(graph, costs, plan), naive.total);

@@ -1,0 +1,32 @@
+// From when to when each copy of a value exists under a plan.
+//
+// On x -> conv -> y -> relu_ over y -> z, planned as `c0 c1! f2` with conv op 0, relu_ op 1 and values x 0, y 1, z 2:
+//   x  from the start, to the end        y  from action 0 to 1, which writes over it        z  from action 1 to 2
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "reprise/graph.h"
+#include "reprise/ids.h"
+#include "reprise/plan.h"
+
+namespace reprise {
+
+struct Life {
+  ValueId value;
+  std::optional<std::size_t> first{};  // the action that makes it; none: it is there at the start
+  std::optional<std::size_t> last{};   // the action that frees it or writes over it; none: it is there at the end
+  ValueId took_over = kNoValue;        // the value whose memory it was written into
+  bool second_copy = false;            // made while the value was live already: dropped at once, first == last
+
+  friend bool operator==(const Life&, const Life&) = default;
+};
+
+// Before any action came the lives that are there at the start, by value; then lives in the order in which they begin.
+// REQUIRES: validate(graph, plan) found nothing.
+using Lives = std::vector<Life>;
+[[nodiscard]] Lives lives(const Graph& graph, const Plan& plan);
+
+}  // namespace reprise

@@ -1,0 +1,72 @@
+#include "reprise/lives.h"
+
+#include <limits>
+#include <utility>
+
+#include "check.h"
+
+namespace reprise {
+namespace {
+
+class Chronicle {
+ public:
+  explicit Chronicle(const Graph& graph) : graph_(graph), current_(graph.num_values(), kNone) {
+    for (std::size_t i = 0; i < graph.num_values(); ++i) {
+      if (graph.residence(value_id(i)) != Residence::kPlanned) begin({.value = value_id(i)});
+    }
+  }
+
+  void compute(OpId op, bool in_place, std::size_t at) {
+    for (const ValueId v : graph_.outputs(op)) {
+      const ValueId old = in_place ? graph_.overwrites(v) : kNoValue;
+      if (old != kNoValue) end(old, at);
+      if (current_[index(v)] == kNone) {
+        begin({.value = v, .first = at, .took_over = old});
+      } else {
+        lives_.push_back({.value = v, .first = at, .last = at, .second_copy = true});
+      }
+    }
+  }
+
+  void end(ValueId value, std::size_t at) {
+    REPRISE_CHECK(current_[index(value)] != kNone);
+    lives_[std::exchange(current_[index(value)], kNone)].last = at;
+  }
+
+  Lives take() && { return std::move(lives_); }
+
+ private:
+  static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+  void begin(const Life& life) {
+    current_[index(life.value)] = lives_.size();
+    lives_.push_back(life);
+  }
+
+  const Graph& graph_;
+  std::vector<std::size_t> current_;  // by value: the life it is in, in lives_
+  Lives lives_;
+};
+
+}  // namespace
+
+Lives lives(const Graph& graph, const Plan& plan) {
+  Chronicle chronicle(graph);
+  for (std::size_t at = 0; at < plan.actions.size(); ++at) {
+    const Action action = plan.actions[at];
+    switch (action.kind()) {
+      case Action::Kind::kCompute:
+        chronicle.compute(action.op(), /*in_place=*/false, at);
+        break;
+      case Action::Kind::kComputeInPlace:
+        chronicle.compute(action.op(), /*in_place=*/true, at);
+        break;
+      case Action::Kind::kFree:
+        chronicle.end(action.value(), at);
+        break;
+    }
+  }
+  return std::move(chronicle).take();
+}
+
+}  // namespace reprise
