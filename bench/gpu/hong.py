@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from captured import PLANNING_SECONDS, OwnPlan
+from captured import PLANNING_SECONDS, OwnPlan, recompute_percent
 from chains import NAMED_SETS, NETWORKS, PLANNERS, Chain, planned_set, predicted, sqrt_set
 from children import Children, add_arguments, clock, compile_beside, device_alone, give
 from common import CPU, GPU, ROOT

@@ -13,10 +13,11 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from .api.preflight import PROFILES, preflight
+from .api.preflight import preflight
 from .errors import RepriseError
+from .forecast.question import PROFILES
 
 
 def _factory(text: str) -> Callable[[int], Any]:
@@ -25,7 +26,7 @@ def _factory(text: str) -> Callable[[int], Any]:
         raise argparse.ArgumentTypeError(f"'{text}' is not of the form package.module:function")
     sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.import_module(module)
+        found: Any = importlib.import_module(module)
     except ImportError as error:
         raise argparse.ArgumentTypeError(f"cannot import '{module}': {error}") from error
     try:
@@ -33,7 +34,7 @@ def _factory(text: str) -> Callable[[int], Any]:
             found = getattr(found, part)
     except AttributeError:
         raise argparse.ArgumentTypeError(f"'{module}' has no '{name}'") from None
-    return found
+    return cast(Callable[[int], Any], found)
 
 
 def _parser() -> argparse.ArgumentParser:

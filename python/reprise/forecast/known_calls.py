@@ -12,7 +12,9 @@ from typing import Any
 
 NUMBER = re.compile(r"(\d+)")
 
-Words, Numbers, Places = tuple[str, ...], tuple[str, ...], tuple[int, ...]
+Words = tuple[str, ...]
+Numbers = tuple[str, ...]
+Places = tuple[int, ...]
 Cost = tuple[int, int]  # time and workspace
 
 
@@ -49,7 +51,8 @@ class KnownCalls:
 
     def _with_rest(self, words: Words, grow: Places) -> dict[Numbers, list[tuple[Numbers, Cost]]]:
         if (words, grow) not in self._by_rest:
-            index = self._by_rest[words, grow] = {}
+            index: dict[Numbers, list[tuple[Numbers, Cost]]] = {}
+            self._by_rest[words, grow] = index
             for numbers, cost in self._by_words.get(words, ()):
                 index.setdefault(_rest(numbers, grow), []).append((numbers, cost))
         return self._by_rest[words, grow]

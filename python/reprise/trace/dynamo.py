@@ -26,7 +26,7 @@ def own_frame(call: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-if torch.__version__ < (2, 12):
+if torch.__version__ < "2.12":
     # It writes its settings as JSON into a log of its own, fails on functions, and says so.
     logging.getLogger("torch._dynamo.metrics_context").addFilter(
         lambda record: "logging compilation metrics" not in record.getMessage())
@@ -43,8 +43,8 @@ def own_errors() -> Iterator[None]:
         raise
     except torch._dynamo.exc.FailOnRecompileLimitHit as error:
         raise RepriseError(
-            f"the model was called with more than {eager_way.MAX_SHAPES} different shapes of inputs; each needs a plan of its "
-            "own. Pad the inputs to a few sizes.") from error
+            f"the model was called with more than {eager_way.MAX_SHAPES} different shapes of inputs; each needs a plan of "
+            "its own. Pad the inputs to a few sizes.") from error
     except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, GuardOnDataDependentSymNode) as error:
         raise GraphBreak(
             "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "

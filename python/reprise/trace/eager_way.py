@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx
@@ -17,6 +17,8 @@ from torch._dynamo.variables.torch import tracing_state_functions
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import Unsupported
+
+T = TypeVar("T")
 
 MAX_SHAPES = 64  # different shapes of inputs one model may be called with
 
@@ -29,7 +31,7 @@ class Trace:
     def __init__(self) -> None:
         self.ways = _Way(is_compiling=False), _Way(is_compiling=True)
 
-    def __call__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         handled = sys.exc_info()[1]  # by the caller, who may go on with it
         try:
             with self.ways[0]:

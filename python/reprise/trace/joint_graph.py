@@ -79,7 +79,7 @@ def _boxed(run: Run) -> Callable[..., Any]:
     def call(args: list[Any]) -> Any:
         return run(args)
 
-    call._boxed_call = True
+    call._boxed_call = True  # type: ignore[attr-defined]
     return call
 
 

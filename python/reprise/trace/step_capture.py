@@ -18,6 +18,7 @@ from torch._dynamo.eval_frame import set_enable_dynamic
 from torch._dynamo.utils import get_metrics_context
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
@@ -58,9 +59,9 @@ class CapturedStep:
         with measuring():
             return _core.Costs(*_torch.measure_step(self.captured.program, self.captured.keys, again))
 
-    def fakes_of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def fakes_of(self, tensors: Sequence[Tensor]) -> list[FakeTensor]:
         """As the joint graph's inputs have them: what shares memory shares it there, too."""
-        mode = next(p.fake_mode for p in self.joint.primals if isinstance(p, Tensor))
+        mode = next(p.fake_mode for p in self.joint.primals if isinstance(p, FakeTensor))
         return [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
 
 
@@ -106,7 +107,7 @@ def _dynamo_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
 
 def _without_modes() -> contextlib.AbstractContextManager[Any]:
     """Before 2.12 Dynamo itself puts modes of torch functions aside while it traces."""
-    return contextlib.nullcontext() if torch.__version__ < (2, 12) else torch_function_mode_stack_state_mgr
+    return contextlib.nullcontext() if torch.__version__ < "2.12" else torch_function_mode_stack_state_mgr
 
 
 # Says to what asks while it is traced, but is not the model's code, that it is compiled. Before 2.13 nothing did.
