@@ -1,128 +1,190 @@
-"""Fails when a file includes, or calls, what its layer may not know.
+"""Fails when a file includes, imports or calls what its layer may not know.
 
-Layers of the core, lowest first; each may include itself and those before it. The core
-knows the C++ standard library alone (and io a JSON library), and is pure: below io/ nothing
-touches streams, files, clocks, random devices or the environment. Above the core, tools,
-torch and python/bindings see its public headers alone, and torch also how files are read and
-written as JSON; of the bindings only torch*.cc see torch, so that the planner imports without it.
-Public headers for libtorch name its tensor and declare the rest, so that they compile quickly.
+Three lists of folders, lowest first: a file may know its own folder and those before it in its list.
+
+The core knows the C++ standard library alone (and io a JSON library), and is pure: below io/ nothing touches streams,
+files, clocks, random devices or the environment. Above it, tools, runtime and python/bindings see its public headers
+alone, and runtime also how files are read and written as JSON; of the bindings only torch*.cc see the runtime, so that
+the planner imports without it. Public headers for libtorch name its tensor and declare the rest, so that they compile
+quickly. In Python, modules of the package itself are the base, and no import leads back to where it came from.
 """
 
+import ast
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-LAYERS = ["base", "graph", "plan", "simulate", "solve", "io", "report", "umbrella"]
-PURE = LAYERS[:LAYERS.index("io")]
-# Public headers whose name is not their layer.
-HEADER_LAYER = {"ids": "base", "error": "base", "validate": "plan", "reprise": "umbrella"}
+CORE = ["base", "graph", "papers", "plan", "simulate", "place", "solve", "io", "report", "umbrella"]
+RUNTIME = ["base", "device", "program", "files", "kernels", "costs", "engine", "record", "session", "online",
+           "checkpoint", "umbrella"]
+PYTHON = ["base", "show", "trace", "forecast", "api", "umbrella"]
+PURE = CORE[:CORE.index("io")]
+# Public headers whose name is not their layer; those of the runtime belong to the lowest folder that knows them.
+CORE_HEADERS = {"ids": "base", "error": "base", "costs": "graph", "graph_builder": "graph", "validate": "plan",
+                "lives": "plan", "reprise": "umbrella"}
+RUNTIME_HEADERS = {"errors": "base", "training_step": "record", "torch": "umbrella"}
 # Standard headers that only io and above may use.
 IMPURE = {"iostream", "istream", "ostream", "fstream", "filesystem", "chrono", "random", "cstdio",
           "thread", "ctime"}
 # Calls that need no telling header.
 IMPURE_CALLS = re.compile(r"(?<![\w.>])(?:std::)?(getenv|system|abort|exit|printf|rand)\s*\(")
-# What a folder may include from outside the standard library; public headers have nothing.
+# What a part may include from outside the standard library; public headers have nothing.
 LIBTORCH = ("torch/", "ATen/", "c10/", "cuda")
-LIBTORCH_IN_PUBLIC = ("ATen/core/Tensor.h",)
 OUTSIDE = {"src/io": ("nlohmann/",), "tools": ("CLI/", "nlohmann/", "sys/", "unistd.h"),
-           "torch": LIBTORCH, "bindings": ("pybind11/",)}
-ABOVE = ("tools", "torch", "bindings")  # of the core
+           "include/torch": ("ATen/core/Tensor.h",), "runtime": (*LIBTORCH, "sys/"),
+           "bindings": ("pybind11/",), "bindings/torch": ("pybind11/", *LIBTORCH)}
 JSON_PARTS = ("io/json_reader.h", "io/json_writer.h")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 COMMENT_OR_STRING = re.compile(r'//.*|"(?:\\.|[^"\\])*"')
 
 
-def layer_of(path: Path) -> str:
-    """Layer of a file, by its path from the root: include/reprise/x.h, src/x/y.cc, tools/y.cc."""
-    parts = path.parts
-    if parts[0] == "python":
-        return "bindings"
-    if "torch" in parts[:-1] or path.stem == "torch" and parts[0] == "include":
-        return "torch"
-    if parts[0] == "tools":
-        return "tools"
-    if parts[0] == "include":
-        return HEADER_LAYER.get(path.stem, path.stem)
-    return parts[1] if len(parts) > 2 else "base"
+def part_and_layer(path: Path) -> tuple[str, str]:
+    """Part of a C++ file, by its path from the root, and the layer inside it ("" where the part has none)."""
+    folder, stem = path.parts[0], path.stem
+    if folder == "include":
+        if "torch" in (stem, path.parent.name):
+            return "include/torch", RUNTIME_HEADERS.get(stem, stem)
+        return "include", CORE_HEADERS.get(stem, stem)
+    if folder in ("src", "runtime"):
+        return folder, path.parts[1] if len(path.parts) > 2 else "base"
+    if folder == "python":
+        return "bindings/torch" if stem.startswith("torch") else "bindings", ""
+    return folder, ""
 
 
-def target_layer(name: str) -> str | None:
-    """Layer of a quoted include, None for a header beside the file."""
-    parts = name.split("/")
-    if parts[0] == "reprise":
-        return HEADER_LAYER.get(Path(name).stem, Path(name).stem)
-    if parts[0] in LAYERS and len(parts) > 1:
-        return parts[0]
-    return None
-
-
-def outside_of(path: Path, layer: str) -> tuple[str, ...]:
-    """What a file may include from outside the standard library."""
-    if layer == "torch" and path.parts[0] == "include":
-        return LIBTORCH_IN_PUBLIC
-    if layer in ABOVE:
-        sees_torch = layer == "bindings" and path.stem.startswith("torch")
-        return OUTSIDE[layer] + (LIBTORCH if sees_torch else ())
-    return OUTSIDE.get(path.parent.as_posix(), ())
-
-
-def above_error(root: Path, layer: str, name: str, own_folder: Path) -> str | None:
-    """What is wrong with a quoted include of a file above the core."""
-    of_torch = "torch" in Path(name).with_suffix("").parts
-    public = name.startswith("reprise/") or of_torch and (root / name).exists()
-    if (own_folder / name).exists() or public and (layer != "tools" or not of_torch):
-        return None
-    if layer == "torch" and name in JSON_PARTS:
-        return None
-    return f'{layer} may include public headers only, not "{name}"'
-
-
-def include_error(root: Path, path: Path, layer: str, bracket: str, name: str) -> str | None:
-    if bracket == "<":
-        if "/" in name or name.endswith(".h"):
-            fine = name.startswith(outside_of(path.relative_to(root), layer))
-            return None if fine else f"{layer} may not include <{name}>"
-        impure = name in IMPURE and layer in PURE
-        return f"{layer} may not include <{name}>: the core is pure" if impure else None
-    if layer == "torch" and root / "include" in path.parents and not name.startswith("reprise/"):
-        return f'a public header may include public headers only, not "{name}"'
-    if layer in ABOVE:
-        return above_error(root, layer, name, path.parent)
-    target = target_layer(name)
-    if target is None:
-        if (path.parent / name).exists() or "/" not in name:
-            return None
-        return f'unknown include "{name}"'
-    if target not in LAYERS:
+def upward(layers: list[str], layer: str, target: str, name: str) -> str | None:
+    if target not in layers:
         return f'"{name}" is in no layer'
-    if LAYERS.index(target) > LAYERS.index(layer):
+    if layers.index(target) > layers.index(layer):
         return f'{layer} may not include "{name}": {target} is above it'
     return None
 
 
-def errors_in(root: Path, path: Path) -> list[str]:
+def core_error(path: Path, layer: str, name: str) -> str | None:
+    """What is wrong with a quoted include of a file of the core."""
+    parts = name.split("/")
+    if parts[0] == "reprise":
+        part, target = part_and_layer(Path("include", name))
+        return upward(CORE, layer, target, name) if part == "include" else f'the core may not include "{name}"'
+    if parts[0] in CORE and len(parts) > 1:
+        return upward(CORE, layer, parts[0], name)
+    return None if (path.parent / name).exists() or len(parts) == 1 else f'unknown include "{name}"'
+
+
+def above_error(root: Path, path: Path, part: str, layer: str, name: str) -> str | None:
+    """What is wrong with a quoted include of a file above the core."""
+    sees_runtime = part in ("runtime", "include/torch", "bindings/torch")
+    target = part_and_layer(Path("include", name)) if name.startswith("reprise/") else part_and_layer(Path(name))
+    if target[0] == "include" or part in ("tools", "bindings", "bindings/torch") and (path.parent / name).exists():
+        return None
+    if target[0] == "include/torch" and sees_runtime or target[0] == "runtime" and (root / name).exists() and (
+            sees_runtime and part != "include/torch"):
+        return upward(RUNTIME, layer or "umbrella", target[1], name)
+    if part == "runtime" and name in JSON_PARTS:
+        return None
+    return f'{part} may not include "{name}"'
+
+
+def include_error(root: Path, path: Path, bracket: str, name: str) -> str | None:
     relative = path.relative_to(root)
-    layer = layer_of(relative)
-    if layer not in LAYERS and layer not in ABOVE:
-        return [f"{relative}: '{layer}' is not in the list of layers"]
-    found = []
+    part, layer = part_and_layer(relative)
+    in_core = part in ("include", "src")
+    if bracket == "<":
+        if "/" in name or name.endswith(".h"):
+            allowed = OUTSIDE.get(part, OUTSIDE.get(relative.parent.as_posix(), ()))
+            return None if name.startswith(allowed) else f"{layer or part} may not include <{name}>"
+        impure = in_core and name in IMPURE and layer in PURE
+        return f"{layer} may not include <{name}>: the core is pure" if impure else None
+    return core_error(path, layer, name) if in_core else above_error(root, path, part, layer, name)
+
+
+def cpp_errors(root: Path, path: Path) -> Iterator[str]:
+    relative = path.relative_to(root)
+    part, layer = part_and_layer(relative)
+    layers = CORE if part in ("include", "src") else RUNTIME
+    if layer and layer not in layers:
+        yield f"{relative}: '{layer}' is not in the list of layers"
+        return
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        match = INCLUDE.match(line)
-        if match:
-            error = include_error(root, path, layer, match[1], match[2])
+        if match := INCLUDE.match(line):
+            error = include_error(root, path, match[1], match[2])
         else:
-            call = IMPURE_CALLS.search(COMMENT_OR_STRING.sub("", line)) if layer in PURE else None
+            pure = part in ("include", "src") and layer in PURE
+            call = IMPURE_CALLS.search(COMMENT_OR_STRING.sub("", line)) if pure else None
             error = f"{layer} may not call {call[1]}(): the core is pure" if call else None
         if error:
-            found.append(f"{relative}:{number}: {error}")
-    return found
+            yield f"{relative}:{number}: {error}"
+
+
+def python_layer(module: tuple[str, ...]) -> str:
+    """Layer of a module, by its name inside the package: () is the package itself."""
+    if module in ((), ("__main__",)):
+        return "umbrella"
+    return module[0] if len(module) > 1 or module[0] in PYTHON else "base"
+
+
+def imports(package: Path, path: Path, module: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Line and module of every import of the package's own modules, wherever in the file it stands."""
+    folder = module if path.stem == "__init__" else module[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [tuple(alias.name.split(".")) for alias in node.names]
+            yield from ((node.lineno, name[1:]) for name in names if name[0] == package.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = folder[:len(folder) + 1 - node.level] if node.level else ()
+            named = tuple(node.module.split(".")) if node.module else ()
+            if not node.level and named[0] != package.name:
+                continue
+            target = (*base, *named) if node.level else named[1:]
+            for alias in node.names:  # a module of a folder, or something inside a module
+                inner = package.joinpath(*target, alias.name)
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir() or target == () and alias.name[0] == "_"
+                yield node.lineno, (*target, alias.name) if is_module else target
+
+
+def circles(arrows: dict[tuple[str, ...], set[tuple[str, ...]]]) -> Iterator[str]:
+    """Modules that reach themselves, each circle once."""
+    done: set[tuple[str, ...]] = set()
+
+    def visit(module: tuple[str, ...], way: list[tuple[str, ...]]) -> Iterator[str]:
+        if module in way:
+            yield "circle: " + " -> ".join(".".join(m) for m in [*way[way.index(module):], module])
+        elif module not in done:
+            for target in sorted(arrows.get(module, ())):
+                yield from visit(target, [*way, module])
+            done.add(module)
+
+    for module in sorted(arrows):
+        yield from visit(module, [])
+
+
+def python_errors(root: Path, package: Path, paths: list[Path]) -> Iterator[str]:
+    arrows: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for path in paths:
+        names = path.relative_to(package).with_suffix("").parts
+        module = names[:-1] if names[-1] == "__init__" else names
+        layer = python_layer(module)
+        if layer not in PYTHON:
+            yield f"{path.relative_to(root)}: '{layer}' is not in the list of layers"
+            continue
+        for number, target in imports(package, path, module):
+            above = python_layer(target)
+            if above in PYTHON and PYTHON.index(above) > PYTHON.index(layer):
+                yield f"{path.relative_to(root)}:{number}: {layer} may not import {'.'.join(target) or 'the package'}: " \
+                      f"{above} is above it"
+            arrows.setdefault(module, set()).add(target)
+    yield from circles(arrows)
 
 
 def check(root: Path) -> tuple[list[str], int]:
-    folders = ("include/reprise", "src", "tools", "torch", "python")
-    files = [path for folder in folders for path in sorted((root / folder).rglob("*")) if path.suffix in (".h", ".cc")]
-    return [error for path in files for error in errors_in(root, path)], len(files)
+    folders = ("include/reprise", "src", "tools", "runtime", "python/bindings")
+    cpp = [path for folder in folders for path in sorted((root / folder).rglob("*")) if path.suffix in (".h", ".cc")]
+    package = root / "python" / "reprise"
+    modules = sorted(package.rglob("*.py"))
+    errors = [error for path in cpp for error in cpp_errors(root, path)]
+    return errors + list(python_errors(root, package, modules)), len(cpp) + len(modules)
 
 
 def main() -> int:
