@@ -24,6 +24,12 @@ const Sizes* sizes_of(const Call& call, std::size_t argument) {
   return use ? &use->geometry.sizes : nullptr;
 }
 
+bool is_true(const Call& call, std::size_t argument) {
+  if (argument >= call.arguments.size()) return false;
+  const c10::IValue& value = call.arguments[argument].constant;
+  return value.isBool() && value.toBool();
+}
+
 double multiplication_flops(const Sizes* left, const Sizes* right) {
   return left == nullptr || right == nullptr || right->empty() ? 0
                                                                : 2 * count(*left) * static_cast<double>(right->back());
@@ -53,17 +59,16 @@ double flops(const ProgramOp& op) {
   if (is("aten::mm") || is("aten::bmm")) return multiplication_flops(sizes_of(call, 0), sizes_of(call, 1));
   if (is("aten::addmm") || is("aten::baddbmm")) return multiplication_flops(sizes_of(call, 1), sizes_of(call, 2));
   if (is("aten::convolution")) {
-    const bool transposed =
-        call.arguments.size() > 6 && call.arguments[6].constant.isBool() && call.arguments[6].constant.toBool();
     const Sizes* output = op.outputs.empty() || !op.outputs.front() ? nullptr : &op.outputs.front()->geometry.sizes;
-    return convolution_flops(sizes_of(call, 1), transposed ? sizes_of(call, 0) : output);
+    return convolution_flops(sizes_of(call, 1), is_true(call, 6) ? sizes_of(call, 0) : output);
   }
   if (is("aten::convolution_backward")) {
-    const double pass = convolution_flops(sizes_of(call, 2), sizes_of(call, 0));
+    const double pass = convolution_flops(sizes_of(call, 2), sizes_of(call, is_true(call, 7) ? 1 : 0));
     const auto wanted = [&](std::size_t i) { return i < op.outputs.size() && op.outputs[i] ? 1.0 : 0.0; };
     return pass * (wanted(0) + wanted(1));
   }
-  if (name.starts_with("aten::_scaled_dot_product")) {
+  // The CPU's kernel is estimated by what it moves.
+  if (name.starts_with("aten::_scaled_dot_product") && name.find("_for_cpu") == std::string::npos) {
     const bool backward = name.find("backward") != std::string::npos;
     return backward ? attention_flops(call, 1, 3, 2) : attention_flops(call, 0, 1, 1);
   }

@@ -1,7 +1,8 @@
 """What only CUDA has: its allocator, its graphs, its libraries. Loops and networks are those of the
 other tests (REPRISE_TEST_DEVICE=cuda, make matrix DEVICE=cuda)."""
 
-from __future__ import annotations
+from __future__ import gc
+import annotations
 
 import copy
 import os
@@ -328,6 +329,7 @@ class TestGraphs:
         trial.zero_grad()
         smallest = trial.plan.smallest_budget_bytes(5.0)
         del trial
+        gc.collect()
         with pytest.raises(reprise.RepriseError, match="cannot run as CUDA graphs"):
             trained(self.graphed(smallest + (1 << 20)))
 

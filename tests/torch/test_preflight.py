@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from steps import CPU, SplitCapture
+from torch.utils.flop_counter import FlopCounterMode
 from training import Mlp, batch
 
 import reprise
@@ -22,7 +23,7 @@ from reprise.forecast.known_layouts import AnyBatch
 from reprise.forecast.question import last_inside
 from reprise.native import _torch
 from reprise.trace import joint_graph
-from reprise.trace.step_capture import CapturedStep
+from reprise.trace.step_capture import CapturedStep, capture_step
 
 CHAIN = Path(__file__).parents[1] / "cli/data/chain.graph.json"
 
@@ -449,22 +450,41 @@ def test_plot_with_matplotlib() -> None:
     assert axes.get_legend_handles_labels()[1] == ["best found", "proven bound", "plain"]
 
 
+def test_estimates_count_as_torch_counts() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3), torch.nn.ConvTranspose2d(32, 16, 2, stride=2),
+                                torch.nn.Flatten(), torch.nn.Linear(16 * 12 * 12, 64))
+    x = torch.rand(64, 16, 8, 8)
+    with FlopCounterMode(display=False) as counter:
+        model(x).sum().backward()
+    program = capture_step(model, (x,), {}, "Net").captured.program
+    calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
+    times = _torch.roofline_ns(program, "cpu")
+    counted = counter.get_flop_counts()["Global"]
+    assert {operator.__name__ for operator in counted} == {"convolution", "convolution_backward", "addmm", "mm"}
+    for operator, flops in counted.items():
+        estimated = sum(times[op] for op, call in calls.items() if call.startswith(f"aten::{operator.__name__}."))
+        assert estimated == pytest.approx(flops / 100, rel=1e-3)  # at 100 GFLOP/s
+
+
 def test_attention_with_shared_keys_is_estimated_as_with_keys_of_their_own() -> None:
     """On a device that need not be here."""
 
     def times(heads: int) -> list[int]:
-        program = _torch.Program("attention", torch.device("cuda"))
+        device = torch.device("cuda")
+        builder = _torch.ProgramBuilder("attention", device)
 
         def use(*sizes: int) -> _torch.Use:
             strides = torch.empty(sizes, device="meta").stride()
-            return _torch.Use(program.value(0), torch.float32, list(sizes), list(strides), 0)
+            return _torch.Use(builder.resident(0, device), _torch.Geometry(torch.float32, list(sizes), list(strides), 0))
 
         q, kv, numbers = use(2, 8, 512, 64), use(2, heads, 512, 64), use(2, 8, 512)
         backward = (q, q, kv, kv, q, numbers, None, None, 512, 512, 0.0, True, None, None)
         for name, arguments in (("", (q, kv, kv, 0.0, True)), ("_backward", backward)):
-            call = (f"aten::_scaled_dot_product_flash_attention{name}", "", arguments, {})
-            program.op("call", name="attention", scope="", phase="forward", once=False, call=call)
-        return _torch.roofline_ns(program, "cuda")
+            called = (f"aten::_scaled_dot_product_flash_attention{name}", list(arguments), {})
+            builder.call("attention", "", called, [])
+        builder.end_forward([], [])
+        program, _ = builder.finish([])
+        return [time for time in _torch.roofline_ns(program, "cuda") if time > 0]
 
     least = 3_000  # of any call
     assert times(2) == times(8) > [least, least]
