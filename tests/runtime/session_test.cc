@@ -29,7 +29,9 @@ std::set<std::string> files_in(const fs::path& folder) {
 TEST(Sessions, FindWhatWasMeasuredAndPlannedBeforeInFiles) {
   const Case first = resnet_case();
   TrainingStep step = capture(first.module, first.loss, first.batch(1));
-  const std::int64_t budget = step.plan({}).peak_bytes * 8 / 10;
+  const std::int64_t full = step.plan({}).peak_bytes;
+  const std::int64_t least = step.try_plan({.budget_bytes = 1, .planning_seconds = 2}).smallest_budget_bytes;
+  const std::int64_t budget = least + (full - least) / 2;
   const StepSummary planned = step.plan({.budget_bytes = budget, .planning_seconds = 2});
   const auto files = files_in(cache_folder());
   EXPECT_GE(files.size(), 2U);  // costs and plans

@@ -1,10 +1,10 @@
 """What only CUDA has: its allocator, its graphs, its libraries. Loops and networks are those of the
 other tests (REPRISE_TEST_DEVICE=cuda, make matrix DEVICE=cuda)."""
 
-from __future__ import gc
-import annotations
+from __future__ import annotations
 
 import copy
+import gc
 import os
 import subprocess
 import sys
