@@ -27,6 +27,8 @@ if [ "$preset" = release ]; then
   settings+=("-DREPRISE_PYTHON=$modules" "-DREPRISE_TORCH=$modules" ${python:+"-DPython_EXECUTABLE=$python"})
 fi
 
+settings+=("-DREPRISE_UNITY=${REPRISE_UNITY:-ON}")
+
 log=build/configure-$preset.log
 cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1 || { cat "$log"; exit 1; }
 [ "${1:-}" = --configure ] || cmake --build --preset "$preset" -j "$(nproc)" ${1:+--target "$@"}
