@@ -27,6 +27,7 @@ std::set<std::string> files_in(const fs::path& folder) {
 }
 
 TEST(Sessions, FindWhatWasMeasuredAndPlannedBeforeInFiles) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "the first network lies beside the second, which makes another plan";
   const Case first = resnet_case();
   TrainingStep step = capture(first.module, first.loss, first.batch(1));
   const std::int64_t full = step.plan({}).peak_bytes;
