@@ -58,6 +58,7 @@ Session::Session(CapturedStep step, std::shared_ptr<const SessionOptions> option
       around_(std::move(around)),
       graph_(make_graph(*step_.program)),
       resident_bytes_(resident_bytes(*step_.program)),
+      number_bytes_(number_bytes(*step_.program)),
       ledger_(step_.program->device, around_.known_tensors),
       caller_(*step_.program, around_.caller_is_user),
       replays_(policy_for(step_, options_, around_)) {
@@ -94,6 +95,7 @@ void Session::measure() {
   step_ = std::move(measured.step);
   graph_ = make_graph(program());
   resident_bytes_ = resident_bytes(program());
+  number_bytes_ = number_bytes(program());
   caller_ = Caller(program(), around_.caller_is_user);
   replays_ = policy_for(step_, options_, around_);
 }
@@ -103,7 +105,7 @@ void Session::measure() {
 std::int64_t Session::total_with(std::span<const at::Tensor> inputs) {
   std::vector<at::Tensor> there(inputs.begin(), inputs.end());
   there.insert(there.end(), constants_.begin(), constants_.end());
-  return ledger_.total_bytes(there, number_bytes(program())) + hidden_bytes(program().device);
+  return ledger_.total_bytes(there, number_bytes_) + hidden_bytes(program().device);
 }
 
 std::int64_t Session::reserved_bytes() const {
@@ -232,7 +234,7 @@ std::int64_t Session::backward_peak(const Plan& plan) const {
 }
 
 std::int64_t Session::outside_bytes(std::int64_t absent_bytes) const {
-  const std::int64_t there = ledger_.expected_bytes(absent_bytes + number_bytes(program()));
+  const std::int64_t there = ledger_.expected_bytes(absent_bytes + number_bytes_);
   return there + hidden_bytes(program().device) - resident_bytes_;
 }
 

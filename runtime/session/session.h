@@ -160,6 +160,7 @@ class Session {
   Costs costs_;
   bool priced_ = false;
   std::int64_t resident_bytes_;
+  std::int64_t number_bytes_;  // asked for at every step, and the same at each
   std::vector<at::Tensor> constants_;
   Ledger ledger_;
   Caller caller_;
