@@ -23,7 +23,7 @@ import reprise
 from reprise.native import _torch
 
 # Beside the package of the build: tests/runtime/train_program.cc
-DRIVER = Path(reprise.__file__).parents[2] / "tests" / "libtorch" / "train_program"
+DRIVER = Path(reprise.__file__).parents[2] / "tests" / "runtime" / "train_program"
 RATE = 0.05
 
 Batch = tuple[Tensor, ...]
