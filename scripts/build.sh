@@ -18,13 +18,14 @@ without CLI11 cli11
 without GTest gtest
 without benchmark benchmark
 
-# The Python modules belong to the release build; the sanitizers do without them.
-if [ "$preset" = release ]; then
+# What needs torch. The Python modules belong to the release build; the sanitizers do without them.
+if [ "$preset" != fuzz ]; then
   python=$(cat build/python)
   [ -n "$python" ] || [ "${1:-}" != reprise_python ] ||
     { echo "build.sh: the Python package needs torch; see what setup.sh said" >&2; exit 1; }
   modules=$([ -n "$python" ] && echo ON || echo OFF)
-  settings+=("-DREPRISE_PYTHON=$modules" "-DREPRISE_TORCH=$modules" ${python:+"-DPython_EXECUTABLE=$python"})
+  settings+=("-DREPRISE_TORCH=$modules" ${python:+"-DPython_EXECUTABLE=$python"})
+  [ "$preset" != release ] || settings+=("-DREPRISE_PYTHON=$modules")
 fi
 
 settings+=("-DREPRISE_UNITY=${REPRISE_UNITY:-ON}")

@@ -31,6 +31,8 @@ fi
 if have gtest; then
   step "address and undefined build" scripts/build.sh asan
   step "address and undefined tests" tests asan
+  step "thread sanitizer build" scripts/build.sh tsan threads_test
+  step "thread sanitizer tests" tests tsan
 fi
 if have libfuzzer; then
   step "fuzz smoke" scripts/fuzz.sh 60
