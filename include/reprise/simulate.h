@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "reprise/costs.h"
@@ -25,34 +24,6 @@ struct Simulation {
 };
 
 [[nodiscard]] Simulation simulate(const Graph& graph, const Costs& costs, const Plan& plan);
-
-// The same, thousands of times on one graph: keeps its memory between runs. A time of kTooLong does not fit 64 bits.
-class Simulator {
- public:
-  static constexpr std::int64_t kTooLong = std::numeric_limits<std::int64_t>::max();
-
-  Simulator(const Graph& graph, const Costs& costs);
-  [[nodiscard]] Simulation run(const Plan& plan);
-
- private:
-  struct OpCost {
-    std::int64_t time_ns;
-    std::int64_t transient_bytes;  // outputs and workspace, run into fresh memory
-    std::int64_t output_bytes;
-    std::int64_t in_place_bytes;  // of output_bytes, what an in-place run does not need
-    std::uint32_t outputs_begin;
-    std::uint32_t outputs_end;
-  };
-  std::vector<OpCost> ops_;
-  std::vector<ValueId> outputs_;
-  std::vector<std::int64_t> bytes_;
-  std::vector<ValueId> overwrites_;
-  std::vector<std::uint8_t> live_at_start_;
-  std::int64_t start_bytes_ = 0;
-  // Scratch of one run.
-  std::vector<std::uint8_t> live_;
-  std::vector<std::uint8_t> done_;
-};
 
 struct Timeline {
   Simulation total;

@@ -5,9 +5,12 @@
 
 #include "check.h"
 #include "reprise/error.h"
+#include "simulate/simulator.h"
 
 namespace reprise {
 namespace {
+
+using detail::Simulator;
 
 std::int64_t sum_or_too_long(std::int64_t a, std::int64_t b) {
   return b > Simulator::kTooLong - a ? Simulator::kTooLong : a + b;
@@ -18,6 +21,8 @@ void check_fits(const Simulation& found) {
 }
 
 }  // namespace
+
+namespace detail {
 
 Simulator::Simulator(const Graph& graph, const Costs& costs) {
   ops_.reserve(graph.num_ops());
@@ -86,6 +91,8 @@ Simulation Simulator::run(const Plan& plan) {
   return result;
 }
 
+}  // namespace detail
+
 Simulation simulate(const Graph& graph, const Costs& costs, const Plan& plan) {
   check_costs(graph, costs);
   const Simulation found = Simulator(graph, costs).run(plan);
@@ -96,9 +103,9 @@ Simulation simulate(const Graph& graph, const Costs& costs, const Plan& plan) {
 namespace {
 
 // The slow twin of Simulator::run that also remembers; written apart so that the two check each other in tests.
-class Recorder {
+class Tally {
  public:
-  Recorder(const Graph& graph, const Costs& costs)
+  Tally(const Graph& graph, const Costs& costs)
       : graph_(graph), costs_(costs), live_(graph.num_values(), 0), runs_(graph.num_ops(), 0) {
     for (std::size_t i = 0; i < graph.num_values(); ++i) {
       if (graph.residence(value_id(i)) == Residence::kPlanned) continue;
@@ -168,19 +175,19 @@ class Recorder {
 Timeline timeline(const Graph& graph, const Costs& costs, const Plan& plan) {
   check_costs(graph, costs);
   Timeline result;
-  Recorder recorder(graph, costs);
-  result.start_bytes = recorder.bytes();
+  Tally tally(graph, costs);
+  result.start_bytes = tally.bytes();
   for (const Action& action : plan.actions) {
-    result.during_bytes.push_back(recorder.take(action));
-    result.after_bytes.push_back(recorder.bytes());
+    result.during_bytes.push_back(tally.take(action));
+    result.after_bytes.push_back(tally.bytes());
   }
   const auto highest = std::ranges::max_element(result.during_bytes);
   result.peak_action = static_cast<std::size_t>(highest - result.during_bytes.begin());
   result.total = {.peak_bytes = plan.actions.empty() ? result.start_bytes : *highest,
-                  .time_ns = recorder.time_ns(),
-                  .recompute_ns = recorder.recompute_ns()};
+                  .time_ns = tally.time_ns(),
+                  .recompute_ns = tally.recompute_ns()};
   check_fits(result.total);
-  Recorder again(graph, costs);
+  Tally again(graph, costs);
   for (std::size_t i = 0; i <= result.peak_action && i < plan.actions.size(); ++i) {
     if (i == result.peak_action && !plan.actions[i].computes()) break;  // the peak is before it
     again.take(plan.actions[i]);

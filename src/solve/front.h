@@ -6,8 +6,8 @@
 #include <span>
 #include <unordered_set>
 
-#include "reprise/simulate.h"
 #include "reprise/solve.h"
+#include "simulate/simulator.h"
 #include "solve/problem.h"
 
 namespace reprise::detail {

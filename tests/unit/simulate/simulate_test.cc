@@ -12,6 +12,7 @@
 #include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "reprise/validate.h"
+#include "simulate/simulator.h"
 #include "unit/io/input_error.h"
 
 namespace reprise {
@@ -31,7 +32,7 @@ TEST(SimulateTest, ThreeSimulatorsAgreeOnOddPlans) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto [graph, costs] = test::odd_step(seed);
-    Simulator simulator(graph, costs);
+    detail::Simulator simulator(graph, costs);
     for (std::uint64_t round = 0; round < 3; ++round) {
       const Plan plan = test::odd_plan(graph, seed + (round << 32U));
       const auto violation = validate(graph, plan);
@@ -120,7 +121,7 @@ TEST(SimulateTest, CountsOutputsAndWorkspaceWhileInputsAreHeld) {
 
 TEST(SimulateTest, ASimulatorForgetsTheRunBefore) {
   const auto [graph, costs] = three_ops();
-  Simulator simulator(graph, costs);
+  detail::Simulator simulator(graph, costs);
   const Plan plan{.actions = {c(0), c_in_place(1), c(2), f(0)}};
   const Simulation first = simulator.run(plan);
   EXPECT_EQ(simulator.run(plan), first);

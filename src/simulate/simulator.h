@@ -1,0 +1,40 @@
+// simulate(), thousands of times on one graph: keeps its memory between runs.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "reprise/simulate.h"
+
+namespace reprise::detail {
+
+class Simulator {
+ public:
+  // Stands for a time that does not fit 64 bits.
+  static constexpr std::int64_t kTooLong = std::numeric_limits<std::int64_t>::max();
+
+  Simulator(const Graph& graph, const Costs& costs);
+  [[nodiscard]] Simulation run(const Plan& plan);
+
+ private:
+  struct OpCost {
+    std::int64_t time_ns;
+    std::int64_t transient_bytes;  // outputs and workspace, run into fresh memory
+    std::int64_t output_bytes;
+    std::int64_t in_place_bytes;  // of output_bytes, what an in-place run does not need
+    std::uint32_t outputs_begin;
+    std::uint32_t outputs_end;
+  };
+  std::vector<OpCost> ops_;
+  std::vector<ValueId> outputs_;
+  std::vector<std::int64_t> bytes_;
+  std::vector<ValueId> overwrites_;
+  std::vector<std::uint8_t> live_at_start_;
+  std::int64_t start_bytes_ = 0;
+  // Scratch of one run.
+  std::vector<std::uint8_t> live_;
+  std::vector<std::uint8_t> done_;
+};
+
+}  // namespace reprise::detail
