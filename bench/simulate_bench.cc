@@ -3,6 +3,7 @@
 
 #include "reprise/reprise.h"
 #include "simulate/simulator.h"
+#include "solve/planner_knobs.h"
 #include "synthetic.h"
 
 namespace reprise {
@@ -10,7 +11,7 @@ namespace {
 
 void BM_Simulate(benchmark::State& state) {
   const auto [graph, costs] = residual_step(state.range(0));
-  const Solution solution = solve(graph, costs, {.planner = "chen", .candidates = 1});
+  const Solution solution = solve(graph, costs, {.planner = "chen", .knobs = knobs({.candidates = 1})});
   detail::Simulator simulator(graph, costs);
   for (auto _ : state) benchmark::DoNotOptimize(simulator.run(solution.plan));
   const auto actions = static_cast<double>(solution.plan.actions.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "report.h"
@@ -9,6 +10,7 @@
 #include "reprise/graph.h"
 #include "reprise/io.h"
 #include "reprise/solve.h"
+#include "solve/planner_knobs.h"
 
 namespace CLI {
 class App;
@@ -29,7 +31,8 @@ struct Options {
   bool no_curve = false;  // report
   double seconds = 0;     // plan, curve, report; 0: no limit
   bool json = false;
-  SolveOptions solve{};  // plan, curve
+  std::shared_ptr<PlannerKnobs> knobs = std::make_shared<PlannerKnobs>();
+  SolveOptions solve{.knobs = knobs};  // plan, curve
 };
 
 void add_plan_options(CLI::App& app, Options& options);

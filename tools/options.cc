@@ -61,14 +61,14 @@ void add_planner(CLI::App& app, Options& options, const std::vector<std::string>
       app, "--objective",
       {{"time", Objective::kTime}, {"max-overhead", Objective::kMaxOverhead}, {"min-cache", Objective::kMinCache}},
       options.solve.objective, "what a lower-set planner asks of a sequence of blocks; if not given, all are tried");
-  app.add_option("--max-lower-sets", options.solve.max_lower_sets, "planner lower-sets: give up above this many")
+  app.add_option("--max-lower-sets", options.knobs->max_lower_sets, "planner lower-sets: give up above this many")
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--work", options.solve.work,
                  "planner auto: search this long, in reads of values; the same everywhere")
       ->type_name("N")
       ->capture_default_str();
-  add_techniques(app, options.solve.techniques);
+  add_techniques(app, options.knobs->techniques);
   app.add_option("--seconds", options.seconds, "stop after this long with the best so far")
       ->check(CLI::Range(0.001, 1e9).description(""))
       ->type_name("S");

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,30 +41,9 @@ enum class Objective : std::uint8_t {
   kMinCache,     // least cached bytes, then least overhead ("memory-centric" as the authors' program computes it)
 };
 
-// Switches of the search; each changes the work, never the answer.
-struct Prunings {
-  bool dominance = true;     // drop a label that another beats in time and memory
-  bool memory_bound = true;  // drop a label that holds more than any completion allows
-  bool time_bound = true;    // drop a label that cannot end below the time aimed at
-  bool incumbent = true;     // begin from the approximate planner's answer
-  bool table = true;         // index by overhead where times are small integers
-};
-
-// What planner `auto` may use. Switching one off never makes a plan illegal, only slower or larger.
-struct AutoTechniques {
-  bool cuts = true;          // priced cuts
-  bool prefix_cuts = true;   // again with cross sections of forward kept
-  bool nesting = true;       // cross sections within cross sections
-  bool planners = true;      // the candidates of all other planners
-  bool aimed_prices = true;  // cuts with prices adjusted to the budget
-  bool local_search = true;  // small changes of labels
-  bool incremental = true;   // of which only the effect is looked at
-  bool reordering = true;    // other orders of backward ops
-  bool bound = true;         // lower_bound_ns and floor_bytes
-};
+struct PlannerKnobs;  // limits and switches of the searches, for studies and tests
 
 struct SolveOptions {
-  // Behaviour.
   std::string planner = "auto";                // one of planner_names()
   std::optional<std::int64_t> budget_bytes{};  // none: the smallest feasible one
   Judge judge = Judge::kSimulated;
@@ -71,17 +51,10 @@ struct SolveOptions {
   bool all_budgets = false;  // planner auto: look for good plans at every budget; curve() does
   bool keep_last = false;  // judge formula: keep the last block instead of recomputing it. Otherwise always considered
 
-  // Limits of work: counts, never a clock.
-  std::size_t max_lower_sets = 200'000;  // exact planner: above this it answers kStopped
-  std::size_t max_labels = 40'000'000;   // above this, labels are rounded and overhead_error says by how much
-  std::size_t candidates = 48;           // judge simulated: internal budgets tried per objective
-  std::size_t work = 250'000'000;        // planner auto: reads looked at, for all budgets twice as many
-  std::size_t bound_work = 20'000'000;   // planner auto: arcs looked at for lower_bound_ns
-  std::function<bool()> should_stop{};   // asked between pieces of work; true ends the search
-
+  std::size_t work = 250'000'000;  // planner auto: reads it may look at, never a clock; for all budgets twice as many
+  std::function<bool()> should_stop{};  // asked between pieces of work; true ends the search
   std::function<void(std::size_t done, std::size_t total)> progress{};
-  Prunings prunings{};
-  AutoTechniques techniques{};
+  std::shared_ptr<const PlannerKnobs> knobs{};  // none: all at their defaults
 };
 
 // What the papers' formulas say of a lower-set sequence.

@@ -8,6 +8,7 @@
 #include "core.h"
 #include "reprise/error.h"
 #include "reprise/solve.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::bindings {
 namespace {
@@ -76,7 +77,7 @@ constexpr std::array<const char*, 2> kJudges = {"simulated", "formula"};
 constexpr std::array<const char*, 4> kObjectives = {"any", "time", "max-overhead", "min-cache"};
 constexpr std::array<const char*, 4> kStatuses = {"optimal", "feasible", "infeasible", "stopped"};
 
-void set_option(SolveOptions& options, const std::string& name, const py::handle& value) {
+void set_option(SolveOptions& options, PlannerKnobs& turned, const std::string& name, const py::handle& value) {
   if (name == "planner") {
     options.planner = value.cast<std::string>();
   } else if (name == "budget_bytes") {
@@ -88,15 +89,15 @@ void set_option(SolveOptions& options, const std::string& name, const py::handle
   } else if (name == "keep_last") {
     options.keep_last = value.cast<bool>();
   } else if (name == "max_lower_sets") {
-    options.max_lower_sets = value.cast<std::size_t>();
+    turned.max_lower_sets = value.cast<std::size_t>();
   } else if (name == "max_labels") {
-    options.max_labels = value.cast<std::size_t>();
+    turned.max_labels = value.cast<std::size_t>();
   } else if (name == "candidates") {
-    options.candidates = value.cast<std::size_t>();
+    turned.candidates = value.cast<std::size_t>();
   } else if (name == "work") {
     options.work = value.cast<std::size_t>();
   } else if (name == "bound_work") {
-    options.bound_work = value.cast<std::size_t>();
+    turned.bound_work = value.cast<std::size_t>();
   } else {
     throw py::type_error("unknown option '" + name + "'");
   }
@@ -105,14 +106,16 @@ void set_option(SolveOptions& options, const std::string& name, const py::handle
 // Takes options out of keyword arguments: what is not given stays at the library's default.
 SolveOptions options_of(const py::kwargs& given) {
   SolveOptions options;
+  PlannerKnobs turned;
   for (const auto& [key, value] : given) {
     const auto name = key.cast<std::string>();
     try {
-      set_option(options, name, value);
+      set_option(options, turned, name, value);
     } catch (const py::cast_error&) {
       throw py::type_error("option '" + name + "': " + py::repr(value).cast<std::string>() + " is of the wrong type");
     }
   }
+  options.knobs = knobs(turned);
   return options;
 }
 

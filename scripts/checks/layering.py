@@ -4,8 +4,8 @@ Three lists of folders, lowest first: a file may know its own folder and those b
 
 The core knows the C++ standard library alone (and io a JSON library), and is pure: below io/ nothing touches streams,
 files, clocks, random devices or the environment. Above it, tools, runtime and python/bindings see its public headers
-alone, and runtime also how files are read and written as JSON; of the bindings only torch*.cc see the runtime, so that
-the planner imports without it. Public headers for libtorch name its tensor and declare the rest, so that they compile
+alone, runtime also how files are read and written as JSON, and tools and bindings the planners' knobs; of the bindings
+only torch*.cc see the runtime, so that the planner imports without it. Public headers for libtorch name its tensor and declare the rest, so that they compile
 quickly. In Python, modules of the package itself are the base, and no import leads back to where it came from.
 """
 
@@ -34,7 +34,8 @@ LIBTORCH = ("torch/", "ATen/", "c10/", "cuda")
 OUTSIDE = {"src/io": ("nlohmann/",), "tools": ("CLI/", "nlohmann/", "sys/", "unistd.h"),
            "include/torch": ("ATen/core/Tensor.h",), "runtime": (*LIBTORCH, "sys/"),
            "bindings": ("pybind11/",), "bindings/torch": ("pybind11/", *LIBTORCH)}
-JSON_PARTS = ("io/json_reader.h", "io/json_writer.h")
+INNER = {"runtime": ("io/json_reader.h", "io/json_writer.h"), "tools": ("solve/planner_knobs.h",),
+         "bindings": ("solve/planner_knobs.h",)}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 COMMENT_OR_STRING = re.compile(r'//.*|"(?:\\.|[^"\\])*"')
@@ -82,7 +83,7 @@ def above_error(root: Path, path: Path, part: str, layer: str, name: str) -> str
     if target[0] == "include/torch" and sees_runtime or target[0] == "runtime" and (root / name).exists() and (
             sees_runtime and part != "include/torch"):
         return upward(RUNTIME, layer or "umbrella", target[1], name)
-    if part == "runtime" and name in JSON_PARTS:
+    if name in INNER.get(part, ()):
         return None
     return f'{part} may not include "{name}"'
 

@@ -11,6 +11,7 @@
 #include "solve/auto/lower_bound.h"
 #include "solve/front.h"
 #include "solve/planner.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise {
 namespace detail {
@@ -67,9 +68,9 @@ void attach(const Front::Point& point, const Problem& problem, Solution& solutio
 class Certificate {
  public:
   Certificate(const Planner& planner, const Problem& problem, const SolveOptions& options) {
-    if (&planner != &detail::kAutoPlanner || !options.techniques.bound) return;
+    if (&planner != &detail::kAutoPlanner || !knobs_of(options).techniques.bound) return;
     model_.emplace(problem.step(), problem.costs());
-    work_ = detail::asked_to_stop(options) ? 0 : options.bound_work;
+    work_ = detail::asked_to_stop(options) ? 0 : knobs_of(options).bound_work;
   }
 
   // The orders that will be asked for: each gets its share of the work.
@@ -169,7 +170,7 @@ void check_options(const SolveOptions& options) {
   if (options.budget_bytes && *options.budget_bytes < 0) {
     throw InputError("budget_bytes is negative: " + std::to_string(*options.budget_bytes));
   }
-  if (options.candidates == 0) throw InputError("candidates must be at least 1");
+  if (knobs_of(options).candidates == 0) throw InputError("candidates must be at least 1");
 }
 
 }  // namespace

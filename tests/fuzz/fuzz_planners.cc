@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "reprise/reprise.h"
+#include "solve/planner_knobs.h"
 #include "support/costed.h"
 #include "support/random_step.h"
 
@@ -24,7 +25,7 @@ namespace {
 
 constexpr std::size_t kMostInput = 512;
 constexpr std::int64_t kMaxNodes = 7;
-constexpr std::size_t kCandidates = 3;
+const auto kFew = knobs({.candidates = 3});
 constexpr std::size_t kWork = 20'000;  // of planner auto
 
 class Bytes {
@@ -100,7 +101,7 @@ class Check {
 
   // Asks without a budget, at the budget, and one byte below the smallest one.
   Solution check(SolveOptions options) const {
-    options.candidates = kCandidates;
+    options.knobs = kFew;
     const Solution tightest = answer(options);
     require(tightest.found(), "nothing at the smallest budget", tightest);
     options.budget_bytes = tightest.budget_bytes - 1;
@@ -144,7 +145,8 @@ class Check {
     require(objective != Objective::kMaxOverhead || a.overhead >= b.overhead, "less overhead than approximate", exact);
     require(objective != Objective::kMinCache || a.cached_bytes <= b.cached_bytes, "caches more than approximate",
             exact);
-    options.prunings = {.memory_bound = false, .time_bound = false, .incumbent = false, .table = false};
+    options.knobs =
+        knobs({.prunings = {.memory_bound = false, .time_bound = false, .incumbent = false, .table = false}});
     require(answer(options).formula->overhead == a.overhead, "another overhead without prunings", exact);
   }
 
@@ -154,7 +156,7 @@ class Check {
     const std::int64_t least = exact.budget_bytes - question_.budget;
     require(least <= rough.budget_bytes - question_.budget, "needs more memory than approximate", exact);
     require(least <= plain.simulation.peak_bytes, "needs more memory than none", exact);
-    SolveOptions options{.planner = "lower-sets", .budget_bytes = rough.budget_bytes, .candidates = kCandidates};
+    SolveOptions options{.planner = "lower-sets", .budget_bytes = rough.budget_bytes, .knobs = kFew};
     const Solution again = answer(options);
     require(again.found() && again.simulation.time_ns <= rough.simulation.time_ns, "slower than approximate", again);
     options.budget_bytes = plain.simulation.peak_bytes;

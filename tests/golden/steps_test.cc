@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reprise/reprise.h"
+#include "solve/planner_knobs.h"
 #include "support/costed.h"
 
 namespace reprise::test {
@@ -22,6 +23,7 @@ struct Expected {
 
 // What was reached with this work, rounded up.
 constexpr std::size_t kWork = 60'000'000;
+const auto kNoBound = knobs({.techniques = {.bound = false}});
 constexpr std::array kSteps{
     Expected{"vgg19_64", {0.85, 5.60, 0}, 2.55, 1.6},
     Expected{"unet_8x572", {1.70, 8.30, 0}, 2.42, 1.3},
@@ -55,7 +57,7 @@ struct Captured {
     return start_bytes + (plain.peak_bytes - start_bytes) * share / 100;
   }
   [[nodiscard]] Solution at(int share) const {
-    return solve(step, {.budget_bytes = budget(share), .work = kWork, .bound_work = 5'000'000});
+    return solve(step, {.budget_bytes = budget(share), .work = kWork, .knobs = knobs({.bound_work = 5'000'000})});
   }
   [[nodiscard]] double percent(std::int64_t time_ns) const {
     return 100 * static_cast<double>(time_ns) / static_cast<double>(plain.time_ns);
@@ -82,7 +84,7 @@ TEST(CapturedStepsTest, AutoIsNoWorseThanItHasBeen) {
 TEST(CapturedStepsTest, LeastPeaksAreNoHigherThanTheyHaveBeen) {
   for (const Expected& expected : steps()) {
     const Captured step(expected.step);
-    const Solution least = solve(step.step, {.work = kWork, .techniques = {.bound = false}});
+    const Solution least = solve(step.step, {.work = kWork, .knobs = kNoBound});
     EXPECT_LE(static_cast<double>(least.simulation.peak_bytes - step.start_bytes) * 0x1p-30, expected.least_gib)
         << expected.step;
   }
@@ -93,7 +95,7 @@ TEST(CapturedStepsTest, ALegalPlanComesWithLittleWork) {
     const Captured step(expected.step);
     for (const int share : {90, 70, 60}) {
       const Solution found =
-          solve(step.step, {.budget_bytes = step.budget(share), .work = 2'000'000, .techniques = {.bound = false}});
+          solve(step.step, {.budget_bytes = step.budget(share), .work = 2'000'000, .knobs = kNoBound});
       EXPECT_TRUE(found.found()) << expected.step << " at " << share << " %";
     }
   }
@@ -105,8 +107,7 @@ TEST(CapturedStepsTest, MoreWorkIsNeverWorse) {
     for (const int share : {70, 45}) {
       std::int64_t before = std::numeric_limits<std::int64_t>::max();
       for (const std::size_t work : {1'000'000U, 4'000'000U, 16'000'000U, 64'000'000U}) {
-        const Solution now =
-            solve(step.step, {.budget_bytes = step.budget(share), .work = work, .techniques = {.bound = false}});
+        const Solution now = solve(step.step, {.budget_bytes = step.budget(share), .work = work, .knobs = kNoBound});
         if (!now.found()) {
           EXPECT_EQ(before, std::numeric_limits<std::int64_t>::max()) << expected.step;
           continue;
@@ -121,7 +122,7 @@ TEST(CapturedStepsTest, MoreWorkIsNeverWorse) {
 TEST(CapturedStepsTest, WhatIsNamedAsSmallestBudgetHasAPlan) {
   for (const Expected& expected : steps()) {
     const Captured step(expected.step);
-    SolveOptions options{.work = kWork / 4, .techniques = {.bound = false}};
+    SolveOptions options{.work = kWork / 4, .knobs = kNoBound};
     const std::int64_t least = solve(step.step, options).budget_bytes;
     options.budget_bytes = least - 1;
     const Solution below = solve(step.step, options);
@@ -139,8 +140,9 @@ TEST(CapturedStepsTest, AutoNeverLosesToAnotherPlanner) {
       const Solution own = step.at(share);
       for (const std::string_view name : planner_names()) {
         if (name == "auto") continue;
-        const Solution other =
-            solve(step.step, {.planner = std::string(name), .budget_bytes = step.budget(share), .candidates = 16});
+        const Solution other = solve(
+            step.step,
+            {.planner = std::string(name), .budget_bytes = step.budget(share), .knobs = knobs({.candidates = 16})});
         if (!other.found()) continue;
         ASSERT_TRUE(own.found()) << expected.step << ' ' << name;
         EXPECT_LE(own.simulation.time_ns, other.simulation.time_ns) << expected.step << ' ' << name << ' ' << share;
@@ -162,8 +164,7 @@ TEST(CapturedStepsTest, AutoIsNotBehindAnotherPlannerAtThePeaksOfItsPlans) {
       const std::vector<Solution> points = curve(step.step, {.planner = planner}).points;
       ASSERT_FALSE(points.empty()) << name << ' ' << planner;
       for (const Solution& point : {points.front(), points[points.size() / 4]}) {
-        const Solution own =
-            solve(step.step, {.budget_bytes = point.simulation.peak_bytes, .techniques = {.bound = false}});
+        const Solution own = solve(step.step, {.budget_bytes = point.simulation.peak_bytes, .knobs = kNoBound});
         ASSERT_TRUE(own.found()) << name << ' ' << planner;
         EXPECT_LE(own.simulation.time_ns, point.simulation.time_ns) << name << ' ' << planner;
       }
@@ -174,7 +175,8 @@ TEST(CapturedStepsTest, AutoIsNotBehindAnotherPlannerAtThePeaksOfItsPlans) {
 // Points of a curve have orders of their own; the report of a plan shows the bound of its own.
 TEST(CapturedStepsTest, TheBoundInAReportIsForTheOrderOfItsPlan) {
   const Captured step("unet_8x572");
-  SolveOptions options{.budget_bytes = step.budget(50), .work = kWork, .techniques = {.reordering = false}};
+  SolveOptions options{
+      .budget_bytes = step.budget(50), .work = kWork, .knobs = knobs({.techniques = {.reordering = false}})};
   const Solution planned = solve(step.step, options);
   options.budget_bytes = planned.simulation.peak_bytes;
   const std::int64_t bound = *solve(step.step, options).lower_bound_ns;

@@ -7,6 +7,7 @@
 #include "oracle/vectors.h"
 #include "reprise/papers.h"
 #include "reprise/solve.h"
+#include "solve/planner_knobs.h"
 #include "support/costed.h"
 
 namespace reprise::test {
@@ -32,7 +33,8 @@ void expect_not_better(const Dag& dag) {
   const std::int64_t smallest = smallest_peak(step, costs);
   for (const std::string_view planner : planner_names()) {
     SCOPED_TRACE(std::string(planner) + '\n' + to_json(dag));
-    for (const Solution& point : curve(graph, {.planner = std::string(planner), .candidates = 12}).points) {
+    for (const Solution& point :
+         curve(graph, {.planner = std::string(planner), .knobs = knobs({.candidates = 12})}).points) {
       EXPECT_GE(point.simulation.peak_bytes, smallest);
       EXPECT_GE(point.simulation.time_ns, least_time(step, costs, point.simulation.peak_bytes).value());
     }

@@ -4,6 +4,7 @@
 
 #include "property/holds.h"
 #include "reprise/reprise.h"
+#include "solve/planner_knobs.h"
 #include "support/costed.h"
 #include "support/random_dag.h"
 
@@ -13,7 +14,10 @@ namespace {
 constexpr std::size_t kFewSets = 3000;  // the exact planner answers kStopped above
 
 SolveOptions options_for(const std::string& planner, Judge judge, Objective objective = Objective::kAny) {
-  return {.planner = planner, .judge = judge, .objective = objective, .max_lower_sets = kFewSets, .candidates = 10};
+  return {.planner = planner,
+          .judge = judge,
+          .objective = objective,
+          .knobs = knobs({.max_lower_sets = kFewSets, .candidates = 10})};
 }
 
 // From just below the smallest feasible budget to more than any plan needs.

@@ -9,6 +9,7 @@
 #include "fixtures/odd_plans.h"
 #include "fixtures/odd_steps.h"
 #include "reprise/reprise.h"
+#include "solve/planner_knobs.h"
 #include "support/random.h"
 #include "support/random_step.h"
 
@@ -59,7 +60,8 @@ TEST(LivesTest, AddUpToTheSimulatedPeakOfPlannersPlans) {
     const StepOptions options{.forward_ops = random.between(2, 12), .backward_ops = random.between(1, 14)};
     const auto [graph, costs] = random_step(options, [&](std::int64_t bound) { return random.below(bound); });
     for (const char* planner : {"none", "chen", "lower-sets-approx", "revolve", "auto"}) {
-      expect_same_memory(graph, costs, solve(graph, costs, {.planner = planner, .candidates = 4}).plan);
+      expect_same_memory(graph, costs,
+                         solve(graph, costs, {.planner = planner, .knobs = knobs({.candidates = 4})}).plan);
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include "property/holds.h"
 #include "reprise/reprise.h"
+#include "solve/planner_knobs.h"
 #include "support/costed.h"
 #include "support/random_dag.h"
 
@@ -11,28 +12,25 @@ namespace {
 
 constexpr unsigned kCombinations = 32;
 
-Prunings combination(unsigned bits) {
-  return {.dominance = (bits & 1U) != 0,
-          .memory_bound = (bits & 2U) != 0,
-          .time_bound = (bits & 4U) != 0,
-          .incumbent = (bits & 8U) != 0,
-          .table = (bits & 16U) != 0};
+std::shared_ptr<const PlannerKnobs> combination(unsigned bits) {
+  return knobs({.max_lower_sets = 400,
+                .prunings = {.dominance = (bits & 1U) != 0,
+                             .memory_bound = (bits & 2U) != 0,
+                             .time_bound = (bits & 4U) != 0,
+                             .incumbent = (bits & 8U) != 0,
+                             .table = (bits & 16U) != 0}});
 }
 
 SolveOptions question(std::string planner, std::int64_t budget, Objective objective) {
-  return {.planner = std::move(planner),
-          .budget_bytes = budget,
-          .judge = Judge::kFormula,
-          .objective = objective,
-          .max_lower_sets = 400};
+  return {.planner = std::move(planner), .budget_bytes = budget, .judge = Judge::kFormula, .objective = objective};
 }
 
 // Overhead, cached bytes where they are the objective, and status must not depend on the switches.
 std::string switches_matter(const CostedGraph& graph, SolveOptions options) {
-  options.prunings = combination(0);
+  options.knobs = combination(0);
   const Solution plain = solve(graph, options);
   for (unsigned bits = 1; bits < kCombinations; ++bits) {
-    options.prunings = combination(bits);
+    options.knobs = combination(bits);
     const Solution pruned = solve(graph, options);
     const std::string what = options.planner + " with switches " + std::to_string(bits);
     if (pruned.status != plain.status) return what + ": another status";
@@ -70,10 +68,9 @@ std::string rounding_lies(const Dag& dag) {
     for (const Objective objective : {Objective::kTime, Objective::kMaxOverhead}) {
       for (const std::int64_t budget : {smallest, smallest * 5 / 4, smallest * 2}) {
         SolveOptions options = question(planner, budget, objective);
-        options.max_lower_sets = 3000;
+        options.knobs = knobs({.max_lower_sets = 3000});
         const Solution best = solve(graph, options);
-        options.prunings.table = false;
-        options.max_labels = 1;
+        options.knobs = knobs({.max_lower_sets = 3000, .max_labels = 1, .prunings = {.table = false}});
         const Solution rounded = solve(graph, options);
         if (rounded.found() != best.found()) return planner + ": found or not";
         if (!best.found()) continue;
@@ -100,8 +97,7 @@ TEST(RoundingTest, StopsWhereBytesAreTooManyForTheTable) {
     options.judge = judge;
     EXPECT_TRUE(solve(graph, options).found());
     options.budget_bytes = std::nullopt;  // where none is given, nothing is known to be enough
-    options.max_labels = 1;
-    options.prunings.table = false;
+    options.knobs = knobs({.max_lower_sets = 400, .max_labels = 1, .prunings = {.table = false}});
     const Solution few = solve(graph, options);
     const bool said_so = few.status == Status::kStopped && !few.message.empty();
     EXPECT_TRUE(said_so || (judge == Judge::kSimulated && few.found()));  // other candidates may do

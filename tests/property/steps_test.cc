@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "reprise/reprise.h"
+#include "solve/planner_knobs.h"
 #include "support/costed.h"
 #include "support/random.h"
 #include "support/random_dag.h"
@@ -38,7 +39,7 @@ TEST(RandomStepTest, EveryPlannerIsSoundAtEveryBudget) {
     const Solution plain = solve(step, {.planner = "none"});
     for (const std::string_view name : planner_names()) {
       SCOPED_TRACE("step " + std::to_string(i) + ", " + std::string(name) + '\n' + format_graph(step));
-      SolveOptions options{.planner = std::string(name), .candidates = 8};
+      SolveOptions options{.planner = std::string(name), .knobs = knobs({.candidates = 8})};
       const Solution tightest = solve(step, options);
       ASSERT_TRUE(tightest.found()) << tightest.message;
       EXPECT_LE(tightest.budget_bytes, plain.budget_bytes);
@@ -77,7 +78,7 @@ TEST(RandomStepTest, PlansByFormulaAreLegal) {
 TEST(RandomStepTest, CurvesRiseInMemoryAndFallInTime) {
   for (int i = 0; i < kSteps; i += 4) {
     const CostedGraph step = step_number(i);
-    const Curve found = curve(step, {.planner = "lower-sets-approx", .candidates = 8});
+    const Curve found = curve(step, {.planner = "lower-sets-approx", .knobs = knobs({.candidates = 8})});
     ASSERT_FALSE(found.points.empty()) << format_graph(step);
     for (std::size_t k = 1; k < found.points.size(); ++k) {
       EXPECT_GT(found.points[k].simulation.peak_bytes, found.points[k - 1].simulation.peak_bytes);

@@ -28,6 +28,7 @@
 #include "solve/auto/price_search.h"
 #include "solve/auto/step_model.h"
 #include "solve/planner.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::detail {
 namespace {
@@ -56,13 +57,14 @@ class AutoSearch {
   AutoSearch(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution)
       : problem_(problem),
         options_(options),
+        knobs_(knobs_of(options)),
         front_(front),
         solution_(solution),
         model_(problem.step(), problem.costs()),
         evaluator_(model_),
         prices_(model_, evaluator_, pool_, model_.captured_order, [this] { return out_of_work(); }),
         local_(model_, evaluator_, pool_, [this] { return out_of_work(); },
-               {.reorder = options.techniques.reordering, .incremental = options.techniques.incremental}) {}
+               {.reorder = knobs_.techniques.reordering, .incremental = knobs_.techniques.incremental}) {}
 
   void run() {
     (void)offer(plain_choice(model_));
@@ -70,16 +72,16 @@ class AutoSearch {
     const PrefixCuts prefixes(model_);
     limit_ = options_.work / 2;
     try_sections(prefixes);
-    if (options_.techniques.nesting) try_nesting(prefixes);
-    if (options_.techniques.cuts) prices_.grid({}, scaled(kHeights));
-    if (options_.techniques.prefix_cuts) try_prefixes(prefixes);
+    if (knobs_.techniques.nesting) try_nesting(prefixes);
+    if (knobs_.techniques.cuts) prices_.grid({}, scaled(kHeights));
+    if (knobs_.techniques.prefix_cuts) try_prefixes(prefixes);
     if (!small() && !fits()) go_down();
     if (small() || options_.all_budgets || fits()) {
       limit_ = aims_at_budget() ? later(options_.work) : later(2 * std::min(options_.work, kNoEnd / 2));
       make_faster(prefixes);
     }
     hand_over();
-    if (options_.techniques.planners && in_full()) propose_all();
+    if (knobs_.techniques.planners && in_full()) propose_all();
     if (options_.progress) options_.progress(limit_, limit_);
     if (stopped_) stop(solution_, "stopped before the search was done; the plan is the best so far");
   }
@@ -112,13 +114,13 @@ class AutoSearch {
 
   // Below the least peak known, in rounds of more and more work, until something fits.
   void go_down() {
-    if (options_.techniques.reordering) {
+    if (knobs_.techniques.reordering) {
       for (const std::int64_t least_bytes : {std::int64_t{0}, plain_bytes_ / 100}) {
         offer({.labels = plain_choice(model_).labels, .order = deferring_order(model_, least_bytes)});
       }
     }
-    if (options_.techniques.planners) try_planners();
-    if (!options_.techniques.local_search) return;
+    if (knobs_.techniques.planners) try_planners();
+    if (!knobs_.techniques.local_search) return;
     for (std::size_t slice = kFirstSlice; !out_of_work() && !fits(); slice *= 2) {
       const std::int64_t before = pool_.entries().begin()->first;
       descend(slice);
@@ -131,7 +133,7 @@ class AutoSearch {
   // Where the way down from the least peaks has ended, others that began higher may lead lower.
   void start_elsewhere() {
     constexpr std::size_t kStarts = 16;
-    if (options_.techniques.nesting) try_nesting(PrefixCuts(model_, PrefixCuts::Measure::kBytes));
+    if (knobs_.techniques.nesting) try_nesting(PrefixCuts(model_, PrefixCuts::Measure::kBytes));
     std::ranges::stable_sort(nested_, {}, &std::pair<std::int64_t, Choice>::first);
     for (std::size_t i = 0; i < std::min(kStarts, nested_.size()) && !out_of_work() && !fits(); ++i) {
       Choice choice = nested_[i].second;
@@ -145,11 +147,11 @@ class AutoSearch {
   // Something fits, or all budgets are asked for.
   void make_faster(const PrefixCuts& prefixes) {
     const std::vector<std::int64_t> budgets = aims_at_budget() ? std::vector{*options_.budget_bytes} : ladder();
-    if (options_.techniques.aimed_prices) aim(prices_, prefixes, budgets);
-    if (options_.techniques.reordering) try_orders(prefixes, budgets);
-    if (options_.techniques.planners && !aims_at_budget()) try_planners();
-    if (options_.techniques.local_search) search(budgets);
-    if (options_.techniques.planners && aims_at_budget() && !in_full()) try_planners();  // they rarely have better
+    if (knobs_.techniques.aimed_prices) aim(prices_, prefixes, budgets);
+    if (knobs_.techniques.reordering) try_orders(prefixes, budgets);
+    if (knobs_.techniques.planners && !aims_at_budget()) try_planners();
+    if (knobs_.techniques.local_search) search(budgets);
+    if (knobs_.techniques.planners && aims_at_budget() && !in_full()) try_planners();  // they rarely have better
   }
 
   // Fewer tries the larger the step, but never fewer than a handful.
@@ -216,8 +218,10 @@ class AutoSearch {
   void propose(const Planner& planner, std::size_t candidates) {
     SolveOptions options = options_;
     options.progress = {};  // the search as a whole tells of its course
-    options.max_lower_sets = std::min<std::size_t>(options.max_lower_sets, 1'000);
-    options.candidates = candidates;
+    PlannerKnobs turned = knobs_;
+    turned.max_lower_sets = std::min<std::size_t>(turned.max_lower_sets, 1'000);
+    turned.candidates = candidates;
+    options.knobs = knobs(turned);
     Solution ignored{.status = Status::kFeasible};
     planner.propose(problem_, options, front_, ignored);
     solution_.stats.lower_sets = std::max(solution_.stats.lower_sets, ignored.stats.lower_sets);
@@ -233,7 +237,7 @@ class AutoSearch {
       const bool exact = planner == &kLowerSetsPlanner || planner == &kChainPlanner;
       if (out_of_work() || nodes > kMedium || (exact && nodes > kSmall)) break;
       const bool slow = planner == &kLowerSetsApproxPlanner && nodes > kSmall;
-      propose(*planner, slow ? std::max<std::size_t>(1, options_.candidates / 6) : options_.candidates);
+      propose(*planner, slow ? std::max<std::size_t>(1, knobs_.candidates / 6) : knobs_.candidates);
     }
     for (const auto& [peak, point] : front_.points()) {
       if (out_of_work()) return;
@@ -252,7 +256,7 @@ class AutoSearch {
         stopped_ = true;
         return;
       }
-      propose(*planner, options_.candidates);
+      propose(*planner, knobs_.candidates);
     }
   }
 
@@ -275,8 +279,8 @@ class AutoSearch {
       if (std::ranges::find(seen, order) != seen.end() || out_of_work()) continue;
       PriceSearch prices(model_, evaluator_, pool_, order, [this] { return out_of_work(); });
       offer({.labels = plain_choice(model_).labels, .order = order});
-      if (options_.techniques.cuts) prices.grid({}, scaled(kHeights));
-      if (options_.techniques.aimed_prices) aim(prices, prefixes, budgets);
+      if (knobs_.techniques.cuts) prices.grid({}, scaled(kHeights));
+      if (knobs_.techniques.aimed_prices) aim(prices, prefixes, budgets);
       other_work_ += prices.work();
       seen.push_back(std::move(order));
     }
@@ -384,6 +388,7 @@ class AutoSearch {
 
   const Problem& problem_;
   const SolveOptions& options_;
+  const PlannerKnobs& knobs_;
   Front& front_;
   Solution& solution_;
   StepModel model_;

@@ -21,6 +21,7 @@
 #include "solve/chain/static_chain.h"
 #include "solve/lower_sets/family_sweep.h"
 #include "solve/planner.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::detail {
 namespace {
@@ -96,7 +97,7 @@ void propose_budgeted(const ChainProblem& chain, const SolveOptions& options, Fr
   const std::int64_t low = least_peak(chain.sizes(), base).peak_bytes;
   std::int64_t high = base;
   for (const std::int64_t size : chain.sizes()) high += 2 * size;
-  for (const std::int64_t budget : budget_grid(low, std::max(low, high), options.candidates)) {
+  for (const std::int64_t budget : budget_grid(low, std::max(low, high), knobs_of(options).candidates)) {
     if (asked_to_stop(options)) return;
     const auto answer = least_recomputation(chain.sizes(), chain.times(), base, budget);
     if (answer) add(chain, answer->checkpoints, front);

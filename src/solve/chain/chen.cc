@@ -19,6 +19,7 @@
 #include "solve/chain/chen_chain.h"
 #include "solve/lower_sets/formula.h"
 #include "solve/planner.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::detail {
 namespace {
@@ -67,7 +68,8 @@ void propose(const Problem& problem, const SolveOptions& options, Front& front, 
   const ChainProblem chain(problem);
   chain.describe(solution);
   propose_chain_forms(chain, front);
-  const std::vector<std::int64_t> numbers = segment_numbers(num_candidates(chain.chain()), options.candidates);
+  const std::vector<std::int64_t> numbers =
+      segment_numbers(num_candidates(chain.chain()), knobs_of(options).candidates);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     if (asked_to_stop(options)) {
       return stop(solution, "stopped after " + std::to_string(i) + " of " + std::to_string(numbers.size()) +

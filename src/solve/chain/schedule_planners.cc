@@ -14,6 +14,7 @@
 #include "solve/chain/rotor.h"
 #include "solve/lower_sets/family_sweep.h"
 #include "solve/planner.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::detail {
 namespace {
@@ -42,7 +43,7 @@ void propose_revolve(const Problem& problem, const SolveOptions& options, Front&
   chain.describe(solution);
   if (chain.stages() == 0) return;
   for (const std::int64_t slots :
-       budget_grid(1, chain.stages(), std::min<std::size_t>(chain.stages(), options.candidates))) {
+       budget_grid(1, chain.stages(), std::min<std::size_t>(chain.stages(), knobs_of(options).candidates))) {
     if (asked_to_stop(options)) return stop(solution, "stopped before all numbers of slots were tried");
     const auto actions = revolve_schedule(chain.stages(), static_cast<std::uint32_t>(slots));
     front.add(chain.runs(actions), slots_formula(chain, actions, static_cast<std::uint32_t>(slots)));
@@ -96,8 +97,8 @@ void propose_rotor(const Problem& problem, const SolveOptions& options, Front& f
   for (std::int64_t top = everything(chain), halvings = 0; halvings < 6; top /= 2, ++halvings) {
     if (asked_to_stop(options)) return stop(solution, "stopped before all tables were made");
     const RotorTable table(chain.rotor_stages(), /*input_bytes=*/0, top);
-    for (const std::int64_t budget :
-         budget_grid(std::max<std::int64_t>(1, top / 2), top, std::max<std::size_t>(2, options.candidates / 4))) {
+    for (const std::int64_t budget : budget_grid(std::max<std::int64_t>(1, top / 2), top,
+                                                 std::max<std::size_t>(2, knobs_of(options).candidates / 4))) {
       const auto answer = table.solve(budget);
       if (answer) front.add(chain.runs(answer->actions), rotor_formula(chain, *answer, budget));
     }

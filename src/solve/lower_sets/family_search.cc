@@ -3,6 +3,7 @@
 #include "solve/lower_sets/cache_search.h"
 #include "solve/lower_sets/formula.h"
 #include "solve/lower_sets/overhead_search.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::detail {
 
@@ -11,7 +12,7 @@ FamilySearch::FamilySearch(const Problem& problem, const LowerSetFamily& family,
     : view_(problem.view()), options_(options), transitions_(problem.view(), family, keep_last) {}
 
 void FamilySearch::begin_from(FamilySearch& smaller) {
-  if (options_.prunings.incumbent) smaller_ = &smaller;
+  if (knobs_of(options_).prunings.incumbent) smaller_ = &smaller;
 }
 
 std::optional<std::int64_t> FamilySearch::smallest_budget() {
@@ -30,9 +31,9 @@ std::optional<Blocks> FamilySearch::find(std::int64_t budget_bytes, Objective ob
     OverheadResult result =
         extreme_overhead_sequence(transitions_, {.budget_bytes = budget_bytes,
                                                  .most = objective == Objective::kMaxOverhead,
-                                                 .prunings = options_.prunings,
+                                                 .prunings = knobs_of(options_).prunings,
                                                  .known_overhead = known_overhead(budget_bytes, objective),
-                                                 .max_labels = options_.max_labels,
+                                                 .max_labels = knobs_of(options_).max_labels,
                                                  .max_units = max_units_,
                                                  .should_stop = options_.should_stop});
     solution.stats.labels += result.labels;

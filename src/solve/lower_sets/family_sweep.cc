@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "solve/planner.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::detail {
 
@@ -67,7 +68,7 @@ std::vector<Target> targets(std::int64_t low, const Problem& problem, const Solv
   for (const Objective objective : {Objective::kMinCache, Objective::kTime, Objective::kMaxOverhead}) {
     if (options.objective != Objective::kAny && options.objective != objective) continue;
     const bool cheap = objective == Objective::kMinCache;
-    for (const std::int64_t budget : budget_grid(low, high, cheap ? options.candidates : effort.budgets)) {
+    for (const std::int64_t budget : budget_grid(low, high, cheap ? knobs_of(options).candidates : effort.budgets)) {
       result.push_back({budget, objective});
     }
   }
@@ -80,7 +81,7 @@ void sweep_family(FamilySearch& search, const Problem& problem, const SolveOptio
                   Solution& solution) {
   if (!find_smallest(search, solution)) return;
   const std::int64_t low = std::exchange(solution.smallest_budget_bytes, 0);  // under the formula, not the judge
-  const Effort how_hard = effort(problem.view().num_nodes(), options.candidates);
+  const Effort how_hard = effort(problem.view().num_nodes(), knobs_of(options).candidates);
   search.round_to(how_hard.units);
   const std::vector<Target> all = targets(low, problem, options, how_hard);
   for (std::size_t i = 0; i < all.size(); ++i) {

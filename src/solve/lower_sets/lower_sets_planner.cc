@@ -15,6 +15,7 @@
 #include "solve/lower_sets/family_sweep.h"
 #include "solve/lower_sets/formula.h"
 #include "solve/planner.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::detail {
 namespace {
@@ -33,7 +34,7 @@ std::optional<Plan> find_as_printed(FamilySearch& search, const Problem& problem
     if (!find_smallest(search, solution)) return std::nullopt;
     solution.status = Status::kInfeasible;
     if (solution.budget_bytes >= solution.smallest_budget_bytes) {
-      stop(solution, "more than " + std::to_string(options.max_labels) + " labels");
+      stop(solution, "more than " + std::to_string(knobs_of(options).max_labels) + " labels");
     }
     return std::nullopt;
   }
@@ -51,9 +52,9 @@ class Searches {
         approximate_(problem, approximate_family_, options, keep_last) {
     solution.stats.lower_sets = approximate_family_.size();
     if (!exact) return;
-    exact_family_ = all_lower_sets(problem.view(), options.max_lower_sets);
+    exact_family_ = all_lower_sets(problem.view(), knobs_of(options).max_lower_sets);
     if (!exact_family_) {
-      stop(solution, "more than " + std::to_string(options.max_lower_sets) +
+      stop(solution, "more than " + std::to_string(knobs_of(options).max_lower_sets) +
                          " lower sets; use planner lower-sets-approx, or raise the limit");
       return;
     }

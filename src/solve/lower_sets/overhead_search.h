@@ -23,10 +23,10 @@
 #include <functional>
 #include <optional>
 
-#include "reprise/solve.h"
 #include "solve/lower_sets/cache_search.h"
 #include "solve/lower_sets/sequence_bounds.h"
 #include "solve/lower_sets/transitions.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::detail {
 

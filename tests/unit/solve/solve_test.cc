@@ -13,6 +13,7 @@
 #include "reprise/io.h"
 #include "reprise/papers.h"
 #include "reprise/validate.h"
+#include "solve/planner_knobs.h"
 #include "support/costed.h"
 #include "unit/io/input_error.h"
 
@@ -34,7 +35,7 @@ TEST(SolveTest, RefusesOptionsThatMeanNothing) {
   EXPECT_EQ(error({.planner = "best"}), "unknown planner 'best'; there are " + names);
   EXPECT_EQ(error({.planner = ""}), "unknown planner ''; there are " + names);
   EXPECT_EQ(error({.budget_bytes = -1}), "budget_bytes is negative: -1");
-  EXPECT_EQ(error({.candidates = 0}), "candidates must be at least 1");
+  EXPECT_EQ(error({.knobs = knobs({.candidates = 0})}), "candidates must be at least 1");
   EXPECT_EQ(input_error([] { static_cast<void>(curve(test::dropout_step(), {.planner = "best"})); }),
             error({.planner = "best"}));
 }
@@ -96,8 +97,8 @@ TEST(SolveTest, EqualInputGivesEqualAnswers) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const CostedGraph step = test::odd_step(seed, {.forward_ops = 8, .backward_ops = 6});
     for (const std::string_view planner : planner_names()) {
-      const Solution one = solve_with(step, planner, {.candidates = 8});
-      const Solution two = solve_with(step, planner, {.candidates = 8});
+      const Solution one = solve_with(step, planner, {.knobs = knobs({.candidates = 8})});
+      const Solution two = solve_with(step, planner, {.knobs = knobs({.candidates = 8})});
       EXPECT_EQ(one.plan, two.plan) << planner << ", seed " << seed;
       EXPECT_EQ(one.stats.labels, two.stats.labels) << planner << ", seed " << seed;
     }
@@ -142,7 +143,7 @@ TEST(SolveTest, StopsInTheMiddle) {
 TEST(SolveTest, TooManyLowerSetsIsNoAnswer) {
   for (const Judge judge : {Judge::kSimulated, Judge::kFormula}) {
     const Solution solution =
-        solve_with(test::residual_block_step(), "lower-sets", {.judge = judge, .max_lower_sets = 3});
+        solve_with(test::residual_block_step(), "lower-sets", {.judge = judge, .knobs = knobs({.max_lower_sets = 3})});
     EXPECT_EQ(solution.status, Status::kStopped);
     EXPECT_EQ(solution.message, "more than 3 lower sets; use planner lower-sets-approx, or raise the limit");
   }
@@ -217,12 +218,12 @@ TEST(SolveTest, OddStepsHavePlansAtEveryBudgetTheyNeed) {
     const CostedGraph planned = step.graph.forward_only() ? complete_backward(step) : step;
     for (const std::string_view planner : planner_names()) {
       SCOPED_TRACE(std::string(planner) + ", seed " + std::to_string(seed) + "\n" + format_graph(step));
-      const Curve front = curve(step, {.planner = std::string(planner), .candidates = 6});
+      const Curve front = curve(step, {.planner = std::string(planner), .knobs = knobs({.candidates = 6})});
       ASSERT_FALSE(front.points.empty());
       for (const Solution& point : front.points) {
         EXPECT_FALSE(validate(planned.graph, point.plan));
         const Solution again =
-            solve_with(step, planner, {.budget_bytes = point.simulation.peak_bytes, .candidates = 6});
+            solve_with(step, planner, {.budget_bytes = point.simulation.peak_bytes, .knobs = knobs({.candidates = 6})});
         EXPECT_EQ(again.simulation.time_ns, point.simulation.time_ns);
         EXPECT_LE(again.simulation.peak_bytes, point.simulation.peak_bytes);
       }
@@ -236,7 +237,8 @@ TEST(SolveTest, AutoIsTheDefault) {
   ASSERT_TRUE(found.lower_bound_ns.has_value());
   EXPECT_LE(*found.lower_bound_ns, found.simulation.time_ns);
   EXPECT_LE(found.floor_bytes, found.simulation.peak_bytes);
-  EXPECT_FALSE(solve(test::residual_block_step(), {.techniques = {.bound = false}}).lower_bound_ns.has_value());
+  EXPECT_FALSE(solve(test::residual_block_step(), {.knobs = knobs({.techniques = {.bound = false}})})
+                   .lower_bound_ns.has_value());
 }
 
 TEST(CurveTest, RisesInMemoryAndFallsInTime) {

@@ -6,6 +6,7 @@
 #include "reprise/io.h"
 #include "reprise/solve.h"
 #include "reprise/validate.h"
+#include "solve/planner_knobs.h"
 
 namespace reprise::test {
 namespace {
@@ -72,7 +73,8 @@ TEST(OrderSearchTest, IsSaidOfThePlan) {
   const Solution found = solve(step, costs, {.planner = "auto"});
   EXPECT_TRUE(found.reordered);
   EXPECT_EQ(found.simulation.peak_bytes, 426);
-  const Solution captured = solve(step, costs, {.planner = "auto", .techniques = {.reordering = false}});
+  const Solution captured =
+      solve(step, costs, {.planner = "auto", .knobs = knobs({.techniques = {.reordering = false}})});
   EXPECT_FALSE(captured.reordered);
   EXPECT_EQ(captured.simulation.peak_bytes, 521);
 }
