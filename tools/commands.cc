@@ -115,7 +115,7 @@ void add_solution(const Solution& solution, const Graph& graph, Report& report) 
       .part("stats", Report()
                          .number("nodes", "", number(solution.stats.nodes))
                          .number("lower_sets", "", number(solution.stats.lower_sets))
-                         .number("labels", "", number(solution.stats.labels))
+                         .number("partials", "", number(solution.stats.partials))
                          .number("candidates", "", number(solution.stats.candidates)))
       .text("message", solution.found() ? "note" : "", solution.message);
 }

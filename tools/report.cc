@@ -64,34 +64,34 @@ struct Report::Json {
   ordered_json value;
 };
 
-Report& Report::add(std::string_view key, std::string_view label, Json json, std::string_view shown) {
+Report& Report::add(std::string_view key, std::string_view caption, Json json, std::string_view shown) {
   auto shared = std::make_shared<const Json>(std::move(json));
-  facts_.push_back({std::string(key), std::string(label), std::move(shared), printable(shown)});
+  facts_.push_back({std::string(key), std::string(caption), std::move(shared), printable(shown)});
   return *this;
 }
 
-Report& Report::text(std::string_view key, std::string_view label, std::string_view text) {
-  return add(key, label, {text}, text);
+Report& Report::text(std::string_view key, std::string_view caption, std::string_view text) {
+  return add(key, caption, {text}, text);
 }
 
-Report& Report::number(std::string_view key, std::string_view label, Number number) {
-  return add(key, label, {json_number(number)}, number ? std::to_string(*number) : "");
+Report& Report::number(std::string_view key, std::string_view caption, Number number) {
+  return add(key, caption, {json_number(number)}, number ? std::to_string(*number) : "");
 }
 
-Report& Report::bytes(std::string_view key, std::string_view label, Number bytes) {
+Report& Report::bytes(std::string_view key, std::string_view caption, Number bytes) {
   std::string shown = bytes ? format_bytes(*bytes) : "";
   if (bytes && *bytes >= 1024) shown += "  (" + std::to_string(*bytes) + " bytes)";
-  return add(key, label, {json_number(bytes)}, shown);
+  return add(key, caption, {json_number(bytes)}, shown);
 }
 
-Report& Report::time(std::string_view key, std::string_view label, Number time_ns, bool in_units) {
-  return add(key, label, {json_number(time_ns)}, time_ns ? shown_time(*time_ns, in_units) : "");
+Report& Report::time(std::string_view key, std::string_view caption, Number time_ns, bool in_units) {
+  return add(key, caption, {json_number(time_ns)}, time_ns ? shown_time(*time_ns, in_units) : "");
 }
 
 Report& Report::flag(std::string_view key, bool flag) { return add(key, "", {ordered_json(flag)}, ""); }
 
-Report& Report::seconds(std::string_view key, std::string_view label, double seconds) {
-  return add(key, label, {std::round(seconds * 1e6) / 1e6}, decimal(seconds, 3) + " s");
+Report& Report::seconds(std::string_view key, std::string_view caption, double seconds) {
+  return add(key, caption, {std::round(seconds * 1e6) / 1e6}, decimal(seconds, 3) + " s");
 }
 
 Report& Report::part(std::string_view key, const std::optional<Report>& part) {
@@ -118,13 +118,13 @@ std::string Report::json() const { return object().value.dump(-1, ' ', false, or
 std::string Report::tables() const {
   std::vector<std::vector<std::string>> lines;
   for (const Fact& fact : facts_) {
-    if (!fact.label.empty() && !fact.shown.empty()) lines.push_back({fact.label, fact.shown});
+    if (!fact.caption.empty() && !fact.shown.empty()) lines.push_back({fact.caption, fact.shown});
   }
   std::vector<std::vector<std::string>> grid(rows_.empty() ? 0 : rows_.size() + 1);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     for (const Fact& fact : rows_[i].facts_) {
-      if (fact.label.empty()) continue;
-      if (i == 0) grid[0].push_back(fact.label);
+      if (fact.caption.empty()) continue;
+      if (i == 0) grid[0].push_back(fact.caption);
       grid[i + 1].push_back(fact.shown);
     }
   }

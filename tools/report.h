@@ -14,15 +14,15 @@ class Report {
  public:
   using Number = std::optional<std::int64_t>;  // nothing: null for programs, no line for people
 
-  // Programs find a fact by its key, people by its label; whoever has none does not see it.
-  Report& text(std::string_view key, std::string_view label, std::string_view text);
-  Report& number(std::string_view key, std::string_view label, Number number);
-  Report& bytes(std::string_view key, std::string_view label, Number bytes);
-  Report& time(std::string_view key, std::string_view label, Number time_ns, bool in_units);
+  // Programs find a fact by its key, people by its caption; whoever has none does not see it.
+  Report& text(std::string_view key, std::string_view caption, std::string_view text);
+  Report& number(std::string_view key, std::string_view caption, Number number);
+  Report& bytes(std::string_view key, std::string_view caption, Number bytes);
+  Report& time(std::string_view key, std::string_view caption, Number time_ns, bool in_units);
   Report& flag(std::string_view key, bool flag);  // for programs only
-  Report& seconds(std::string_view key, std::string_view label, double seconds);
+  Report& seconds(std::string_view key, std::string_view caption, double seconds);
   Report& part(std::string_view key, const std::optional<Report>& part);  // for programs only
-  Report& rows(std::string_view key, std::vector<Report> rows);           // people see a table of their labels
+  Report& rows(std::string_view key, std::vector<Report> rows);           // people see a table of their captions
 
   [[nodiscard]] std::string json() const;
   [[nodiscard]] std::string tables() const;
@@ -31,11 +31,11 @@ class Report {
   struct Json;  // of the JSON library, whose header only report.cc reads
   struct Fact {
     std::string key;
-    std::string label;
+    std::string caption;
     std::shared_ptr<const Json> json;
     std::string shown;
   };
-  Report& add(std::string_view key, std::string_view label, Json json, std::string_view shown);
+  Report& add(std::string_view key, std::string_view caption, Json json, std::string_view shown);
   [[nodiscard]] Json object() const;
 
   std::vector<Fact> facts_;

@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from captured import MAX_LABELS, PLANNING_SECONDS, THEIRS, CapturedStep, live_at_peak
+from captured import MAX_PARTIALS, PLANNING_SECONDS, THEIRS, CapturedStep, live_at_peak
 from children import Children, add_arguments, device_alone, give
 from common import CPU, GPU, ROOT, STEPS, Training
 from measure import Row, Rows, fill
@@ -57,7 +57,7 @@ def on_papers_graph(name: str, options: dict[str, Any]) -> Row:
     graph, costs = reprise.parse_graph(path.read_text(), source=path.name)
     least = reprise.solve(graph, costs, judge="formula", **options).smallest_budget_bytes
     budget = -(-least // reproduce_tables.GRID) * reproduce_tables.GRID
-    found = reprise.solve(graph, costs, judge="formula", budget_bytes=budget, max_labels=MAX_LABELS, **options)
+    found = reprise.solve(graph, costs, judge="formula", budget_bytes=budget, max_partials=MAX_PARTIALS, **options)
     plain = reprise.solve(graph, costs, planner="none")
     peaks = [reproduce_tables.estimate(network, solved.simulation.peak_bytes) for solved in (found, plain)]
     return {"lower_sets": found.stats["lower_sets"], "peak_gb": round(peaks[0], 3), "plain_gb": round(peaks[1], 3),

@@ -89,7 +89,7 @@ struct Solution {
   struct Stats {
     std::size_t nodes = 0;       // of the forward view
     std::size_t lower_sets = 0;  // in the family searched
-    std::size_t labels = 0;      // made by the search
+    std::size_t partials = 0;    // partial sequences made by the search
     std::size_t candidates = 0;  // plans simulated
   } stats{};
 

@@ -90,8 +90,8 @@ void set_option(SolveOptions& options, PlannerKnobs& turned, const std::string& 
     options.keep_last = value.cast<bool>();
   } else if (name == "max_lower_sets") {
     turned.max_lower_sets = value.cast<std::size_t>();
-  } else if (name == "max_labels") {
-    turned.max_labels = value.cast<std::size_t>();
+  } else if (name == "max_partials") {
+    turned.max_partials = value.cast<std::size_t>();
   } else if (name == "candidates") {
     turned.candidates = value.cast<std::size_t>();
   } else if (name == "work") {
@@ -138,7 +138,7 @@ py::dict stats_of(const Solution& found) {
   py::dict stats;
   stats["nodes"] = found.stats.nodes;
   stats["lower_sets"] = found.stats.lower_sets;
-  stats["labels"] = found.stats.labels;
+  stats["partials"] = found.stats.partials;
   stats["candidates"] = found.stats.candidates;
   return stats;
 }
@@ -173,7 +173,7 @@ void bind_solution(py::module_& module) {
           "Where nothing fits, the plan whose peak smallest_budget_bytes is; else None.")
       .def_readonly("planner", &Solution::planner)
       .def_readonly("formula", &Solution::formula)
-      .def_readonly("overhead_error", &Solution::overhead_error, "0 unless labels were rounded.")
+      .def_readonly("overhead_error", &Solution::overhead_error, "0 unless times were rounded.")
       .def_readonly("lower_bound_ns", &Solution::lower_bound_ns,
                     "No plan with backward in the order of this one is faster within the budget; None: not known.")
       .def_property_readonly("gap_ns", &Solution::gap_ns,
@@ -207,7 +207,7 @@ void bind_solve(py::module_& module) {
       py::arg("graph"), py::arg("costs"), py::kw_only(), py::arg("should_stop") = py::none(),
       py::arg("progress") = py::none(),
       "The fastest plan whose simulated peak fits budget_bytes, or the plan of least peak where none is given.\n\n"
-      "Options: planner, budget_bytes, judge, objective, keep_last, max_lower_sets, max_labels, candidates, work,\n"
+      "Options: planner, budget_bytes, judge, objective, keep_last, max_lower_sets, max_partials, candidates, work,\n"
       "bound_work.\n"
       "should_stop() is asked from time to time, and true ends the search; progress(done, total) is told of its\n"
       "course. What either raises ends the search too, and comes out of here; so does Ctrl-C.");

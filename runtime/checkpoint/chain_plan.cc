@@ -96,21 +96,22 @@ void each_part(std::size_t first, std::size_t stages, const Visit& visit) {
   return smallest;
 }
 
-struct Label {
+struct Partial {
   std::int64_t held = 0;
   std::int64_t time = 0;
   std::size_t from_stage = 0;
-  std::size_t from_label = 0;
+  std::size_t from_partial = 0;
   bool checkpoint = false;
 };
 
-void drop_beaten(std::vector<Label>& labels) {
-  std::stable_sort(labels.begin(), labels.end(),
-                   [](const Label& a, const Label& b) { return a.time != b.time ? a.time < b.time : a.held < b.held; });
+void drop_beaten(std::vector<Partial>& partials) {
+  std::stable_sort(partials.begin(), partials.end(), [](const Partial& a, const Partial& b) {
+    return a.time != b.time ? a.time < b.time : a.held < b.held;
+  });
   std::int64_t least_held = std::numeric_limits<std::int64_t>::max();
-  std::erase_if(labels, [&](const Label& label) {
-    if (label.held >= least_held) return true;
-    least_held = label.held;
+  std::erase_if(partials, [&](const Partial& partial) {
+    if (partial.held >= least_held) return true;
+    least_held = partial.held;
     return false;
   });
 }
@@ -123,38 +124,38 @@ void drop_beaten(std::vector<Label>& labels) {
   return until;
 }
 
-// The labels of all stages; the first of the last stage is the least recomputation.
-[[nodiscard]] std::vector<std::vector<Label>> search(const std::vector<Stage>& stages, const Parts& parts,
-                                                     const std::vector<std::int64_t>& smallest, std::int64_t budget) {
+// The partials of all stages; the first of the last stage is the least recomputation.
+[[nodiscard]] std::vector<std::vector<Partial>> search(const std::vector<Stage>& stages, const Parts& parts,
+                                                       const std::vector<std::int64_t>& smallest, std::int64_t budget) {
   const std::vector<std::int64_t> until = times_until(stages);
-  std::vector<std::vector<Label>> labels(stages.size() + 1);
-  labels[0].push_back({});
+  std::vector<std::vector<Partial>> partials(stages.size() + 1);
+  partials[0].push_back({});
   for (std::size_t first = 0; first < stages.size(); ++first) {
-    drop_beaten(labels[first]);
+    drop_beaten(partials[first]);
     each_part(first, stages.size(), [&](std::size_t end, bool checkpoint) {
       const std::int64_t held = parts.held(first, end, checkpoint);
       const std::int64_t needed = std::max(parts.peak(first, end, checkpoint), held + smallest[end]);
       const std::int64_t time = checkpoint ? until[end] - until[first] : 0;
-      for (std::size_t i = 0; i < labels[first].size(); ++i) {
-        const Label& label = labels[first][i];
-        if (label.held + needed > budget) continue;
-        labels[end].push_back({label.held + held, label.time + time, first, i, checkpoint});
+      for (std::size_t i = 0; i < partials[first].size(); ++i) {
+        const Partial& partial = partials[first][i];
+        if (partial.held + needed > budget) continue;
+        partials[end].push_back({partial.held + held, partial.time + time, first, i, checkpoint});
       }
     });
   }
-  drop_beaten(labels.back());
-  return labels;
+  drop_beaten(partials.back());
+  return partials;
 }
 
-[[nodiscard]] std::vector<ChainPlan::Part> trace(const std::vector<std::vector<Label>>& labels) {
+[[nodiscard]] std::vector<ChainPlan::Part> trace(const std::vector<std::vector<Partial>>& partials) {
   std::vector<ChainPlan::Part> parts;
-  std::size_t end = labels.size() - 1;
+  std::size_t end = partials.size() - 1;
   std::size_t i = 0;
   while (end > 0) {
-    const Label& label = labels[end][i];
-    parts.push_back({static_cast<std::int64_t>(end - label.from_stage), label.checkpoint});
-    end = label.from_stage;
-    i = label.from_label;
+    const Partial& partial = partials[end][i];
+    parts.push_back({static_cast<std::int64_t>(end - partial.from_stage), partial.checkpoint});
+    end = partial.from_stage;
+    i = partial.from_partial;
   }
   std::reverse(parts.begin(), parts.end());
   return parts;

@@ -7,9 +7,9 @@
 //
 //   T(n) = output;   T(first) = min over parts of max(U, H + T(end))          the smallest budget is T(0)
 //
-// Least recomputation within a budget: labels (bytes held, time) at each stage, dropped where another has neither more
-// bytes nor more time. Times are rounded up to thousandths of the forward pass, so there are at most a thousand labels
-// per stage: O(n^2) parts times that.
+// Least recomputation within a budget: partials (bytes held, time) at each stage, dropped where another has neither
+// more bytes nor more time. Times are rounded up to thousandths of the forward pass, so there are at most a thousand
+// partials per stage: O(n^2) parts times that.
 //
 // The recurrence is that of Hong et al. 2025, as in the core's planner `chain`; U is what libtorch's engine takes.
 // Tested by tests/runtime/chain_plan_test.cc (all ways to part small chains).

@@ -11,9 +11,9 @@ namespace {
 constexpr std::size_t kMaxOps = 4'000'000;
 constexpr std::size_t kMaxValues = 16'000'000;
 
-std::string label(const OpSpec& op, std::size_t i) { return "op " + std::to_string(i) + " '" + op.name + "'"; }
+std::string name_of(const OpSpec& op, std::size_t i) { return "op " + std::to_string(i) + " '" + op.name + "'"; }
 
-std::string label(ValueId value) { return "value " + std::to_string(index(value)); }
+std::string name_of(ValueId value) { return "value " + std::to_string(index(value)); }
 
 // The order of phases: forward ops, one caller's op, backward ops; or forward ops alone.
 OpId find_caller(const std::vector<OpSpec>& ops) {
@@ -21,11 +21,11 @@ OpId find_caller(const std::vector<OpSpec>& ops) {
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const bool after_caller = caller != kNoOp;
     if (ops[i].phase == Phase::kCaller) {
-      if (after_caller) throw InputError(label(ops[i], i) + ": a second caller's op; there is one per step");
+      if (after_caller) throw InputError(name_of(ops[i], i) + ": a second caller's op; there is one per step");
       caller = op_id(i);
     } else if (after_caller != (ops[i].phase == Phase::kBackward)) {
-      throw InputError(label(ops[i], i) + (after_caller ? ": a forward op after the caller's op"
-                                                        : ": a backward op before the caller's op"));
+      throw InputError(name_of(ops[i], i) + (after_caller ? ": a forward op after the caller's op"
+                                                          : ": a backward op before the caller's op"));
     }
   }
   return caller;
@@ -62,7 +62,7 @@ OpId GraphBuilder::op(OpSpec spec) {
 bool GraphBuilder::known(ValueId value) const { return index(value) < graph_.num_values(); }
 
 void GraphBuilder::check_known(ValueId value, const char* list) const {
-  if (!known(value)) throw InputError(std::string(list) + ": names unknown " + label(value));
+  if (!known(value)) throw InputError(std::string(list) + ": names unknown " + name_of(value));
 }
 
 void GraphBuilder::hold(ValueId value) {
@@ -72,14 +72,14 @@ void GraphBuilder::hold(ValueId value) {
 
 void GraphBuilder::output(ValueId value) {
   check_known(value, "outputs");
-  if (graph_.is_output(value)) throw InputError("outputs names " + label(value) + " twice");
+  if (graph_.is_output(value)) throw InputError("outputs names " + name_of(value) + " twice");
   graph_.is_output_[index(value)] = 1;
 }
 
 void GraphBuilder::overwrite(ValueId new_value, ValueId old_value) {
   check_known(new_value, "overwrites");
   check_known(old_value, "overwrites");
-  if (graph_.overwrites(new_value) != kNoValue) throw InputError(label(new_value) + " overwrites two values");
+  if (graph_.overwrites(new_value) != kNoValue) throw InputError(name_of(new_value) + " overwrites two values");
   graph_.overwrites_[index(new_value)] = old_value;
 }
 
@@ -93,23 +93,23 @@ void GraphBuilder::connect() {
   std::vector<std::uint32_t> seen(graph_.num_values(), 0);  // last op + 1 that named the value as input
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     for (const ValueId v : specs_[i].inputs) {
-      if (!known(v)) throw InputError(label(specs_[i], i) + ": names unknown " + label(v));
+      if (!known(v)) throw InputError(name_of(specs_[i], i) + ": names unknown " + name_of(v));
       if (std::exchange(seen[index(v)], static_cast<std::uint32_t>(i + 1)) == i + 1) {
-        throw InputError(label(specs_[i], i) + ": reads " + label(v) + " twice; name it once");
+        throw InputError(name_of(specs_[i], i) + ": reads " + name_of(v) + " twice; name it once");
       }
       if (graph_.residence(v) == Residence::kPlanned && graph_.producer(v) == kNoOp) {
-        throw InputError(label(specs_[i], i) + ": reads " + label(v) +
+        throw InputError(name_of(specs_[i], i) + ": reads " + name_of(v) +
                          " before an op makes it; list ops in execution order");
       }
     }
     for (const ValueId v : specs_[i].outputs) {
-      if (!known(v)) throw InputError(label(specs_[i], i) + ": names unknown " + label(v));
+      if (!known(v)) throw InputError(name_of(specs_[i], i) + ": names unknown " + name_of(v));
       if (graph_.residence(v) != Residence::kPlanned) {
-        throw InputError(label(specs_[i], i) + ": makes " + label(v) + ", which is there from the start");
+        throw InputError(name_of(specs_[i], i) + ": makes " + name_of(v) + ", which is there from the start");
       }
       if (graph_.producer(v) != kNoOp) {
-        throw InputError(label(specs_[i], i) + ": makes " + label(v) + ", which " +
-                         label(specs_[index(graph_.producer(v))], index(graph_.producer(v))) + " makes already");
+        throw InputError(name_of(specs_[i], i) + ": makes " + name_of(v) + ", which " +
+                         name_of(specs_[index(graph_.producer(v))], index(graph_.producer(v))) + " makes already");
       }
       graph_.producer_[index(v)] = op_id(i);
     }
@@ -120,7 +120,7 @@ void GraphBuilder::check_produced() const {
   for (std::size_t i = 0; i < graph_.num_values(); ++i) {
     const ValueId v = value_id(i);
     if (graph_.residence(v) == Residence::kPlanned && graph_.producer(v) == kNoOp) {
-      throw InputError(label(v) + ": no op makes it, and it is neither resident nor arriving");
+      throw InputError(name_of(v) + ": no op makes it, and it is neither resident nor arriving");
     }
   }
 }
@@ -138,29 +138,30 @@ void GraphBuilder::check_overwrites() const {
       check_overwrite(i, v, old);
       if (in_pinned_memory[index(old)] == 0) continue;
       if (overwritten[index(old)] != 0)
-        throw InputError(label(old) + ": two values overwrite it, but the step does not own it");
+        throw InputError(name_of(old) + ": two values overwrite it, but the step does not own it");
       in_pinned_memory[index(v)] = overwritten[index(old)] = 1;
     }
   }
   for (std::size_t i = 0; i < graph_.num_values(); ++i) {
     const ValueId v = value_id(i);
     const ValueId old = graph_.overwrites(v);
-    if (old != kNoValue && graph_.producer(v) == kNoOp) throw InputError(label(v) + ": overwrites, but no op makes it");
+    if (old != kNoValue && graph_.producer(v) == kNoOp)
+      throw InputError(name_of(v) + ": overwrites, but no op makes it");
     if (old != kNoValue && in_pinned_memory[i] != 0 && overwritten[i] == 0 && !graph_.is_output(v)) {
-      throw InputError(label(v) + ": last contents of resident or held memory, so it must be a step output");
+      throw InputError(name_of(v) + ": last contents of resident or held memory, so it must be a step output");
     }
   }
 }
 
 void GraphBuilder::check_overwrite(std::size_t op, ValueId new_value, ValueId old_value) const {
   const OpSpec& spec = specs_[op];
-  const std::string what = label(spec, op) + ": " + label(new_value) + " overwrites " + label(old_value);
+  const std::string what = name_of(spec, op) + ": " + name_of(new_value) + " overwrites " + name_of(old_value);
   if (std::ranges::find(spec.inputs, old_value) == spec.inputs.end()) {
     throw InputError(what + ", which is no input of the op");
   }
   for (const ValueId other : spec.outputs) {
     if (other != new_value && graph_.overwrites(other) == old_value) {
-      throw InputError(what + ", and so does " + label(other));
+      throw InputError(what + ", and so does " + name_of(other));
     }
   }
 }
@@ -171,7 +172,7 @@ void GraphBuilder::freeze() {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     OpSpec& spec = specs_[i];
     if (spec.scope != kNoScope && index(spec.scope) >= g.scope_names_.size()) {
-      throw InputError(label(spec, i) + ": unknown scope " + std::to_string(index(spec.scope)));
+      throw InputError(name_of(spec, i) + ": unknown scope " + std::to_string(index(spec.scope)));
     }
     g.op_name_.push_back(std::move(spec.name));
     g.scope_.push_back(spec.scope);

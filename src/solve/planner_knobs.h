@@ -10,9 +10,9 @@ namespace reprise {
 
 // Switches of the search; each changes the work, never the answer.
 struct Prunings {
-  bool dominance = true;     // drop a label that another beats in time and memory
-  bool memory_bound = true;  // drop a label that holds more than any completion allows
-  bool time_bound = true;    // drop a label that cannot end below the time aimed at
+  bool dominance = true;     // drop a partial sequence that another beats in time and memory
+  bool memory_bound = true;  // drop one that holds more than any completion allows
+  bool time_bound = true;    // drop one that cannot end below the time aimed at
   bool incumbent = true;     // begin from the approximate planner's answer
   bool table = true;         // index by overhead where times are small integers
 };
@@ -32,10 +32,10 @@ struct AutoTechniques {
 
 struct PlannerKnobs {
   // Limits of work: counts, never a clock.
-  std::size_t max_lower_sets = 200'000;  // exact planner: above this it answers kStopped
-  std::size_t max_labels = 40'000'000;   // above this, labels are rounded and overhead_error says by how much
-  std::size_t candidates = 48;           // judge simulated: internal budgets tried per objective
-  std::size_t bound_work = 20'000'000;   // planner auto: arcs looked at for lower_bound_ns
+  std::size_t max_lower_sets = 200'000;   // exact planner: above this it answers kStopped
+  std::size_t max_partials = 40'000'000;  // above this, times are rounded and overhead_error says by how much
+  std::size_t candidates = 48;            // judge simulated: internal budgets tried per objective
+  std::size_t bound_work = 20'000'000;    // planner auto: arcs looked at for lower_bound_ns
   Prunings prunings{};
   AutoTechniques techniques{};
 };

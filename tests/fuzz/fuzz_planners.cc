@@ -40,7 +40,7 @@ class Bytes {
   std::size_t at_ = 0;
 };
 
-// Times from small integers to nanoseconds, so that tables and labels are both searched.
+// Times from small integers to nanoseconds, so that tables and partials are both searched.
 std::int64_t time_from(Bytes& bytes) { return bytes.below(16) << (bytes.below(4) * 8); }
 
 CostedGraph forward_from(Bytes& bytes) {

@@ -35,7 +35,7 @@ constexpr Pattern kPatterns[] = {
     {"primes", {2, 3, 5, 7, 11, 13}, {17, 13, 11, 7, 5, 3}},
     {"zeros", {0, 1, 0, 2, 1, 0}, {1, 0, 2, 0, 3, 0}},
     {"powers of two", {32, 16, 1, 2, 8, 4}, {1, 8, 2, 32, 4, 16}},
-    // Too long for a table: labels are searched.
+    // Too long for a table: partials are searched.
     {"nanoseconds", {1'234'567, 87'654'321, 4'001, 33'333'333, 52'123, 9'876'543}, {4096, 65536, 512, 8192, 1024, 4}},
 };
 
@@ -110,7 +110,7 @@ class Duel {
 
   [[nodiscard]] std::string extreme(std::int64_t budget, bool most, std::optional<std::int64_t> known) const {
     const detail::OverheadResult result = detail::extreme_overhead_sequence(
-        transitions_, {.budget_bytes = budget, .most = most, .max_labels = 1'000'000});
+        transitions_, {.budget_bytes = budget, .most = most, .max_partials = 1'000'000});
     const Found mine = found(result.sequence, budget);
     const std::string what = most ? "most overhead: " : "least overhead: ";
     if (mine.wrong) return what + "the sequence does not fit";

@@ -60,7 +60,7 @@ std::string any_switch_matters(const Dag& dag) {
 
 TEST(PruningsTest, AllCombinationsGiveTheSameAnswer) { expect_holds(assorted_dags(60, 5, 11, 21), any_switch_matters); }
 
-// With room for one label only, times are rounded; the answer says how far from the best it can be.
+// With room for one partial only, times are rounded; the answer says how far from the best it can be.
 std::string rounding_lies(const Dag& dag) {
   const CostedGraph graph = to_graph(dag);
   const std::int64_t smallest = solve(graph, {.planner = "lower-sets-approx", .judge = Judge::kFormula}).budget_bytes;
@@ -70,7 +70,7 @@ std::string rounding_lies(const Dag& dag) {
         SolveOptions options = question(planner, budget, objective);
         options.knobs = knobs({.max_lower_sets = 3000});
         const Solution best = solve(graph, options);
-        options.knobs = knobs({.max_lower_sets = 3000, .max_labels = 1, .prunings = {.table = false}});
+        options.knobs = knobs({.max_lower_sets = 3000, .max_partials = 1, .prunings = {.table = false}});
         const Solution rounded = solve(graph, options);
         if (rounded.found() != best.found()) return planner + ": found or not";
         if (!best.found()) continue;
@@ -87,7 +87,7 @@ std::string rounding_lies(const Dag& dag) {
 TEST(RoundingTest, IsNeverFurtherOffThanItSays) { expect_holds(assorted_dags(100, 5, 20, 22), rounding_lies); }
 
 TEST(RoundingTest, StopsWhereBytesAreTooManyForTheTable) {
-  // Sums of bytes from 2^51 on are not exact as doubles, so that the table is out; one label is not enough either.
+  // Sums of bytes from 2^51 on are not exact as doubles, so that the table is out; one partial is not enough either.
   Random random(23);
   Dag dag = random_dag({.shape = Shape::kSeriesParallel, .nodes = 10, .nanoseconds = true}, random);
   for (std::int64_t& bytes : dag.bytes) bytes = (bytes << 30) | 1;
@@ -97,7 +97,7 @@ TEST(RoundingTest, StopsWhereBytesAreTooManyForTheTable) {
     options.judge = judge;
     EXPECT_TRUE(solve(graph, options).found());
     options.budget_bytes = std::nullopt;  // where none is given, nothing is known to be enough
-    options.knobs = knobs({.max_lower_sets = 400, .max_labels = 1, .prunings = {.table = false}});
+    options.knobs = knobs({.max_lower_sets = 400, .max_partials = 1, .prunings = {.table = false}});
     const Solution few = solve(graph, options);
     const bool said_so = few.status == Status::kStopped && !few.message.empty();
     EXPECT_TRUE(said_so || (judge == Judge::kSimulated && few.found()));  // other candidates may do

@@ -225,7 +225,7 @@ class AutoSearch {
     Solution ignored{.status = Status::kFeasible};
     planner.propose(problem_, options, front_, ignored);
     solution_.stats.lower_sets = std::max(solution_.stats.lower_sets, ignored.stats.lower_sets);
-    solution_.stats.labels += ignored.stats.labels;
+    solution_.stats.partials += ignored.stats.partials;
   }
 
   // Slow methods only where they are quick, or with fewer candidates.

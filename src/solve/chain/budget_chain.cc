@@ -8,11 +8,11 @@
 namespace reprise::detail {
 namespace {
 
-struct Label {
+struct Partial {
   std::int64_t held_bytes;  // a
   std::int64_t time;        // w
-  std::uint32_t from;       // the checkpoint before, and which of its labels
-  std::uint32_t from_label;
+  std::uint32_t from;       // the checkpoint before, and which of its partials
+  std::uint32_t from_partial;
 };
 
 class BudgetSearch {
@@ -20,32 +20,32 @@ class BudgetSearch {
   BudgetSearch(ByteSpan sizes, std::span<const std::int64_t> times, std::int64_t base_bytes, std::int64_t budget_bytes)
       : sizes_(sizes), times_(times), base_bytes_(base_bytes), budget_bytes_(budget_bytes) {}
 
-  // False: more labels than allowed. unit_bytes > 1 rounds held bytes up to multiples of it.
-  bool run(std::int64_t unit_bytes, std::size_t most_labels) {
+  // False: more partials than allowed. unit_bytes > 1 rounds held bytes up to multiples of it.
+  bool run(std::int64_t unit_bytes, std::size_t most_partials) {
     unit_bytes_ = unit_bytes;
-    labels_.assign(sizes_.size(), {});
-    labels_[0] = {{.held_bytes = rounded(sizes_[0]), .time = 0, .from = 0, .from_label = 0}};
+    partials_.assign(sizes_.size(), {});
+    partials_[0] = {{.held_bytes = rounded(sizes_[0]), .time = 0, .from = 0, .from_partial = 0}};
     std::size_t made = 1;
     for (std::uint32_t j = 1; j < sizes_.size(); ++j) {
       gather(j);
       keep_best();
       made += found_.size();
-      if (made > most_labels) return false;
-      labels_[j].assign(found_.begin(), found_.end());
+      if (made > most_partials) return false;
+      partials_[j].assign(found_.begin(), found_.end());
     }
     return true;
   }
 
-  // The labels at the end are sorted by bytes, time falling: the last is the fastest.
-  [[nodiscard]] bool found() const { return !labels_.back().empty(); }
-  [[nodiscard]] std::int64_t time() const { return labels_.back().back().time; }
+  // The partials at the end are sorted by bytes, time falling: the last is the fastest.
+  [[nodiscard]] bool found() const { return !partials_.back().empty(); }
+  [[nodiscard]] std::int64_t time() const { return partials_.back().back().time; }
 
   [[nodiscard]] Checkpoints checkpoints() const {
     Checkpoints checkpoints;
-    const Label* label = &labels_.back().back();
-    while (label->from != 0) {
-      checkpoints.push_back(label->from);
-      label = &labels_[label->from][label->from_label];
+    const Partial* partial = &partials_.back().back();
+    while (partial->from != 0) {
+      checkpoints.push_back(partial->from);
+      partial = &partials_[partial->from][partial->from_partial];
     }
     std::ranges::reverse(checkpoints);
     return checkpoints;
@@ -56,7 +56,7 @@ class BudgetSearch {
     return (bytes + unit_bytes_ - 1) / unit_bytes_ * unit_bytes_;
   }
 
-  // All labels that j can get. The segment grows as i falls, so the first i without room for it ends the search.
+  // All partials that j can get. The segment grows as i falls, so the first i without room for it ends the search.
   void gather(std::uint32_t j) {
     found_.clear();
     const bool end = j + 1 == sizes_.size();
@@ -70,22 +70,22 @@ class BudgetSearch {
       std::int64_t room = budget_bytes_ - sum - gradient;
       if (room < sizes_[0]) return;
       if (end) room = std::min(room, budget_bytes_ - base_bytes_);
-      const std::vector<Label>& from = labels_[i];
+      const std::vector<Partial>& from = partials_[i];
       for (std::uint32_t k = 0; k < from.size() && from[k].held_bytes <= room; ++k) {
         const std::int64_t held = from[k].held_bytes + (end ? 0 : rounded(sizes_[j]));
-        found_.push_back({.held_bytes = held, .time = from[k].time + time, .from = i, .from_label = k});
+        found_.push_back({.held_bytes = held, .time = from[k].time + time, .from = i, .from_partial = k});
       }
     }
   }
 
   // Bytes rising, time falling.
   void keep_best() {
-    std::ranges::sort(found_, {}, [](const Label& l) { return std::tuple(l.held_bytes, l.time, l.from); });
-    std::size_t kept = 0;
-    for (const Label& label : found_) {
-      if (kept == 0 || label.time < found_[kept - 1].time) found_[kept++] = label;
+    std::ranges::sort(found_, {}, [](const Partial& l) { return std::tuple(l.held_bytes, l.time, l.from); });
+    std::size_t left = 0;
+    for (const Partial& partial : found_) {
+      if (left == 0 || partial.time < found_[left - 1].time) found_[left++] = partial;
     }
-    found_.resize(kept);
+    found_.resize(left);
   }
 
   ByteSpan sizes_;
@@ -93,8 +93,8 @@ class BudgetSearch {
   std::int64_t base_bytes_;
   std::int64_t budget_bytes_;
   std::int64_t unit_bytes_ = 1;
-  std::vector<std::vector<Label>> labels_;
-  std::vector<Label> found_;
+  std::vector<std::vector<Partial>> partials_;
+  std::vector<Partial> found_;
 };
 
 std::int64_t recompute_time(std::span<const std::int64_t> times, const Checkpoints& checkpoints) {
@@ -116,7 +116,7 @@ std::optional<BudgetAnswer> least_recomputation(ByteSpan sizes, std::span<const 
                       .checkpoints = std::move(least.checkpoints)};
   if (sizes.size() == 1) return answer;
   BudgetSearch search(sizes, times, base_bytes, budget_bytes);
-  if (!search.run(1, limits.most_labels)) {
+  if (!search.run(1, limits.most_partials)) {
     answer.rounded = true;
     const std::int64_t unit = std::max<std::int64_t>(1, (budget_bytes + limits.slots - 1) / limits.slots);
     search.run(unit, static_cast<std::size_t>(limits.slots + 1) * sizes.size());

@@ -27,7 +27,7 @@ namespace reprise::detail {
 namespace {
 
 constexpr std::uint32_t kMostStaticStages = 2000;    // O(n^3)
-constexpr std::uint32_t kMostBudgetedStages = 2000;  // labels
+constexpr std::uint32_t kMostBudgetedStages = 2000;  // many partials
 
 std::string too_long(const ChainProblem& chain, std::uint32_t most) {
   return std::to_string(chain.stages()) + " stages; this planner takes at most " + std::to_string(most);

@@ -33,10 +33,10 @@ std::optional<Blocks> FamilySearch::find(std::int64_t budget_bytes, Objective ob
                                                  .most = objective == Objective::kMaxOverhead,
                                                  .prunings = knobs_of(options_).prunings,
                                                  .known_overhead = known_overhead(budget_bytes, objective),
-                                                 .max_labels = knobs_of(options_).max_labels,
+                                                 .max_partials = knobs_of(options_).max_partials,
                                                  .max_units = max_units_,
                                                  .should_stop = options_.should_stop});
-    solution.stats.labels += result.labels;
+    solution.stats.partials += result.partials;
     solution.overhead_error = result.overhead_error;
     sequence = std::move(result.sequence);
   }

@@ -23,7 +23,7 @@ class FamilySearch {
 
   // The smallest budget that has a sequence, to the byte. Nothing: asked to stop.
   [[nodiscard]] std::optional<std::int64_t> smallest_budget();
-  // Nothing: infeasible, asked to stop, or too many labels. Adds to the solution's stats and sets its overhead_error.
+  // Nothing: infeasible, asked to stop, or too many partials. Adds to the solution's stats and sets its overhead_error.
   [[nodiscard]] std::optional<Blocks> find(std::int64_t budget_bytes, Objective objective, Solution& solution);
 
  private:

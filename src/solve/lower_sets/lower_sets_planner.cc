@@ -34,7 +34,7 @@ std::optional<Plan> find_as_printed(FamilySearch& search, const Problem& problem
     if (!find_smallest(search, solution)) return std::nullopt;
     solution.status = Status::kInfeasible;
     if (solution.budget_bytes >= solution.smallest_budget_bytes) {
-      stop(solution, "more than " + std::to_string(knobs_of(options).max_labels) + " labels");
+      stop(solution, "more than " + std::to_string(knobs_of(options).max_partials) + " partial sequences");
     }
     return std::nullopt;
   }

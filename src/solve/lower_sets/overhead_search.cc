@@ -87,23 +87,23 @@ OverheadResult first_search(const Transitions& transitions, const OverheadOption
     return unit == 1 ? table_search(transitions, options) : search_in_units(transitions, options, unit);
   }
   unit = std::max(unit, total_time / (4 * kRoundedUnits));
-  return label_search(transitions, options);
+  return partial_search(transitions, options);
 }
 
 }  // namespace
 
 OverheadResult extreme_overhead_sequence(const Transitions& transitions, const OverheadOptions& options) {
-  if (transitions.view().total_bytes() >= kExactDoubles) return label_search(transitions, options);
+  if (transitions.view().total_bytes() >= kExactDoubles) return partial_search(transitions, options);
   std::int64_t unit = common_unit(transitions.view());
   OverheadResult result = first_search(transitions, options, unit);
   OverheadOptions coarser = options;
-  while (result.too_many_labels) {
+  while (result.too_many_partials) {
     unit *= 4;
     // Every row is one entry long then: there is nothing left to round.
-    if (unit > transitions.view().total_time()) coarser.max_labels = std::numeric_limits<std::size_t>::max();
-    const std::size_t labels = result.labels;
+    if (unit > transitions.view().total_time()) coarser.max_partials = std::numeric_limits<std::size_t>::max();
+    const std::size_t partials = result.partials;
     result = search_in_units(transitions, coarser, unit);
-    result.labels += labels;
+    result.partials += partials;
   }
   return result;
 }

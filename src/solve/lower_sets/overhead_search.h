@@ -4,16 +4,16 @@
 // L' adds to both and is allowed when cached + stage_bytes(L, L') <= budget. Two searches walk over the sets in order
 // of size, keeping per set what is not beaten in both numbers:
 //
-//   table_search.cc  indexes by overhead, as the paper does: fastest where all overheads are small integers
-//   label_search.cc  keeps (overhead, cached) labels: for times of any size, say nanoseconds
+//   table_search.cc    indexes by overhead, as the paper does: fastest where all overheads are small integers
+//   partial_search.cc  keeps partial sequences as (overhead, cached): for times of any size, say nanoseconds
 //
 // Both aim at a total: what cannot end at or below the aim is dropped (rest, sequence_bounds.h); the aim starts at the
 // least conceivable and its distance doubles until a sequence is found, which is then optimal. The most overhead is the
 // least of the negated one.
 //
-// Where labels or entries would be more than max_labels, times are rounded to a unit of which at most a few thousand
-// make up the whole, in favour of the objective, and the table is used. Its optimum then bounds the true one, so the
-// error of the answer is known: true overhead minus the rounded optimum.
+// Where partials or entries would be more than max_partials, times are rounded to a unit of which at most a few
+// thousand make up the whole, in favour of the objective, and the table is used. Its optimum then bounds the true one,
+// so the error of the answer is known: true overhead minus the rounded optimum.
 //
 // Kusumoto et al., NeurIPS 2019, "exact and approximate DP". Tested by tests/oracle (all sequences of all small graphs)
 // and tests/property (all combinations of prunings agree, rounding keeps its word).
@@ -35,17 +35,17 @@ struct OverheadOptions {
   bool most = false;  // most overhead instead of least
   Prunings prunings{};
   std::optional<std::int64_t> known_overhead{};  // of some sequence within the budget: no need to look beyond
-  std::size_t max_labels = 0;
+  std::size_t max_partials = 0;
   std::int64_t max_units = 0;  // round to at most this many units at once, where a good sequence will do; 0: be exact
   std::function<bool()> should_stop{};
 };
 
 struct OverheadResult {
-  std::optional<SetSequence> sequence{};  // nothing: infeasible, stopped, or too many labels
+  std::optional<SetSequence> sequence{};  // nothing: infeasible, stopped, or too many partials
   bool stopped = false;
-  bool too_many_labels = false;
+  bool too_many_partials = false;
   std::int64_t overhead_error = 0;
-  std::size_t labels = 0;
+  std::size_t partials = 0;
 };
 
 [[nodiscard]] OverheadResult extreme_overhead_sequence(const Transitions& transitions, const OverheadOptions& options);
@@ -76,10 +76,10 @@ class Aim {
   std::int64_t total_;
 };
 
-// Exact. Leaves `sequence` empty and sets too_many_labels where there would be more than max_labels.
-[[nodiscard]] OverheadResult label_search(const Transitions& transitions, const OverheadOptions& options);
+// Exact. Leaves `sequence` empty and sets too_many_partials where there would be more than max_partials.
+[[nodiscard]] OverheadResult partial_search(const Transitions& transitions, const OverheadOptions& options);
 
-// Exact, for small integer times: rows are as long as the time of the whole graph. Too many labels: as above.
+// Exact, for small integer times: rows are as long as the time of the whole graph. Too many partials: as above.
 // REQUIRES: bytes of the whole graph below 2^51, so that their sums are exact as doubles.
 [[nodiscard]] OverheadResult table_search(const Transitions& transitions, const OverheadOptions& options);
 

@@ -44,9 +44,9 @@ class TableSearch {
   OverheadResult run() {
     OverheadResult result;
     if (!context_.stop() && bounds_.feasible() && aim_until_found()) result.sequence = trace();
-    result.too_many_labels = too_many_;
+    result.too_many_partials = too_many_;
     result.stopped = context_.stopped;
-    result.labels = entries_made_;
+    result.partials = entries_made_;
     return result;
   }
 
@@ -74,7 +74,7 @@ class TableSearch {
       fill(to);
       entries += rows_[to].cached.size();
       entries_made_ += rows_[to].cached.size();
-      too_many_ = entries > options_.max_labels;
+      too_many_ = entries > options_.max_partials;
       if (!rows_[to].cached.empty()) alive_[to / 64] |= std::uint64_t{1} << (to % 64);
     }
     return !rows_.back().cached.empty();

@@ -52,7 +52,7 @@ TEST(BudgetChainTest, HandlesTheShortestChains) {
 
 TEST(BudgetChainTest, SaysWhenItRounds) {
   const Sizes sizes = vgg19_sizes();
-  const auto answer = least_recomputation(sizes, Sizes(24, 1), sizes.back(), 6000 * 2048, {.most_labels = 50});
+  const auto answer = least_recomputation(sizes, Sizes(24, 1), sizes.back(), 6000 * 2048, {.most_partials = 50});
   ASSERT_TRUE(answer.has_value());
   EXPECT_TRUE(answer->rounded);
   EXPECT_LE(answer->peak_bytes, 6000 * 2048);

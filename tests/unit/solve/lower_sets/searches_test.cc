@@ -96,7 +96,7 @@ TEST(OverheadSearchTest, TradesOverheadForBytes) {
   const Problems p(chain());
   const auto best = [&](std::int64_t budget, bool most) {
     const OverheadResult result =
-        extreme_overhead_sequence(p.transitions, {.budget_bytes = budget, .most = most, .max_labels = 100});
+        extreme_overhead_sequence(p.transitions, {.budget_bytes = budget, .most = most, .max_partials = 100});
     EXPECT_FALSE(result.stopped);
     return result.sequence;
   };
@@ -113,17 +113,17 @@ TEST(OverheadSearchTest, BothSearchesAgree) {
     const std::int64_t smallest = *smallest_formula_budget(p.transitions, std::nullopt, {});
     for (const std::int64_t budget : {smallest - 1, smallest, smallest + 3, 2 * p.view.total_bytes()}) {
       for (const bool most : {false, true}) {
-        const OverheadOptions options{.budget_bytes = budget, .most = most, .max_labels = 100'000};
+        const OverheadOptions options{.budget_bytes = budget, .most = most, .max_partials = 100'000};
         const OverheadResult table = table_search(p.transitions, options);
-        const OverheadResult labels = label_search(p.transitions, options);
+        const OverheadResult partials = partial_search(p.transitions, options);
         ASSERT_EQ(table.sequence.has_value(), budget >= smallest) << "seed " << seed;
-        ASSERT_EQ(labels.sequence.has_value(), budget >= smallest) << "seed " << seed;
+        ASSERT_EQ(partials.sequence.has_value(), budget >= smallest) << "seed " << seed;
         if (budget < smallest) continue;
         const Formula by_table = p.formula_of(*table.sequence);
-        const Formula by_labels = p.formula_of(*labels.sequence);
-        ASSERT_EQ(by_table.overhead, by_labels.overhead) << "seed " << seed << ", budget " << budget;
+        const Formula by_partials = p.formula_of(*partials.sequence);
+        ASSERT_EQ(by_table.overhead, by_partials.overhead) << "seed " << seed << ", budget " << budget;
         ASSERT_LE(by_table.peak_bytes, budget);
-        ASSERT_LE(by_labels.peak_bytes, budget);
+        ASSERT_LE(by_partials.peak_bytes, budget);
       }
     }
   }
@@ -132,17 +132,17 @@ TEST(OverheadSearchTest, BothSearchesAgree) {
 TEST(OverheadSearchTest, LimitsOfWorkAreKept) {
   const Problems p(test::random_view(1, 9, 20, /*costs=*/1'000'000'007));
   const std::int64_t budget = 2 * p.view.total_bytes();
-  const OverheadResult limited = label_search(p.transitions, {.budget_bytes = budget, .max_labels = 2});
-  EXPECT_TRUE(limited.too_many_labels);
+  const OverheadResult limited = partial_search(p.transitions, {.budget_bytes = budget, .max_partials = 2});
+  EXPECT_TRUE(limited.too_many_partials);
   EXPECT_FALSE(limited.sequence);
-  const OverheadResult rounded = extreme_overhead_sequence(p.transitions, {.budget_bytes = budget, .max_labels = 2});
+  const OverheadResult rounded = extreme_overhead_sequence(p.transitions, {.budget_bytes = budget, .max_partials = 2});
   const OverheadResult exact =
-      extreme_overhead_sequence(p.transitions, {.budget_bytes = budget, .max_labels = 100'000});
+      extreme_overhead_sequence(p.transitions, {.budget_bytes = budget, .max_partials = 100'000});
   ASSERT_TRUE(rounded.sequence && exact.sequence);
   EXPECT_EQ(exact.overhead_error, 0);
   EXPECT_LE(p.formula_of(*rounded.sequence).overhead - p.formula_of(*exact.sequence).overhead, rounded.overhead_error);
   const OverheadResult stopped = extreme_overhead_sequence(
-      p.transitions, {.budget_bytes = budget, .max_labels = 100'000, .should_stop = [] { return true; }});
+      p.transitions, {.budget_bytes = budget, .max_partials = 100'000, .should_stop = [] { return true; }});
   EXPECT_TRUE(stopped.stopped);
   EXPECT_FALSE(stopped.sequence);
 }
@@ -151,9 +151,9 @@ TEST(SearchesTest, AnEmptyGraphHasTheEmptySequence) {
   const Problems p(test::view_of({}, {}, {}));
   EXPECT_EQ(smallest_formula_budget(p.transitions, std::nullopt, {}), 0);
   EXPECT_EQ(least_cache_sequence(p.transitions, 0), SetSequence{});
-  const OverheadOptions options{.budget_bytes = 0, .max_labels = 10};
+  const OverheadOptions options{.budget_bytes = 0, .max_partials = 10};
   EXPECT_EQ(table_search(p.transitions, options).sequence, SetSequence{});
-  EXPECT_EQ(label_search(p.transitions, options).sequence, SetSequence{});
+  EXPECT_EQ(partial_search(p.transitions, options).sequence, SetSequence{});
 }
 
 }  // namespace
