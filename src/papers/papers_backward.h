@@ -4,7 +4,7 @@
 //   B(w -> u) reads the gradient of w, and, as `backward_reads` says, the inputs of w, the outputs of w, or both.
 //   B(w -> )  for a node without predecessors: the gradient of w arrives, nothing is passed on.
 //   S(v)      makes the gradient of a sink.
-// One op per edge, because a planner may run the contributions of one node in different stages.
+// One op per edge, because a planner may run the contributions of one node in different block passes.
 #pragma once
 
 #include <vector>

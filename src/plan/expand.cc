@@ -55,8 +55,8 @@ class PapersExpansion {
         members_(nodes_by_block(blocks)),
         kept_(kept_nodes(step.view, blocks, keep_last)),
         present_(kept_),
-        stage_(blocks.count) {
-    for (const Contribution& c : step.backward) stage_[blocks.block[c.target]].push_back(c);
+        backward_of_(blocks.count) {
+    for (const Contribution& c : step.backward) backward_of_[blocks.block[c.target]].push_back(c);
   }
 
   std::vector<OpId> run() {
@@ -84,12 +84,12 @@ class PapersExpansion {
   }
 
   // Seeds of the block's sinks, then contributions, consumers from last to first.
-  void run_backward(std::uint32_t stage) {
-    for (const Contribution& c : stage_[stage]) {
+  void run_backward(std::uint32_t block) {
+    for (const Contribution& c : backward_of_[block]) {
       if (c.seed) runs_.push_back(c.op);
     }
     NodeId rerun = kNoNode;  // the contributions of one consumer follow each other: one rerun serves them all
-    for (const Contribution& c : stage_[stage]) {
+    for (const Contribution& c : backward_of_[block]) {
       if (c.seed) continue;
       if (step_.reads_own[c.from] != 0 && present_[c.from] == 0 && c.from != rerun) {
         append(runs_, view_.ops[c.from]);
@@ -99,10 +99,10 @@ class PapersExpansion {
     }
   }
 
-  // Past this stage only values before the block are wanted, and those beside them: other inputs of ops they feed.
-  void forget(std::uint32_t stage) {
+  // Past this block pass only values before the block are wanted, and those beside them: other inputs of ops they feed.
+  void forget(std::uint32_t block) {
     std::vector<std::uint8_t> wanted(view_.num_nodes(), 0);
-    const auto before = [&](NodeId v) { return blocks_.block[v] < stage; };
+    const auto before = [&](NodeId v) { return blocks_.block[v] < block; };
     for (NodeId w = 0; w < view_.num_nodes(); ++w) {
       if (before(w) || std::ranges::none_of(view_.preds[w], before)) continue;
       for (const NodeId u : view_.preds[w]) wanted[u] = 1;
@@ -118,7 +118,7 @@ class PapersExpansion {
   Csr<NodeId> members_;
   std::vector<std::uint8_t> kept_;
   std::vector<std::uint8_t> present_;
-  std::vector<std::vector<Contribution>> stage_;
+  std::vector<std::vector<Contribution>> backward_of_;
   std::vector<OpId> runs_;
 };
 
@@ -171,7 +171,7 @@ std::vector<OpId> without_dead_reruns(const Graph& graph, std::span<const OpId> 
   for (const OpId op : runs) ++runs_left[index(op)];
   std::vector<std::uint8_t> needed(graph.num_values(), 0);
   for (const ValueId v : graph.step_outputs()) needed[index(v)] = 1;
-  std::vector<OpId> kept;
+  std::vector<OpId> alive;
   for (std::size_t i = runs.size(); i-- > 0;) {
     const auto outputs = graph.outputs(runs[i]);
     const bool rerun = --runs_left[index(runs[i])] > 0;
@@ -179,10 +179,10 @@ std::vector<OpId> without_dead_reruns(const Graph& graph, std::span<const OpId> 
     if (rerun && std::ranges::none_of(outputs, wanted)) continue;
     for (const ValueId v : outputs) needed[index(v)] = 0;
     for (const ValueId v : graph.inputs(runs[i])) needed[index(v)] = 1;
-    kept.push_back(runs[i]);
+    alive.push_back(runs[i]);
   }
-  std::ranges::reverse(kept);
-  return kept;
+  std::ranges::reverse(alive);
+  return alive;
 }
 
 }  // namespace reprise::detail

@@ -17,8 +17,8 @@ namespace reprise::detail {
                                        bool keep_last);
 
 // The papers' schedule: forward goes block by block, backward so too, from the last; the contributions to a node's
-// gradient run in the stage of its block. An op whose gradient reads its own output, which was dropped with an earlier
-// stage, runs once more.
+// gradient run in the pass of its block. An op whose gradient reads its own output, which was dropped with an earlier
+// block pass, runs once more.
 [[nodiscard]] std::vector<OpId> expand(const PapersStep& step, const Blocks& blocks, bool keep_last);
 
 // Leaves out reruns whose results nobody reads. First runs stay where the program has them.

@@ -1,9 +1,9 @@
 // The planners' searches against brute force on every graph of up to six topologically ordered nodes (33,867 of them;
 // up to five, 1,099, in slow builds), with several patterns of costs.
 //
-// Up to five nodes: every pattern, both families, last block kept and not, and as budgets every stage of every sequence
-// and its neighbours. Six nodes: each graph gets one of the patterns in turn, the last block is kept for every other
-// one, and eight budgets are spread over the peaks of its sequences.
+// Up to five nodes: every pattern, both families, last block kept and not, and as budgets every block pass of every
+// sequence and its neighbours. Six nodes: each graph gets one of the patterns in turn, the last block is kept for every
+// other one, and eight budgets are spread over the peaks of its sequences.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -129,8 +129,8 @@ class Duel {
 
 std::vector<std::int64_t> all_budgets(const Outcomes& outcomes) {
   std::vector<std::int64_t> budgets;
-  for (const std::int64_t stage : outcomes.stage_values()) {
-    for (const std::int64_t near : {stage - 1, stage, stage + 1}) {
+  for (const std::int64_t pass : outcomes.pass_values()) {
+    for (const std::int64_t near : {pass - 1, pass, pass + 1}) {
       if (near >= 0) budgets.push_back(near);
     }
   }

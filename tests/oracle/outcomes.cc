@@ -50,7 +50,7 @@ Outcomes::Outcomes(const Dag& dag, Family family)
   for (const Mask lower_set : family_) add_constants(dag, lower_set);
   extend(0, {});
   sort_once(outcomes_);
-  sort_once(stage_values_);
+  sort_once(pass_values_);
 }
 
 void Outcomes::add_constants(const Dag& dag, Mask lower_set) {
@@ -93,7 +93,7 @@ void Outcomes::extend(Mask from, const Outcome& so_far) {
   }
   for (const Mask to : family_) {
     if ((from & ~to) != 0 || from == to) continue;
-    stage_values_.push_back(so_far.cached + 2 * (constants_[to].bytes - constants_[from].bytes) + constants_[to].back);
+    pass_values_.push_back(so_far.cached + 2 * (constants_[to].bytes - constants_[from].bytes) + constants_[to].back);
     extend(to, step(so_far, from, to));
   }
 }

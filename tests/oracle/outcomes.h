@@ -30,7 +30,7 @@ class Outcomes {
   [[nodiscard]] const std::vector<Mask>& family() const { return family_; }  // {} and V among them, ascending
   [[nodiscard]] std::size_t num_sequences() const { return num_sequences_; }
   // Every M^(i) of every sequence, once, ascending.
-  [[nodiscard]] const std::vector<std::int64_t>& stage_values() const { return stage_values_; }
+  [[nodiscard]] const std::vector<std::int64_t>& pass_values() const { return pass_values_; }
   [[nodiscard]] std::vector<std::int64_t> peaks() const;  // of sequences, once, ascending
 
   [[nodiscard]] std::int64_t smallest_budget() const;
@@ -62,7 +62,7 @@ class Outcomes {
   std::vector<Constants> constants_;  // by mask
   std::size_t num_sequences_ = 0;
   std::vector<Outcome> outcomes_;  // distinct
-  std::vector<std::int64_t> stage_values_;
+  std::vector<std::int64_t> pass_values_;
 };
 
 }  // namespace reprise::test

@@ -104,7 +104,7 @@ void for_each_sequence(const Dag& dag, const std::vector<NodeSet>& family,
   extend(family, all_nodes(dag), so_far, visit);
 }
 
-std::int64_t Cost::peak() const { return stages.empty() ? 0 : *std::ranges::max_element(stages); }
+std::int64_t Cost::peak() const { return passes.empty() ? 0 : *std::ranges::max_element(passes); }
 
 Cost cost_of(const Dag& dag, const Sequence& sequence) {
   Cost cost;
@@ -113,7 +113,7 @@ Cost cost_of(const Dag& dag, const Sequence& sequence) {
   for (const NodeSet& now : sequence) {
     const NodeSet block = minus(now, before);
     const NodeSet after = successors(dag, now);
-    cost.stages.push_back(bytes_of(dag, cached) + 2 * bytes_of(dag, block) + bytes_of(dag, minus(after, now)) +
+    cost.passes.push_back(bytes_of(dag, cached) + 2 * bytes_of(dag, block) + bytes_of(dag, minus(after, now)) +
                           bytes_of(dag, minus(predecessors(dag, after), now)));
     cost.last_block_time = time_of(dag, minus(block, boundary(dag, now)));
     cost.overhead += cost.last_block_time;

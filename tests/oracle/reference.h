@@ -4,9 +4,10 @@
 //
 //   lower set L      pred(L) is inside L
 //   boundary(L)      nodes of L with a successor outside L
-//   sequence         {} < L_1 < ... < L_k = V, blocks V_i = L_i - L_{i-1}, cached U_i = boundary(L_1) + ... +
-//   boundary(L_i) overhead         sum of T(V_i - boundary(L_i)) stage i          M(U_{i-1}) + 2 M(V_i) + M(succ(L_i) -
-//   L_i) + M(pred(succ(L_i)) - L_i)
+//   sequence         {} < L_1 < ... < L_k = V, blocks V_i = L_i - L_{i-1}
+//   cached           U_i = boundary(L_1) + ... + boundary(L_i)
+//   overhead         sum of T(V_i - boundary(L_i))
+//   block pass i     M(U_{i-1}) + 2 M(V_i) + M(succ(L_i) - L_i) + M(pred(succ(L_i)) - L_i)
 //
 // Kusumoto et al., "A graph theoretic framework of recomputation algorithms for memory-efficient backpropagation",
 // NeurIPS 2019.
@@ -45,7 +46,7 @@ struct Cost {
   std::int64_t overhead = 0;
   std::int64_t last_block_time = 0;  // of overhead, what keeping the last block saves
   std::int64_t cached = 0;           // M(U_k)
-  std::vector<std::int64_t> stages{};
+  std::vector<std::int64_t> passes{};
 
   [[nodiscard]] std::int64_t peak() const;
 };

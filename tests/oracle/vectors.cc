@@ -38,7 +38,7 @@ Known chain_of_six() {
 }
 
 Known diamond_and_tail() {
-  const Steps most{{12, 11}, {13, 12}, {15, 21}, {16, 22}, {17, 31}, {18, 32}};
+  const Staircase most{{12, 11}, {13, 12}, {15, 21}, {16, 22}, {17, 31}, {18, 32}};
   return {.name = "G3",
           .dag = dag_from_edges({{0, 1}, {0, 2}, {1, 3}, {2, 3}, {3, 4}}, {10, 10, 10, 1, 1}, {2, 3, 1, 2, 1}),
           .all = {.lower_sets = 7,

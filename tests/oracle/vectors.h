@@ -16,20 +16,20 @@ using Cuts = std::vector<std::vector<int>>;
 struct KnownSequence {
   Cuts cuts{};
   std::int64_t overhead = 0;
-  std::vector<std::int64_t> stages{};
+  std::vector<std::int64_t> passes{};
   std::int64_t cached = 0;
   std::int64_t live_peak = 0;
 };
 
 // From each budget on, up to the next.
-using Steps = std::vector<std::pair<std::int64_t, std::int64_t>>;
+using Staircase = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 struct KnownFamily {
   std::size_t lower_sets = 0;
   std::size_t sequences = 0;
   std::int64_t smallest_budget = 0;
-  Steps least_overhead{};
-  Steps most_overhead{};
+  Staircase least_overhead{};
+  Staircase most_overhead{};
 };
 
 struct KnownLeastCache {

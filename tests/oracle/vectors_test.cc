@@ -30,9 +30,9 @@ std::vector<Known> all_known() {
 }
 
 // Nothing below the first step.
-std::optional<std::int64_t> value_at(const Steps& steps, std::int64_t budget) {
+std::optional<std::int64_t> value_at(const Staircase& staircase, std::int64_t budget) {
   std::optional<std::int64_t> value;
-  for (const auto& [from, v] : steps) {
+  for (const auto& [from, v] : staircase) {
     if (budget >= from) value = v;
   }
   return value;
@@ -45,7 +45,7 @@ TEST(ReferenceTest, GivesTheKnownCostsOfTheKnownSequences) {
       const Sequence sequence = to_sequence(known.dag, row.cuts);
       const Cost cost = cost_of(known.dag, sequence);
       EXPECT_EQ(cost.overhead, row.overhead);
-      EXPECT_EQ(cost.stages, row.stages);
+      EXPECT_EQ(cost.passes, row.passes);
       EXPECT_EQ(cost.cached, row.cached);
       EXPECT_EQ(replay(known.dag, sequence, Frees::kAfterLastTouch).peak, row.live_peak);
     }

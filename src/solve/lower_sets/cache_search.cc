@@ -11,7 +11,7 @@ struct CacheTable {
   std::vector<std::int64_t> least;     // cached bytes per set
   std::vector<std::int64_t> overhead;  // of the sequence that reaches it, least among those of least cached bytes
   std::vector<SetId> parent;
-  std::int64_t smallest_refused = kUnreachable;  // no stage that did not fit was smaller
+  std::int64_t smallest_refused = kUnreachable;  // no block pass that did not fit was smaller
 
   [[nodiscard]] bool feasible() const { return least.back() != kUnreachable; }
 };
@@ -43,8 +43,8 @@ class CacheSearch {
   }
 
   void visit(SetId to) {
-    const std::int64_t stage = 2 * family_.bytes(to) + family_.back_bytes(to);
-    const std::int64_t room = budget_ - stage;
+    const std::int64_t pass = 2 * family_.bytes(to) + family_.back_bytes(to);
+    const std::int64_t room = budget_ - pass;
     std::int64_t best = kUnreachable;
     std::int64_t best_overhead = 0;
     SetId parent = 0;
@@ -69,7 +69,7 @@ class CacheSearch {
         parent = from;
       });
     });
-    if (refused != kUnreachable) table_.smallest_refused = std::min(table_.smallest_refused, refused + stage);
+    if (refused != kUnreachable) table_.smallest_refused = std::min(table_.smallest_refused, refused + pass);
     if (best == kUnreachable) return;
     table_.least[to] = best;
     table_.overhead[to] = best_overhead;
@@ -81,7 +81,7 @@ class CacheSearch {
   const LowerSetFamily& family_;
   std::int64_t budget_;
   CacheTable table_;
-  std::vector<std::int64_t> key_;  // least - 2 M(L): what a set brings into the stage test
+  std::vector<std::int64_t> key_;  // least - 2 M(L): what a set brings into the test of a block pass
   std::vector<std::uint64_t> alive_;
   std::vector<std::int64_t> smallest_key_;  // of 64 sets
 };
@@ -97,12 +97,12 @@ SetSequence trace(const Transitions& transitions, const CacheTable& table) {
   return sequence;
 }
 
-// Largest stage of the sequence the table holds.
+// Largest block pass of the sequence the table holds.
 std::int64_t reached_peak(const Transitions& transitions, const CacheTable& table) {
   std::int64_t peak = 0;
   SetId from = 0;
   for (const SetId to : trace(transitions, table)) {
-    peak = std::max(peak, table.least[from] + transitions.stage_bytes(from, to));
+    peak = std::max(peak, table.least[from] + transitions.pass_bytes(from, to));
     from = to;
   }
   return peak;

@@ -1,18 +1,18 @@
 // Sequences of least cached bytes, and the smallest budget that has a sequence at all.
 //
-// More cached bytes never make a later stage easier, so one number per set is enough:
+// More cached bytes never make a later block pass easier, so one number per set is enough:
 //
 //   least({}) = 0
-//   least(L') = min over L < L' with least(L) + stage_bytes(L, L') <= budget of least(L) + cached_bytes(L, L')
+//   least(L') = min over L < L' with least(L) + pass_bytes(L, L') <= budget of least(L) + cached_bytes(L, L')
 //
 // The budget is feasible exactly when least(V) is finite. Ties go to the smaller overhead, so that the sequence found
 // is the paper's "memory-centric" one as its authors' program computes it. O(pairs) for one budget.
 //
-// Example, chain a -> b -> c of sizes 1, 2, 4 and budget 10: {a,b}, V caches b (2) and has stages 10, 10; the sequence
-// V alone caches nothing but has stage 14.
+// Example, chain a -> b -> c of sizes 1, 2, 4 and budget 10: {a,b}, V caches b (2) and has block passes of 10, 10; the
+// sequence V alone caches nothing but has one of 14.
 //
 // Smallest budget: bisection in which both ends jump. A feasible run lowers the upper end to the peak it reached; an
-// infeasible one raises the lower end to the smallest stage it had to refuse, because below that nothing changes.
+// infeasible one raises the lower end to the smallest block pass it had to refuse, because below that nothing changes.
 //
 // Kusumoto et al., NeurIPS 2019. Tested by tests/oracle (brute force over all sequences of all small graphs).
 #pragma once

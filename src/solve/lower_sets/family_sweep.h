@@ -1,7 +1,7 @@
 // Candidates from one family of lower sets: its best sequences at a grid of internal budgets, for each objective.
 //
 // The grid goes from the smallest feasible budget to that of a single block. Times are rounded, and the grid is coarser
-// the larger the graph, because the simulator has the last word anyway.
+// the larger the view, because the simulator has the last word anyway.
 #pragma once
 
 #include <cstdint>

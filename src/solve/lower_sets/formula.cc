@@ -35,8 +35,8 @@ Formula formula(const ForwardView& view, const Blocks& blocks, bool keep_last) {
     if (cached[v] == 0 && !kept) result.overhead += view.time[v];
   }
   for (std::uint32_t i = 0; i < blocks.count; ++i) {
-    const std::int64_t stage = result.cached_bytes + 2 * block_bytes[i] + back_bytes(view, blocks, i);
-    result.peak_bytes = std::max(result.peak_bytes, stage);
+    const std::int64_t pass = result.cached_bytes + 2 * block_bytes[i] + back_bytes(view, blocks, i);
+    result.peak_bytes = std::max(result.peak_bytes, pass);
     result.cached_bytes += cached_bytes[i];
   }
   return result;

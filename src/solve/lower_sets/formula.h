@@ -2,9 +2,9 @@
 // U_i = boundary(L_1) + .. + boundary(L_i):
 //
 //   overhead  sum of T(V_i without boundary(L_i))                 each forgotten node is computed once more
-//   stage i   M(U_{i-1}) + 2 M(V_i) + back(L_i)                   cached before, values and gradients of the block,
+//   pass i    M(U_{i-1}) + 2 M(V_i) + back(L_i)                   cached before, values and gradients of the block,
 //   back(L)   M(succ(L) - L) + M(pred(succ(L)) - L)               gradients after it, and what those read beside L
-//   peak      the largest stage
+//   peak      the largest block pass
 //
 // `keep_last` keeps V_k from forward to backward: its time is not paid again, and the peak stays.
 #pragma once

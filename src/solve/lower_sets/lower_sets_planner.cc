@@ -4,7 +4,7 @@
 // such cuts is a plan, and the searches of cache_search.h and overhead_search.h find the best for one internal budget.
 // As printed, that budget is the user's and is held against the formula. Judged by the simulator, a grid of internal
 // budgets from the smallest feasible one to that of a single block gives candidates, for each objective; there times
-// are rounded, and the grid is coarser the larger the graph (Effort), because the simulator has the last word anyway.
+// are rounded, and the grid is coarser the larger the view (Effort), because the simulator has the last word anyway.
 //
 // The exact planner also proposes what the approximate one does, so it is never worse.
 //

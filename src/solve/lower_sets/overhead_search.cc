@@ -24,7 +24,7 @@ std::int64_t overhead(const Transitions& transitions, const SetSequence& sequenc
   std::int64_t sum = 0;
   SetId from = 0;
   for (const SetId to : sequence) {
-    sum += transitions.overhead(from, to, transitions.step(from, to).cached_time);
+    sum += transitions.overhead(from, to, transitions.single(from, to).cached_time);
     from = to;
   }
   return sum;

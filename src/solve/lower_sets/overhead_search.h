@@ -1,7 +1,7 @@
 // Sequences of least (or most) overhead within a budget, for times of any size.
 //
-// The past of a sequence matters through two numbers, the overhead so far and the bytes cached so far; a step from L to
-// L' adds to both and is allowed when cached + stage_bytes(L, L') <= budget. Two searches walk over the sets in order
+// The past of a sequence matters through two numbers, the overhead so far and the bytes cached so far; going from L to
+// L' adds to both and is allowed when cached + pass_bytes(L, L') <= budget. Two searches walk over the sets in order
 // of size, keeping per set what is not beaten in both numbers:
 //
 //   table_search.cc    indexes by overhead, as the paper does: fastest where all overheads are small integers
@@ -79,8 +79,8 @@ class Aim {
 // Exact. Leaves `sequence` empty and sets too_many_partials where there would be more than max_partials.
 [[nodiscard]] OverheadResult partial_search(const Transitions& transitions, const OverheadOptions& options);
 
-// Exact, for small integer times: rows are as long as the time of the whole graph. Too many partials: as above.
-// REQUIRES: bytes of the whole graph below 2^51, so that their sums are exact as doubles.
+// Exact, for small integer times: rows are as long as the time of the whole view. Too many partials: as above.
+// REQUIRES: bytes of the whole view below 2^51, so that their sums are exact as doubles.
 [[nodiscard]] OverheadResult table_search(const Transitions& transitions, const OverheadOptions& options);
 
 }  // namespace reprise::detail

@@ -76,7 +76,7 @@ class PartialSearch {
     context_.transitions.for_each_part(to, alive_, skip, [&](const Part& part) {
       part.for_each([&](SetId from) {
         const std::int64_t most = bounds_.most_cached(from, to, part.cached_bytes);
-        const std::int64_t overhead = bounds_.step_overhead(from, to, part.cached_time);
+        const std::int64_t overhead = bounds_.overhead(from, to, part.cached_time);
         for (std::size_t i = begin_[from]; i < begin_[from + 1]; ++i) {
           if (partials_[i].cached_bytes <= most) extend(i, to, overhead, part.cached_bytes);
         }

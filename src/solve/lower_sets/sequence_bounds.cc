@@ -57,7 +57,7 @@ void SequenceBounds::find_rest() {
     transitions_.for_each_part(to, useful_, skip, [&](const Part& part) {
       part.for_each([&](SetId from) {
         if (least_[from] > most_cached(from, to, part.cached_bytes)) return;
-        rest_[from] = std::min(rest_[from], rest_[to] + step_overhead(from, to, part.cached_time));
+        rest_[from] = std::min(rest_[from], rest_[to] + overhead(from, to, part.cached_time));
       });
     });
   }

@@ -37,16 +37,16 @@ class SequenceBounds {
   [[nodiscard]] bool useful(SetId set) const { return (useful_[set / 64] >> (set % 64) & 1U) != 0; }
   [[nodiscard]] std::int64_t rest(SetId set) const { return rest_[set]; }
 
-  [[nodiscard]] std::int64_t step_overhead(SetId from, SetId to, std::int64_t cached_time) const {
+  [[nodiscard]] std::int64_t overhead(SetId from, SetId to, std::int64_t cached_time) const {
     const std::int64_t overhead = transitions_.overhead(from, to, cached_time);
     return options_.most ? -overhead : overhead;
   }
-  // Most cached bytes at `from` with which the step to `to`, and the way on from there, can fit.
+  // Most cached bytes at `from` with which the transition to `to`, and the way on from there, can fit.
   [[nodiscard]] std::int64_t most_cached(SetId from, SetId to, std::int64_t cached_bytes) const {
-    const std::int64_t stage = options_.budget_bytes - transitions_.stage_bytes(from, to);
-    return std::min(stage, room_[to] - cached_bytes);
+    const std::int64_t pass = options_.budget_bytes - transitions_.pass_bytes(from, to);
+    return std::min(pass, room_[to] - cached_bytes);
   }
-  // None of the 64 sets of a word can take a step to `to`.
+  // None of the 64 sets of a word has a transition to `to`.
   [[nodiscard]] bool beyond_budget(std::size_t word, SetId to) const {
     return smallest_key_[word] > options_.budget_bytes - 2 * family_.bytes(to) - family_.back_bytes(to);
   }

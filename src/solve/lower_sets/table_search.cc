@@ -1,7 +1,7 @@
 // The paper's table, one row per set: row[t] = fewest cached bytes with overhead t; see overhead_search.h.
 //
-// With dominance a row falls from left to right and ends where it stops falling, so the entries that may take a step
-// (those with few enough cached bytes) are its right end, and a step from L to L' is one loop without branches:
+// With dominance a row falls from left to right and ends where it stops falling, so the entries that may go on
+// (those with few enough cached bytes) are its right end, and a transition from L to L' is one loop without branches:
 //
 //   row'[t + overhead] = min(row'[t + overhead], row[t] + cached_bytes)    for all t from some t on
 //
@@ -27,7 +27,7 @@ struct Row {
   [[nodiscard]] std::int64_t last() const { return first + static_cast<std::int64_t>(cached.size()) - 1; }
 };
 
-// The part of a row that can take a step to the set at hand.
+// The part of a row that can go on to the set at hand.
 struct Source {
   SetId from;
   std::size_t begin;  // index into the row's entries
@@ -96,7 +96,7 @@ class TableSearch {
                         : std::ranges::find_if(cached, fits);
     if (it == cached.end()) return;
     const auto begin = static_cast<std::size_t>(it - cached.begin());
-    const std::int64_t overhead = bounds_.step_overhead(from, to, part.cached_time);
+    const std::int64_t overhead = bounds_.overhead(from, to, part.cached_time);
     const std::int64_t total = rows_[from].first + static_cast<std::int64_t>(begin) + overhead + bounds_.rest(to);
     if (total > aim_) {
       smallest_dropped_ = std::min(smallest_dropped_, total);

@@ -15,7 +15,7 @@ Transitions::Transitions(const ForwardView& view, const LowerSetFamily& family, 
   }
 }
 
-Part Transitions::step(SetId from, SetId to) const {
+Part Transitions::single(SetId from, SetId to) const {
   Part result{.mask = 0, .word = 0, .cached_bytes = 0, .cached_time = 0};
   for (const NodeId node : family_.boundary(to)) {
     if (family_.contains(from, node)) continue;

@@ -1,8 +1,8 @@
-// Steps of a lower-set sequence, from a set L to a larger one L', and what the step costs:
+// Transitions of a lower-set sequence, from a set L to a larger one L', and what one costs:
 //
 //   cached_bytes  M(boundary(L') - L)                      joins the cache
-//   overhead      T(L') - T(L) - T(boundary(L') - L)       is computed once more (nothing, for a last block that is
-//   kept) stage         cached so far + 2 (M(L') - M(L)) + back(L')  must fit the budget
+//   overhead      T(L') - T(L) - T(boundary(L') - L)       is computed once more (nothing, for a last kept block)
+//   block pass    cached so far + 2 (M(L') - M(L)) + back(L')  must fit the budget
 //
 // A family of 27,000 sets has 120 million such pairs, so pairs are not looked at one by one. Per node there is a bitset
 // of the sets that contain it. The subsets of L' are the sets that contain none of its next nodes: a few word
@@ -47,8 +47,8 @@ class Transitions {
     if (keep_last_ && to == family_.whole()) return 0;
     return family_.time(to) - family_.time(from) - cached_time;
   }
-  // The stage of (from, to) without what is cached before it.
-  [[nodiscard]] std::int64_t stage_bytes(SetId from, SetId to) const {
+  // The block pass of (from, to) without what is cached before it.
+  [[nodiscard]] std::int64_t pass_bytes(SetId from, SetId to) const {
     return 2 * (family_.bytes(to) - family_.bytes(from)) + family_.back_bytes(to);
   }
 
@@ -67,8 +67,8 @@ class Transitions {
     }
   }
 
-  // One step looked at alone: `mask` and `word` mean nothing.
-  [[nodiscard]] Part step(SetId from, SetId to) const;
+  // One transition looked at alone: `mask` and `word` mean nothing.
+  [[nodiscard]] Part single(SetId from, SetId to) const;
 
  private:
   // Bitset of the sets that contain the node.

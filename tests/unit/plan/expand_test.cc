@@ -144,8 +144,8 @@ TEST(ExpandTest, AnyBlocksOfAnyStepGiveALegalPlan) {
 }
 
 // The papers' schedule on the diamond a -> {b, c} -> d, blocks {a} {b} {c, d}: the contribution of d to b runs in the
-// stage of b and reads c beside it, which is there since the stage before.
-TEST(PapersExpandTest, GradientsRunInTheStageOfTheirTarget) {
+// pass of b and reads c beside it, which is there since the block pass before.
+TEST(PapersExpandTest, GradientsRunInTheBlockPassOfTheirTarget) {
   GraphBuilder b;
   const ValueId a = b.value(1), left = b.value(1), right = b.value(1), d = b.value(1);
   b.op({.name = "a", .inputs = {}, .outputs = {a}});

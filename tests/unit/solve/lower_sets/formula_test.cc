@@ -19,7 +19,7 @@ TEST(FormulaTest, OneBlockHoldsAllTwice) {
             (Formula{.overhead = 0, .peak_bytes = 14, .cached_bytes = 0, .blocks = 1}));
 }
 
-// Stage 1: 2 (1 + 2) and the gradient of c, 4: 10. Stage 2: b cached, 2, and 2 * 4: 10.
+// Pass 1: 2 (1 + 2) and the gradient of c, 4: 10. Pass 2: b cached, 2, and 2 * 4: 10.
 TEST(FormulaTest, ACutCachesItsBoundary) {
   EXPECT_EQ(formula(chain(), {.block = {0, 0, 1}, .count = 2}, false),
             (Formula{.overhead = 1 + 3, .peak_bytes = 10, .cached_bytes = 2, .blocks = 2}));
@@ -30,10 +30,10 @@ TEST(FormulaTest, ACutCachesItsBoundary) {
 // a feeds b and d, c feeds d: the gradient of a needs that of d, and c beside it.
 TEST(FormulaTest, GradientsAfterABlockReadWhatLiesBeside) {
   const ForwardView view = test::view_of({{}, {0}, {}, {0, 2}}, {1, 1, 1, 1}, {1, 10, 100, 1000});
-  // {a} {b, c, d}: stage 1 is 2 * 1 + (10 + 1000) + 100, stage 2 is 1 + 2 * 1110.
+  // {a} {b, c, d}: pass 1 is 2 * 1 + (10 + 1000) + 100, pass 2 is 1 + 2 * 1110.
   EXPECT_EQ(formula(view, {.block = {0, 1, 1, 1}, .count = 2}, false),
             (Formula{.overhead = 3, .peak_bytes = 2221, .cached_bytes = 1, .blocks = 2}));
-  // {a} {b} {c, d}: stage 2 is 1 + 2 * 10 + 1000 + 100; stage 3 is 1 + 2 * 1100.
+  // {a} {b} {c, d}: pass 2 is 1 + 2 * 10 + 1000 + 100; pass 3 is 1 + 2 * 1100.
   EXPECT_EQ(formula(view, {.block = {0, 1, 2, 2}, .count = 3}, false),
             (Formula{.overhead = 3, .peak_bytes = 2201, .cached_bytes = 1, .blocks = 3}));
 }

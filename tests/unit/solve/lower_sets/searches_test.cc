@@ -32,9 +32,9 @@ ForwardView chain() { return test::view_of({{}, {0}, {1}}, {1, 2, 3}, {1, 2, 4})
 
 TEST(TransitionsTest, AStepCostsWhatTheHeaderSays) {
   const Problems p(chain());  // sets 0 {}, 1 {a}, 2 {a,b}, 3 V
-  EXPECT_EQ(p.transitions.stage_bytes(0, 2), 2 * 3 + 4);
-  EXPECT_EQ(p.transitions.step(0, 2).cached_bytes, 2);
-  EXPECT_EQ(p.transitions.step(0, 2).cached_time, 2);
+  EXPECT_EQ(p.transitions.pass_bytes(0, 2), 2 * 3 + 4);
+  EXPECT_EQ(p.transitions.single(0, 2).cached_bytes, 2);
+  EXPECT_EQ(p.transitions.single(0, 2).cached_time, 2);
   EXPECT_EQ(p.transitions.overhead(0, 2, 2), 1);
   EXPECT_EQ(p.transitions.overhead(2, 3, 0), 3);
   EXPECT_EQ(Transitions(p.view, p.family, true).overhead(2, 3, 0), 0) << "the last block is kept";
@@ -51,7 +51,7 @@ TEST(TransitionsTest, PartsVisitEveryProperSubsetOnce) {
           [&](const Part& part) {
             part.for_each([&](SetId from) {
               ++visits[from];
-              const Part step = p.transitions.step(from, to);
+              const Part step = p.transitions.single(from, to);
               ASSERT_EQ(part.cached_bytes, step.cached_bytes);
               ASSERT_EQ(part.cached_time, step.cached_time);
             });
@@ -102,7 +102,7 @@ TEST(OverheadSearchTest, TradesOverheadForBytes) {
   };
   EXPECT_EQ(best(9, false), std::nullopt);
   EXPECT_EQ(best(10, false), (SetSequence{2, 3}));
-  // {a} {a,b} V caches a and b: only c is computed again. Stages 4, 9, 11.
+  // {a} {a,b} V caches a and b: only c is computed again. Block passes 4, 9, 11.
   EXPECT_EQ(best(11, false), (SetSequence{1, 2, 3}));
   EXPECT_EQ(best(14, true), (SetSequence{3})) << "one block computes all again";
 }
