@@ -5,7 +5,7 @@
 //   live_chain    the same for the runtime that frees at the last use, 10^4 .. 10^6 layers
 //   static_chain  checkpoints held to the end, 1,000 layers, the three definitions of a segment's memory
 //   budget_chain  least recomputation a tenth above the least peak, 100 layers
-//   rotor         one table of 300 stages and 500 slots, for a budget in percent of what saving all takes
+//   rotor         one table of 300 stages and 500 units, for a budget in percent of what saving all takes
 #include <benchmark/benchmark.h>
 
 #include "solve/chain/budget_chain.h"

@@ -55,44 +55,44 @@ CutChain cut_chain(const ForwardView& view) {
   const Ancestors ancestors(view);
   CutChain chain;
   constexpr std::uint32_t kNone = 0xFFFFFFFFU;
-  chain.segment.assign(view.num_nodes(), kNone);
+  chain.stage.assign(view.num_nodes(), kNone);
   for (NodeId v = 0; v < view.num_nodes(); ++v) {
     // Beside the one before only where there are several sinks or sources.
     const bool follows = chain.cuts.empty() || ancestors.contains(v, chain.cuts.back());
     if (!follows || !is_cut(view, ancestors, v)) continue;
-    const auto segment = static_cast<std::uint32_t>(chain.cuts.size());
-    ancestors.for_each(v, [&](NodeId a) { chain.segment[a] = std::min(chain.segment[a], segment); });
+    const auto stage = static_cast<std::uint32_t>(chain.cuts.size());
+    ancestors.for_each(v, [&](NodeId a) { chain.stage[a] = std::min(chain.stage[a], stage); });
     chain.cuts.push_back(v);
     chain.cut_bytes.push_back(view.bytes[v]);
   }
   const auto last = static_cast<std::uint32_t>(chain.cuts.size());
-  const std::size_t segments = view.num_nodes() == 0 ? 0 : last + 1;
-  chain.bytes.assign(segments, 0);
-  chain.time.assign(segments, 0);
-  chain.cut_bytes.resize(segments, 0);
+  const std::size_t stages = view.num_nodes() == 0 ? 0 : last + 1;
+  chain.bytes.assign(stages, 0);
+  chain.time.assign(stages, 0);
+  chain.cut_bytes.resize(stages, 0);
   for (NodeId v = 0; v < view.num_nodes(); ++v) {
-    std::uint32_t& segment = chain.segment[v];
-    segment = std::min(segment, last);
-    chain.bytes[segment] += view.bytes[v];
-    chain.time[segment] += view.time[v];
-    if (segment == last && view.succs[v].empty()) chain.cut_bytes[last] += view.bytes[v];
+    std::uint32_t& stage = chain.stage[v];
+    stage = std::min(stage, last);
+    chain.bytes[stage] += view.bytes[v];
+    chain.time[stage] += view.time[v];
+    if (stage == last && view.succs[v].empty()) chain.cut_bytes[last] += view.bytes[v];
   }
   return chain;
 }
 
 Blocks CutChain::blocks(std::span<const std::uint32_t> ends) const {
-  std::vector<std::uint32_t> block_of_segment(num_segments(), 0);
+  std::vector<std::uint32_t> block_of_stage(num_stages(), 0);
   std::uint32_t block = 0;
   std::size_t next = 0;
-  for (std::uint32_t s = 0; s < num_segments(); ++s) {
-    block_of_segment[s] = block;
+  for (std::uint32_t s = 0; s < num_stages(); ++s) {
+    block_of_stage[s] = block;
     if (next < ends.size() && ends[next] == s) {
       ++block;
       ++next;
     }
   }
-  Blocks result{.block = {}, .count = num_segments() == 0 ? 0 : block_of_segment.back() + 1};
-  for (const std::uint32_t s : segment) result.block.push_back(block_of_segment[s]);
+  Blocks result{.block = {}, .count = num_stages() == 0 ? 0 : block_of_stage.back() + 1};
+  for (const std::uint32_t s : stage) result.block.push_back(block_of_stage[s]);
   return result;
 }
 

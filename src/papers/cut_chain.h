@@ -1,7 +1,7 @@
-// Where a forward graph can be cut at a single node, and the chain of segments between such cuts.
+// Where a forward view can be cut at a single node, and the chain of stages between such cuts.
 //
 // A node is a cut when it alone carries everything from its ancestors onwards: no ancestor feeds anything outside. In
-// a -> {b, c} -> d -> e, with e the end: a, d and e are cuts, the segments a | b c d | e. A network of blocks is a
+// a -> {b, c} -> d -> e, with e the end: a, d and e are cuts, the stages a | b c d | e. A network of blocks is a
 // chain at this level, which is where the chain planners live; DenseNet within a dense block, or U-Net, has few cuts.
 #pragma once
 
@@ -14,14 +14,14 @@
 namespace reprise::detail {
 
 struct CutChain {
-  std::vector<NodeId> cuts;             // in order, the ends of all segments but the last
-  std::vector<std::uint32_t> segment;   // of a node, 0 .. num_segments() - 1; no edge leads to an earlier one
-  std::vector<std::int64_t> bytes;      // M of a segment's nodes
-  std::vector<std::int64_t> time;       // T of a segment's nodes
-  std::vector<std::int64_t> cut_bytes;  // M of the node that ends a segment; of the sinks, for the last
+  std::vector<NodeId> cuts;             // in order, the ends of all stages but the last
+  std::vector<std::uint32_t> stage;     // of a node, 0 .. num_stages() - 1; no edge leads to an earlier one
+  std::vector<std::int64_t> bytes;      // M of a stage's nodes
+  std::vector<std::int64_t> time;       // T of a stage's nodes
+  std::vector<std::int64_t> cut_bytes;  // M of the node that ends a stage; of the sinks, for the last
 
-  [[nodiscard]] std::size_t num_segments() const { return bytes.size(); }
-  // The blocks that end where `ends` says: indices of segments, ascending, the last of all added where it is missing.
+  [[nodiscard]] std::size_t num_stages() const { return bytes.size(); }
+  // The blocks that end where `ends` says: indices of stages, ascending, the last of all added where it is missing.
   [[nodiscard]] Blocks blocks(std::span<const std::uint32_t> ends) const;
 };
 

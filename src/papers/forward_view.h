@@ -1,4 +1,4 @@
-// The graph (V, E, T, M) in which the papers think, made from a training step.
+// Nodes and edges with times and bytes (V, E, T, M), in which the papers think, made from a training step.
 //
 // Every forward op that may be repeated becomes a node; its outputs are one tensor to the papers. An op that overwrites
 // what the op before it made joins that op's node when nothing else reads it: conv -> bn -> relu_ is conv, {bn, relu_}.

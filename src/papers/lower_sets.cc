@@ -18,17 +18,17 @@ namespace {
 // Sets of one level, each once.
 class Level {
  public:
-  explicit Level(std::size_t words) : words_(words), slots_(16, kEmpty) {}
+  explicit Level(std::size_t words) : words_(words), places_(16, kEmpty) {}
 
   [[nodiscard]] std::size_t size() const { return sets_.size() / words_; }
   [[nodiscard]] std::span<const std::uint64_t> operator[](std::size_t i) const { return {&sets_[i * words_], words_}; }
   [[nodiscard]] const std::vector<std::uint64_t>& words() const { return sets_; }
 
   void insert(std::span<const std::uint64_t> set) {
-    if (2 * (size() + 1) > slots_.size()) grow();
-    std::uint32_t& slot = slots_[find(set)];
-    if (slot != kEmpty) return;
-    slot = static_cast<std::uint32_t>(size());
+    if (2 * (size() + 1) > places_.size()) grow();
+    std::uint32_t& place = places_[find(set)];
+    if (place != kEmpty) return;
+    place = static_cast<std::uint32_t>(size());
     sets_.insert(sets_.end(), set.begin(), set.end());
   }
 
@@ -41,22 +41,22 @@ class Level {
     return h;
   }
 
-  // The slot that holds the set, or the empty one where it belongs.
+  // The place that holds the set, or the empty one where it belongs.
   [[nodiscard]] std::size_t find(std::span<const std::uint64_t> set) const {
-    std::size_t slot = hash(set) & (slots_.size() - 1);
-    while (slots_[slot] != kEmpty && !std::ranges::equal((*this)[slots_[slot]], set))
-      slot = (slot + 1) & (slots_.size() - 1);
-    return slot;
+    std::size_t place = hash(set) & (places_.size() - 1);
+    while (places_[place] != kEmpty && !std::ranges::equal((*this)[places_[place]], set))
+      place = (place + 1) & (places_.size() - 1);
+    return place;
   }
 
   void grow() {
-    slots_.assign(2 * slots_.size(), kEmpty);
-    for (std::size_t i = 0; i < size(); ++i) slots_[find((*this)[i])] = static_cast<std::uint32_t>(i);
+    places_.assign(2 * places_.size(), kEmpty);
+    for (std::size_t i = 0; i < size(); ++i) places_[find((*this)[i])] = static_cast<std::uint32_t>(i);
   }
 
   std::size_t words_;
   std::vector<std::uint64_t> sets_;
-  std::vector<std::uint32_t> slots_;
+  std::vector<std::uint32_t> places_;
 };
 
 bool has(std::span<const std::uint64_t> set, NodeId node) { return (set[node / 64] >> (node % 64) & 1U) != 0; }

@@ -23,8 +23,8 @@ Plan Problem::plan(const Blocks& blocks, bool keep_last, Expansion expansion) co
 
 Plan Problem::plan(std::span<const OpId> runs) const { return place_frees(step(), without_dead_reruns(step(), runs)); }
 
-std::vector<std::vector<OpId>> Problem::backward_by_segment(const CutChain& chain) const {
-  return papers_ ? detail::backward_by_segment(*papers_, chain) : detail::backward_by_segment(graph_, view_, chain);
+std::vector<std::vector<OpId>> Problem::backward_by_stage(const CutChain& chain) const {
+  return papers_ ? detail::backward_by_stage(*papers_, chain) : detail::backward_by_stage(graph_, view_, chain);
 }
 
 Blocks Problem::one_block() const {

@@ -1,4 +1,4 @@
-// A graph made ready for planning, and the step from a planner's blocks to a judged plan.
+// A graph made ready for planning, and the way from a planner's blocks to a plan.
 #pragma once
 
 #include <optional>
@@ -28,8 +28,8 @@ class Problem {
 
   [[nodiscard]] Plan plan(const Blocks& blocks, bool keep_last, Expansion expansion) const;
   [[nodiscard]] Plan plan(std::span<const OpId> runs) const;
-  // Backward ops of each segment of a chain.
-  [[nodiscard]] std::vector<std::vector<OpId>> backward_by_segment(const CutChain& chain) const;
+  // Backward ops of each stage of a chain.
+  [[nodiscard]] std::vector<std::vector<OpId>> backward_by_stage(const CutChain& chain) const;
   // The whole of forward in one block: with keep_last, a step without recomputation.
   [[nodiscard]] Blocks one_block() const;
 

@@ -64,7 +64,7 @@ TEST(ChainBudgetTest, SlotsKeepTheBudgetAndAreNeverBetter) {
   for (int round = 0; round < kRounds; ++round) {
     const Instance i = random_instance(random, round, 30);
     const auto exact = detail::least_recomputation(i.d, i.times, i.base, i.budget);
-    const auto answer = detail::least_recomputation(i.d, i.times, i.base, i.budget, {.most_partials = 20, .slots = 50});
+    const auto answer = detail::least_recomputation(i.d, i.times, i.base, i.budget, {.most_partials = 20, .units = 50});
     ASSERT_EQ(answer.has_value(), exact.has_value());
     if (!answer) continue;
     ASSERT_LE(answer->peak_bytes, i.budget);

@@ -32,22 +32,22 @@ ScheduleRun run_equal(std::uint32_t stages, const std::vector<ChainAction>& acti
 
 TEST(RevolveOracleTest, TheClosedFormIsTheRecurrence) {
   constexpr std::uint32_t kStages = 60;
-  constexpr std::uint32_t kSlots = 7;
-  std::int64_t t[kSlots + 1][kStages + 1] = {};
-  for (std::uint32_t s = 1; s <= kSlots; ++s) {
+  constexpr std::uint32_t kStates = 7;
+  std::int64_t t[kStates + 1][kStages + 1] = {};
+  for (std::uint32_t s = 1; s <= kStates; ++s) {
     for (std::uint32_t l = 2; l <= kStages; ++l) {
       t[s][l] = std::int64_t{l} * (l - 1) / 2;
       for (std::uint32_t k = 1; s > 1 && k < l; ++k) t[s][l] = std::min(t[s][l], k + t[s - 1][l - k] + t[s][k]);
-      ASSERT_EQ(revolve_forward_runs(l, s), t[s][l]) << l << " stages, " << s << " slots";
+      ASSERT_EQ(revolve_forward_runs(l, s), t[s][l]) << l << " stages, " << s << " states";
     }
   }
 }
 
-TEST(RevolveOracleTest, SchedulesReverseTheChainInTheirSlots) {
+TEST(RevolveOracleTest, SchedulesReverseTheChainWithTheirStates) {
   for (std::uint32_t s = 1; s <= 9; ++s) {
     for (std::uint32_t l = 1; l < 60; ++l) {
       const ScheduleRun run = run_equal(l, revolve_schedule(l, s));
-      ASSERT_EQ(run.advances, revolve_forward_runs(l, s)) << l << " stages, " << s << " slots";
+      ASSERT_EQ(run.advances, revolve_forward_runs(l, s)) << l << " stages, " << s << " states";
       ASSERT_LE(run.most_stored, s);
     }
   }

@@ -118,8 +118,8 @@ std::optional<BudgetAnswer> least_recomputation(ByteSpan sizes, std::span<const 
   BudgetSearch search(sizes, times, base_bytes, budget_bytes);
   if (!search.run(1, limits.most_partials)) {
     answer.rounded = true;
-    const std::int64_t unit = std::max<std::int64_t>(1, (budget_bytes + limits.slots - 1) / limits.slots);
-    search.run(unit, static_cast<std::size_t>(limits.slots + 1) * sizes.size());
+    const std::int64_t unit = std::max<std::int64_t>(1, (budget_bytes + limits.units - 1) / limits.units);
+    search.run(unit, static_cast<std::size_t>(limits.units + 1) * sizes.size());
   }
   if (!search.found() || search.time() >= answer.recompute_time) return answer;
   answer.recompute_time = search.time();

@@ -12,9 +12,9 @@
 // 1, B = 4: keeping both inner tensors takes 3 + 2 = 5, keeping y_1 alone 2 + 3, keeping y_2 alone max(1 + 3, 2 + 2) =
 // 4; layer 1 runs again.
 //
-// Exact as long as the partials stay below a limit. Beyond it the search starts over with a rounded up to slots: the
+// Exact as long as the partials stay below a limit. Beyond it the search starts over with a rounded up to units: the
 // plan still keeps the budget, but a better one may exist, and the answer says so. O(n^2 * partials per place); with
-// slots O(n^2 * slots).
+// units O(n^2 * units).
 //
 // The problem and method are ours, on the objective of Hong et al. 2025. Tested by
 // tests/unit/solve/chain/budget_chain_test.cc and tests/oracle/chain_budget_test.cc (all subsets).
@@ -35,7 +35,7 @@ struct BudgetAnswer {
 
 struct BudgetLimits {
   std::size_t most_partials = std::size_t{1} << 20;
-  std::int64_t slots = 500;
+  std::int64_t units = 500;
 };
 
 // `times`: f_1 .. f_n. Nothing where even the least peak exceeds the budget.

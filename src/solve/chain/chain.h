@@ -25,7 +25,7 @@ struct ChainAnswer {
   Checkpoints checkpoints{};
 };
 
-// One step of a schedule that may run a stage more than once. Stages are numbered 1 .. L; stage k reads the output of
+// One action of a schedule that may run a stage more than once. Stages are numbered 1 .. L; stage k reads the output of
 // stage k - 1 (the chain's input for k = 1).
 struct ChainAction {
   enum class Kind : std::uint8_t {

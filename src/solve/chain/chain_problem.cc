@@ -14,7 +14,7 @@ bool read_backward(const Graph& step, ValueId v) {
 }  // namespace
 
 ChainProblem::ChainProblem(const Problem& problem)
-    : problem_(problem), chain_(cut_chain(problem.view())), backward_(problem.backward_by_segment(chain_)) {
+    : problem_(problem), chain_(cut_chain(problem.view())), backward_(problem.backward_by_stage(chain_)) {
   sizes_.push_back(0);
   sizes_.insert(sizes_.end(), chain_.cut_bytes.begin(), chain_.cut_bytes.end());
   measure_stages();
@@ -41,7 +41,7 @@ void ChainProblem::measure_stages() {
   for (std::size_t i = 0; i < view.node_of_op.size(); ++i) {
     const NodeId node = view.node_of_op[i];
     if (node == kNoNode) continue;
-    const std::uint32_t s = chain_.segment[node];
+    const std::uint32_t s = chain_.stage[node];
     const bool ends_stage = s < chain_.cuts.size() ? chain_.cuts[s] == node : view.succs[node].empty();
     std::int64_t& workspace = layers_[s].forward_workspace_bytes;
     workspace = std::max(workspace, costs.workspace_bytes[i]);
@@ -61,7 +61,7 @@ LowerSetFamily ChainProblem::cut_sets() const {
   const std::size_t words = LowerSetFamily::words_for(view.num_nodes());
   std::vector<std::uint64_t> sets((stages() + 1) * words, 0);
   for (NodeId v = 0; v < view.num_nodes(); ++v) {
-    for (std::size_t s = chain_.segment[v] + 1; s <= stages(); ++s) {
+    for (std::size_t s = chain_.stage[v] + 1; s <= stages(); ++s) {
       sets[s * words + v / 64] |= std::uint64_t{1} << (v % 64);
     }
   }
@@ -77,7 +77,7 @@ Blocks ChainProblem::blocks(const Checkpoints& checkpoints) const {
 }
 
 std::vector<OpId> ChainProblem::runs(std::span<const ChainAction> actions) const {
-  std::vector<SegmentRun> schedule;
+  std::vector<StageRun> schedule;
   for (const ChainAction& action : actions) {
     schedule.push_back({action.stage - 1, action.kind == ChainAction::Kind::kBackward});
   }

@@ -21,7 +21,7 @@ class ChainProblem {
   // `problem` must outlive the object.
   explicit ChainProblem(const Problem& problem);
 
-  [[nodiscard]] std::uint32_t stages() const { return static_cast<std::uint32_t>(chain_.num_segments()); }
+  [[nodiscard]] std::uint32_t stages() const { return static_cast<std::uint32_t>(chain_.num_stages()); }
   [[nodiscard]] const CutChain& chain() const { return chain_; }
   [[nodiscard]] ByteSpan sizes() const { return sizes_; }  // d_0 = 0: inputs are there anyway; d_k: what ends stage k
   [[nodiscard]] std::span<const std::int64_t> times() const { return chain_.time; }

@@ -1,11 +1,11 @@
 // Chen et al.'s sqrt(n) segments, generalised to graphs as Kusumoto et al. ran it for comparison.
 //
-// Where one node carries everything across a cut, the graph can be divided: candidates are the lower sets with a single
+// Where one node carries everything across a cut, the view can be divided: candidates are the lower sets with a single
 // boundary node, {} and V. Walking through them by size, a cut is made whenever another 1/s of all bytes has passed,
 // s = floor(sqrt(number of candidates)). On a chain of six equal nodes (7 candidates, s = 2, a cut after more than
 // three): 1 2 3 4 | 5 6.
 //
-// In a graph with one sink such a set is a node with its ancestors, none of which feeds anything else; only these are
+// In a view with one sink such a set is a node with its ancestors, none of which feeds anything else; only these are
 // looked at (cut_chain.h). No budget enters; judged by the simulator, many s are tried, and so are the paper's own
 // forms for chains (chain/chen_chain.h): uniform, balanced by size with its search over budgets, recursive. O(V^2).
 //
@@ -26,21 +26,21 @@ namespace {
 
 // Cuts after each 1/segments of all bytes.
 Blocks equal_segments(const CutChain& chain, std::int64_t total_bytes, std::int64_t segments) {
-  const std::int64_t step = total_bytes / segments;
-  std::int64_t threshold = step;
+  const std::int64_t share = total_bytes / segments;
+  std::int64_t threshold = share;
   std::int64_t bytes = 0;
   std::vector<std::uint32_t> ends;
-  for (std::uint32_t s = 0; s + 1 < chain.num_segments(); ++s) {
+  for (std::uint32_t s = 0; s + 1 < chain.num_stages(); ++s) {
     bytes += chain.bytes[s];
     if (bytes <= threshold) continue;
     ends.push_back(s);
-    if (step > 0) threshold += (bytes - threshold + step - 1) / step * step;
+    if (share > 0) threshold += (bytes - threshold + share - 1) / share * share;
   }
   return chain.blocks(ends);
 }
 
 // The empty set, the cuts, and V.
-std::size_t num_candidates(const CutChain& chain) { return chain.num_segments() + 1; }
+std::size_t num_candidates(const CutChain& chain) { return chain.num_stages() + 1; }
 
 // Numbers of segments to try: all, or where that is too many, about `count` with the same ratio between neighbours.
 std::vector<std::int64_t> segment_numbers(std::size_t candidates, std::size_t count) {
@@ -55,7 +55,7 @@ std::vector<std::int64_t> segment_numbers(std::size_t candidates, std::size_t co
   return numbers;
 }
 
-// The forms for chains, with the segments as layers.
+// The forms for chains, with the stages as layers.
 void propose_chain_forms(const ChainProblem& chain, Front& front) {
   if (chain.stages() == 0) return;
   front.add(chain.blocks(chen_uniform(chain.stages())));

@@ -64,7 +64,7 @@ ChainAnswer chen_search(ByteSpan sizes) {
 }
 
 std::vector<ChainAction> chen_recursive(std::uint32_t stages) {
-  return nested_schedule(stages, stages, [](std::uint32_t count, std::uint32_t /*slots*/) { return (count + 1) / 2; });
+  return nested_schedule(stages, stages, [](std::uint32_t count, std::uint32_t /*states*/) { return (count + 1) / 2; });
 }
 
 }  // namespace reprise::detail

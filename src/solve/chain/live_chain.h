@@ -1,7 +1,7 @@
 // Checkpoints of least peak memory on a chain for a runtime that frees every value at its last use.
 //
-// dynamic_chain.h takes one gradient of the largest size for a whole segment. Here every step is counted: what a layer
-// saves beside its output, whether its backward reads that output, workspaces, gradients of any size.
+// dynamic_chain.h takes one gradient of the largest size for a whole segment. Here every action is counted: what a
+// layer saves beside its output, whether its backward reads that output, workspaces, gradients of any size.
 //
 // Runtime, per layer k: output d_k, saved x_k, o_k (backward reads y_k), gradient g_k, workspaces wf_k and wb_k.
 //   forward    make y_k (with wf_k), free y_(k-1) unless it is a checkpoint

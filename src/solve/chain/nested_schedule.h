@@ -13,18 +13,19 @@
 
 namespace reprise::detail {
 
-// split(stages, slots): stages to advance, 1 <= k < stages, when `slots` inputs may be held, the part's own among them.
+// split(stages, states): stages to advance, 1 <= k < stages, when `states` inputs may be held, the part's own among
+// them.
 template <typename Split>
-[[nodiscard]] std::vector<ChainAction> nested_schedule(std::uint32_t stages, std::uint32_t slots, const Split& split) {
+[[nodiscard]] std::vector<ChainAction> nested_schedule(std::uint32_t stages, std::uint32_t states, const Split& split) {
   struct Range {
     std::uint32_t first;
     std::uint32_t count;
-    std::uint32_t slots;
+    std::uint32_t states;
   };
   using Kind = ChainAction::Kind;
   std::vector<ChainAction> actions;
   std::vector<Range> parts;
-  if (stages > 0) parts.push_back({1, stages, slots});
+  if (stages > 0) parts.push_back({1, stages, states});
   while (!parts.empty()) {
     const Range part = parts.back();
     parts.pop_back();
@@ -33,11 +34,11 @@ template <typename Split>
       actions.push_back({Kind::kBackward, part.first});
       continue;
     }
-    const std::uint32_t k = split(part.count, part.slots);
+    const std::uint32_t k = split(part.count, part.states);
     actions.push_back({Kind::kForwardKeepInput, part.first});
     for (std::uint32_t i = 1; i < k; ++i) actions.push_back({Kind::kForwardDrop, part.first + i});
-    parts.push_back({part.first, k, part.slots});
-    parts.push_back({part.first + k, part.count - k, part.slots - 1});
+    parts.push_back({part.first, k, part.states});
+    parts.push_back({part.first + k, part.count - k, part.states - 1});
   }
   return actions;
 }

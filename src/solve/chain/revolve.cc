@@ -25,10 +25,10 @@ Repetition repetition(std::uint64_t l, std::uint64_t s) {
 }
 
 // The smallest k that is best.
-std::uint32_t best_cut(std::uint32_t stages, std::uint32_t slots) {
-  if (slots <= 1) return stages - 1;
+std::uint32_t best_cut(std::uint32_t stages, std::uint32_t states) {
+  if (states <= 1) return stages - 1;
   const std::uint64_t l = stages;
-  const std::uint64_t s = std::min(slots, stages);
+  const std::uint64_t s = std::min(states, stages);
   const auto [r, before] = repetition(l, s);
   if (r == 1) return 1;
   const std::uint64_t two_before = before * (r - 1) / (s + r - 1);  // beta(s, r - 2)
@@ -38,18 +38,18 @@ std::uint32_t best_cut(std::uint32_t stages, std::uint32_t slots) {
 
 }  // namespace
 
-std::int64_t revolve_forward_runs(std::uint32_t stages, std::uint32_t slots) {
+std::int64_t revolve_forward_runs(std::uint32_t stages, std::uint32_t states) {
   if (stages <= 1) return 0;
   const std::uint64_t l = stages;
-  if (slots <= 1) return static_cast<std::int64_t>(l * (l - 1) / 2);
-  const std::uint64_t s = std::min(slots, stages);
+  if (states <= 1) return static_cast<std::int64_t>(l * (l - 1) / 2);
+  const std::uint64_t s = std::min(states, stages);
   const auto [r, before] = repetition(l, s);
   const std::uint64_t saved = r == 1 ? 1 : before * (s + r) / (s + 1);  // beta(s + 1, r - 1)
   return static_cast<std::int64_t>(r * l - saved);
 }
 
-std::vector<ChainAction> revolve_schedule(std::uint32_t stages, std::uint32_t slots) {
-  return nested_schedule(stages, slots, best_cut);
+std::vector<ChainAction> revolve_schedule(std::uint32_t stages, std::uint32_t states) {
+  return nested_schedule(stages, states, best_cut);
 }
 
 }  // namespace reprise::detail

@@ -16,22 +16,22 @@ constexpr std::uint32_t kBlock = 8;
 // Rows of one t lie together, s rising: the right parts of all cuts of (s, t) are neighbours.
 std::size_t RotorTable::part(Index s, Index t) const { return std::size_t{t} * (t + 1) / 2 + s; }
 
-std::int64_t RotorTable::in_slots(std::int64_t bytes) const { return (bytes + slot_bytes_ - 1) / slot_bytes_; }
+std::int64_t RotorTable::in_units(std::int64_t bytes) const { return (bytes + unit_bytes_ - 1) / unit_bytes_; }
 
 // Inside, stages are numbered from 0.
 RotorTable::RotorTable(std::span<const RotorStage> stages, std::int64_t input_bytes, std::int64_t memory_bytes,
-                       std::int32_t slots)
-    : slot_bytes_(std::max<std::int64_t>(1, (memory_bytes + slots - 1) / slots)), input_slots_(in_slots(input_bytes)) {
-  width_ = static_cast<std::size_t>(std::max<std::int64_t>(0, memory_bytes / slot_bytes_ - input_slots_ + 1));
+                       std::int32_t units)
+    : unit_bytes_(std::max<std::int64_t>(1, (memory_bytes + units - 1) / units)), input_units_(in_units(input_bytes)) {
+  width_ = static_cast<std::size_t>(std::max<std::int64_t>(0, memory_bytes / unit_bytes_ - input_units_ + 1));
   forward_until_ = once_until_ = {0.0};
   for (const RotorStage& stage : stages) {
     stages_.push_back({.forward = static_cast<double>(stage.forward_ns),
                        .backward = static_cast<double>(stage.backward_ns),
-                       .output = in_slots(stage.output_bytes),
-                       .saved = in_slots(stage.saved_bytes),
-                       .gradient = in_slots(stage.gradient_bytes),
-                       .forward_overhead = in_slots(stage.forward_overhead_bytes),
-                       .backward_overhead = in_slots(stage.backward_overhead_bytes)});
+                       .output = in_units(stage.output_bytes),
+                       .saved = in_units(stage.saved_bytes),
+                       .gradient = in_units(stage.gradient_bytes),
+                       .forward_overhead = in_units(stage.forward_overhead_bytes),
+                       .backward_overhead = in_units(stage.backward_overhead_bytes)});
     forward_until_.push_back(forward_until_.back() + stages_.back().forward);
     once_until_.push_back(once_until_.back() + stages_.back().forward + stages_.back().backward);
   }
@@ -142,35 +142,35 @@ std::vector<ChainAction> RotorTable::trace(std::int64_t m) const {
   using Kind = ChainAction::Kind;
   struct Todo {
     Index s, t;
-    std::int64_t slots;
+    std::int64_t units;
     bool backward_only;
   };
   std::vector<ChainAction> actions;
   std::vector<Todo> todo = {{0, static_cast<Index>(stages_.size()) - 1, m, false}};
   while (!todo.empty()) {
-    const auto [s, t, slots, backward_only] = todo.back();
+    const auto [s, t, units, backward_only] = todo.back();
     todo.pop_back();
     if (backward_only) {
       actions.push_back({Kind::kBackward, s + 1});
       continue;
     }
-    const Index cut = s == t ? s : find_cut(s, t, slots);
+    const Index cut = s == t ? s : find_cut(s, t, units);
     if (cut == s) {
       actions.push_back({Kind::kForwardSaveAll, s + 1});
       todo.push_back({s, s, 0, true});
-      if (s < t) todo.push_back({s + 1, t, slots - stages_[s].saved, false});
+      if (s < t) todo.push_back({s + 1, t, units - stages_[s].saved, false});
       continue;
     }
     actions.push_back({Kind::kForwardKeepInput, s + 1});
     for (Index k = s + 1; k < cut; ++k) actions.push_back({Kind::kForwardDrop, k + 1});
-    todo.push_back({s, cut - 1, slots, false});
-    todo.push_back({cut, t, slots - stages_[cut - 1].output, false});
+    todo.push_back({s, cut - 1, units, false});
+    todo.push_back({cut, t, units - stages_[cut - 1].output, false});
   }
   return actions;
 }
 
 std::optional<RotorAnswer> RotorTable::solve(std::int64_t memory_bytes) const {
-  const std::int64_t m = std::min(memory_bytes / slot_bytes_ - input_slots_, static_cast<std::int64_t>(width_) - 1);
+  const std::int64_t m = std::min(memory_bytes / unit_bytes_ - input_units_, static_cast<std::int64_t>(width_) - 1);
   if (m < 0) return std::nullopt;
   if (stages_.empty()) return RotorAnswer{};
   const double time = row(0, static_cast<Index>(stages_.size()) - 1)[m];
@@ -182,12 +182,12 @@ std::optional<std::int64_t> RotorTable::least_memory_bytes() const {
   if (width_ == 0) return std::nullopt;
   const std::int64_t m = stages_.empty() ? 0 : parts_[part(0, static_cast<Index>(stages_.size()) - 1)].first;
   if (m == static_cast<std::int64_t>(width_)) return std::nullopt;
-  return (m + input_slots_) * slot_bytes_;
+  return (m + input_units_) * unit_bytes_;
 }
 
 std::optional<RotorAnswer> rotor(std::span<const RotorStage> stages, std::int64_t input_bytes,
-                                 std::int64_t memory_bytes, std::int32_t slots) {
-  return RotorTable(stages, input_bytes, memory_bytes, slots).solve(memory_bytes);
+                                 std::int64_t memory_bytes, std::int32_t units) {
+  return RotorTable(stages, input_bytes, memory_bytes, units).solve(memory_bytes);
 }
 
 }  // namespace reprise::detail

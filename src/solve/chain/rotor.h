@@ -17,8 +17,8 @@
 // Example: three stages of a = 1, abar = 2, unit times. With plenty of memory all save: time 6. When abar no longer
 // fits three times, a stage keeps its input only, and runs again after the backward of those behind it: time 7.
 //
-// Memory is counted in slots, every size rounded up, so that a schedule never needs more than it says; fewer bytes than
-// slots make it exact. One table answers every budget up to the one it was made for. O(L^3 S) time and 4 L^2 S bytes at
+// Memory is counted in units, every size rounded up, so that a schedule never needs more than it says; fewer bytes than
+// units make it exact. One table answers every budget up to the one it was made for. O(L^3 S) time and 4 L^2 S bytes at
 // worst; no checkpoint is tried where all fits, and no sum is formed where a part is impossible. Times are doubles,
 // exact below 2^53 ns.
 //
@@ -51,7 +51,7 @@ class RotorTable {
  public:
   // `memory_bytes`: the largest budget that will be asked for.
   RotorTable(std::span<const RotorStage> stages, std::int64_t input_bytes, std::int64_t memory_bytes,
-             std::int32_t slots = 500);
+             std::int32_t units = 500);
 
   // Nothing where no schedule fits.
   [[nodiscard]] std::optional<RotorAnswer> solve(std::int64_t memory_bytes) const;
@@ -59,11 +59,11 @@ class RotorTable {
   // The smallest budget with a schedule; nothing where the table's own budget has none.
   [[nodiscard]] std::optional<std::int64_t> least_memory_bytes() const;
 
-  // A budget is worth what its whole slots are worth.
-  [[nodiscard]] std::int64_t slot_bytes() const { return slot_bytes_; }
+  // A budget is worth what its whole units are worth.
+  [[nodiscard]] std::int64_t unit_bytes() const { return unit_bytes_; }
 
  private:
-  struct Stage {  // sizes in slots
+  struct Stage {  // sizes in units
     double forward, backward;
     std::int64_t output, saved, gradient, forward_overhead, backward_overhead;
   };
@@ -77,7 +77,7 @@ class RotorTable {
   [[nodiscard]] std::size_t part(Index s, Index t) const;
   [[nodiscard]] double* row(Index s, Index t) { return times_.data() + part(s, t) * width_; }
   [[nodiscard]] const double* row(Index s, Index t) const { return times_.data() + part(s, t) * width_; }
-  [[nodiscard]] std::int64_t in_slots(std::int64_t bytes) const;
+  [[nodiscard]] std::int64_t in_units(std::int64_t bytes) const;
   [[nodiscard]] std::int64_t least_beside_saved(Index s, Index t) const;
   void note_limits(Index t);
   void fill_block(Index s_begin, Index t_begin);
@@ -86,9 +86,9 @@ class RotorTable {
   [[nodiscard]] Index find_cut(Index s, Index t, std::int64_t m) const;
   [[nodiscard]] std::vector<ChainAction> trace(std::int64_t m) const;
 
-  std::int64_t slot_bytes_ = 1;
-  std::int64_t input_slots_ = 0;
-  std::size_t width_ = 0;  // of a row: slots 0 .. S
+  std::int64_t unit_bytes_ = 1;
+  std::int64_t input_units_ = 0;
+  std::size_t width_ = 0;  // of a row: units 0 .. S
   std::vector<Stage> stages_;
   std::vector<double> forward_until_;  // sums of uf
   std::vector<double> once_until_;     // sums of uf + ub
@@ -97,6 +97,6 @@ class RotorTable {
 };
 
 [[nodiscard]] std::optional<RotorAnswer> rotor(std::span<const RotorStage> stages, std::int64_t input_bytes,
-                                               std::int64_t memory_bytes, std::int32_t slots = 500);
+                                               std::int64_t memory_bytes, std::int32_t units = 500);
 
 }  // namespace reprise::detail

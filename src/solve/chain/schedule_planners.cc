@@ -1,10 +1,10 @@
 // Planners that run the stages of a chain again and again: `revolve` and `rotor`.
 //
-//   revolve  Griewank and Walther: equal steps, s slots, fewest forward runs (chain/revolve.h)
+//   revolve  Griewank and Walther: equal stages, s states, fewest forward runs (chain/revolve.h)
 //   rotor    Beaumont et al.: least time within a budget among persistent schedules (chain/rotor.h)
 //
 // Their schedules are runs of stages; expand_chain.h turns them into runs of ops, and what is kept follows from what is
-// not run again. As printed, the budget is held against their own count: slots of the largest stage for revolve, slots
+// not run again. As printed, the budget is held against their own count: states of the largest stage for revolve, units
 // of memory for rotor. Tested by tests/oracle and tests/property.
 #include <algorithm>
 #include <cmath>
@@ -31,9 +31,9 @@ std::int64_t largest_stage(const ChainProblem& chain) {
   return largest;
 }
 
-Formula slots_formula(const ChainProblem& chain, std::span<const ChainAction> actions, std::uint32_t slots) {
-  const std::int64_t bytes = static_cast<std::int64_t>(slots) * largest_stage(chain);
-  return {.overhead = chain.rerun_time(actions), .peak_bytes = bytes, .cached_bytes = bytes, .blocks = slots};
+Formula states_formula(const ChainProblem& chain, std::span<const ChainAction> actions, std::uint32_t states) {
+  const std::int64_t bytes = static_cast<std::int64_t>(states) * largest_stage(chain);
+  return {.overhead = chain.rerun_time(actions), .peak_bytes = bytes, .cached_bytes = bytes, .blocks = states};
 }
 
 // ---- revolve
@@ -42,11 +42,11 @@ void propose_revolve(const Problem& problem, const SolveOptions& options, Front&
   const ChainProblem chain(problem);
   chain.describe(solution);
   if (chain.stages() == 0) return;
-  for (const std::int64_t slots :
+  for (const std::int64_t states :
        budget_grid(1, chain.stages(), std::min<std::size_t>(chain.stages(), knobs_of(options).candidates))) {
-    if (asked_to_stop(options)) return stop(solution, "stopped before all numbers of slots were tried");
-    const auto actions = revolve_schedule(chain.stages(), static_cast<std::uint32_t>(slots));
-    front.add(chain.runs(actions), slots_formula(chain, actions, static_cast<std::uint32_t>(slots)));
+    if (asked_to_stop(options)) return stop(solution, "stopped before all numbers of states were tried");
+    const auto actions = revolve_schedule(chain.stages(), static_cast<std::uint32_t>(states));
+    front.add(chain.runs(actions), states_formula(chain, actions, static_cast<std::uint32_t>(states)));
   }
 }
 
@@ -54,19 +54,19 @@ std::optional<Plan> revolve_as_printed(const Problem& problem, const SolveOption
   const ChainProblem chain(problem);
   chain.describe(solution);
   if (chain.stages() == 0) return nothing_to_plan(problem, options, solution);
-  const std::int64_t slot = std::max<std::int64_t>(1, largest_stage(chain));
-  const std::int64_t fitting = options.budget_bytes ? *options.budget_bytes / slot : 1;
-  const auto slots = static_cast<std::uint32_t>(std::clamp<std::int64_t>(fitting, 1, chain.stages()));
-  const auto actions = revolve_schedule(chain.stages(), slots);
-  const bool fits = accept_by_formula(slots_formula(chain, actions, slots), options, solution);
-  solution.smallest_budget_bytes = slot;
+  const std::int64_t state_bytes = std::max<std::int64_t>(1, largest_stage(chain));
+  const std::int64_t fitting = options.budget_bytes ? *options.budget_bytes / state_bytes : 1;
+  const auto states = static_cast<std::uint32_t>(std::clamp<std::int64_t>(fitting, 1, chain.stages()));
+  const auto actions = revolve_schedule(chain.stages(), states);
+  const bool fits = accept_by_formula(states_formula(chain, actions, states), options, solution);
+  solution.smallest_budget_bytes = state_bytes;
   if (!fits) return std::nullopt;
   return problem.plan(chain.runs(actions));
 }
 
 // ---- rotor
 
-constexpr std::uint32_t kMostRotorStages = 600;  // the table has stages^2 / 2 * slots entries
+constexpr std::uint32_t kMostRotorStages = 600;  // the table has stages^2 / 2 * units entries
 
 std::string too_many_stages(const ChainProblem& chain) {
   return std::to_string(chain.stages()) + " stages; rotor takes at most " + std::to_string(kMostRotorStages);
@@ -93,7 +93,7 @@ void propose_rotor(const Problem& problem, const SolveOptions& options, Front& f
   if (chain.stages() > kMostRotorStages) {
     return stop(solution, too_many_stages(chain));
   }
-  // A table is as fine as its slots, so the lower half of the memory gets tables of its own.
+  // A table is as fine as its units, so the lower half of the memory gets tables of its own.
   for (std::int64_t top = everything(chain), halvings = 0; halvings < 6; top /= 2, ++halvings) {
     if (asked_to_stop(options)) return stop(solution, "stopped before all tables were made");
     const RotorTable table(chain.rotor_stages(), /*input_bytes=*/0, top);
@@ -105,7 +105,7 @@ void propose_rotor(const Problem& problem, const SolveOptions& options, Front& f
   }
 }
 
-// Memory is counted in slots of the budget, so a smaller budget counts otherwise: down as long as it still has a plan.
+// Memory is counted in units of the budget, so a smaller budget counts otherwise: down as long as it still has a plan.
 std::int64_t least_rotor_budget(const ChainProblem& chain) {
   std::int64_t budget = everything(chain);
   while (true) {

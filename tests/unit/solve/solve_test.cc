@@ -66,7 +66,7 @@ TEST(SolveTest, AnInfeasibleBudgetComesWithOneThatIsFeasible) {
         EXPECT_EQ(simulate(step, solution.smallest_plan).peak_bytes, enough);
       }
       EXPECT_TRUE(solve_with(step, planner, {.budget_bytes = enough, .judge = judge}).found());
-      // Rotor counts memory in slots of the budget, so one byte less is counted otherwise.
+      // Rotor counts memory in units of the budget, so one byte less is counted otherwise.
       if (planner == "rotor" && judge == Judge::kFormula) continue;
       EXPECT_EQ(solve_with(step, planner, {.budget_bytes = enough - 1, .judge = judge}).status, Status::kInfeasible);
     }

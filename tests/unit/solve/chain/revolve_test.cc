@@ -20,9 +20,9 @@ TEST(RevolveTest, LargeNumbersDoNotOverflow) {
   constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
   EXPECT_EQ(revolve_forward_runs(kMost, 1), std::int64_t{kMost} * ((kMost - 1) / 2));
   EXPECT_EQ(revolve_forward_runs(kMost, kMost), std::int64_t{kMost} - 1);
-  EXPECT_EQ(revolve_forward_runs(kMost, kMost - 2), 2 * std::int64_t{kMost} - kMost) << "one slot less than needed";
-  for (std::uint32_t slots = 1; slots < 40; ++slots) {
-    EXPECT_LT(revolve_forward_runs(kMost, slots + 1), revolve_forward_runs(kMost, slots));
+  EXPECT_EQ(revolve_forward_runs(kMost, kMost - 2), 2 * std::int64_t{kMost} - kMost) << "one state less than needed";
+  for (std::uint32_t states = 1; states < 40; ++states) {
+    EXPECT_LT(revolve_forward_runs(kMost, states + 1), revolve_forward_runs(kMost, states));
   }
 }
 

@@ -31,7 +31,7 @@ TEST(RotorTest, RunsOneStageAgainWhereOneByteIsMissing) {
 
 TEST(RotorTest, OneTableAnswersAllBudgets) {
   const RotorTable table(three_stages(), 1, 20);
-  EXPECT_EQ(table.slot_bytes(), 1);
+  EXPECT_EQ(table.unit_bytes(), 1);
   ASSERT_TRUE(table.least_memory_bytes().has_value());
   const std::int64_t least = *table.least_memory_bytes();
   EXPECT_FALSE(table.solve(least - 1).has_value());
