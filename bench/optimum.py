@@ -127,25 +127,25 @@ class Model:
     def all(self) -> list[Run]:
         return [run for runs in self.runs.values() for run in runs]
 
-    def place_of(self, stage: int, op: int | None = None) -> int:
-        """Of the stage's own op, or of a run again before it."""
-        return self.begin + stage * self.stride + (self.stride - 1 if op is None else self.rank[op])
+    def place_of(self, turn: int, op: int | None = None) -> int:
+        """Of the turn's own op, or of a run again before it."""
+        return self.begin + turn * self.stride + (self.stride - 1 if op is None else self.rank[op])
 
     def _add_runs(self) -> None:
         graph = self.step.graph
         for op in range(self.begin):
             self.runs[op] = [Run(op, op, None)]
-        for stage, op in enumerate(self.order):
-            self.runs[op] = [Run(op, self.place_of(stage), None)]
-        stage_of = {op: stage for stage, op in enumerate(self.order)}
-        last: dict[int, int] = {}  # op -> the last stage at which it may be of use
+        for turn, op in enumerate(self.order):
+            self.runs[op] = [Run(op, self.place_of(turn), None)]
+        turn_of = {op: turn for turn, op in enumerate(self.order)}
+        last: dict[int, int] = {}  # op -> the last turn at which it may be of use
         for op in reversed(self.step.repeatable):
-            uses = [stage_of.get(reader, last.get(reader, -1)) for v in graph.outputs(op) for reader in graph.readers(v)]
+            uses = [turn_of.get(reader, last.get(reader, -1)) for v in graph.outputs(op) for reader in graph.readers(v)]
             uses += [last[reader] for v in graph.outputs(op) for reader in graph.readers(v) if reader in last]
             last[op] = max(uses, default=-1)
         for op in self.step.repeatable:
-            first = stage_of.get(op, -1) + 1
-            places = [self.place_of(stage, op) for stage in range(first, last[op] + 1)]
+            first = turn_of.get(op, -1) + 1
+            places = [self.place_of(turn, op) for turn in range(first, last[op] + 1)]
             for number in range(1, self.again + 1 if places else 1):
                 place = self.model.new_int_var_from_domain(cp_model.Domain.from_values(places), f"at{op}_{number}")
                 active = self.model.new_bool_var(f"again{op}_{number}")
@@ -219,15 +219,15 @@ class Model:
         """Our plan. False where an op runs more often than the model lets it."""
         seen: dict[int, int] = {}
         places: dict[tuple[int, int], int] = {}
-        stage = -1
+        turn = -1
         waiting: list[tuple[int, int]] = []
         for op in runs:
             number = seen[op] = seen.get(op, -1) + 1
             if number > 0:
                 waiting.append((op, number))
             elif op > self.step.caller:
-                stage += 1
-                places |= {(again, n): self.place_of(stage, again) for again, n in waiting}
+                turn += 1
+                places |= {(again, n): self.place_of(turn, again) for again, n in waiting}
                 waiting.clear()
         if max(seen.values()) > self.again:
             return False

@@ -321,7 +321,7 @@ class AutoSearch {
     return least - std::max<std::int64_t>(1, (least - model_.start_bytes) / part);
   }
 
-  // Below the least peak known, in steps that shrink where they fail.
+  // Below the least peak known, by parts that shrink where they fail.
   void descend(std::size_t slice) {
     for (std::int64_t part = 50; part <= kSmallestPart && !out_of_work() && !fits();) {
       const std::int64_t least = pool_.entries().begin()->first;

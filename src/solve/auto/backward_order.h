@@ -1,11 +1,10 @@
 // Other orders of the backward ops. A gradient that nobody reads may run late, when its bytes do not matter any more,
 // or early, to let its inputs go.
 //
-//   deferring_order  the captured order, but an op whose outputs nobody in backward reads waits as long as it would
-//   take
+//   deferring_order  the captured order, but an op whose outputs nobody in backward reads waits as long as it would take
 //                    more bytes than it lets go. Example: a gradient of 400 MB from inputs of 7 MB waits to the end.
 //   OrderSearch      at one budget: single ops moved as far up or down as their neighbours allow, or just past the
-//                    slots that are at the budget; kept where it takes bytes off the highest slots for no time.
+//                    turns that are at the budget; left there where that takes bytes off the highest turns for no time.
 //
 // `once` ops stay where they are. Tested by tests/unit/solve/auto/backward_order_test.cc.
 #pragma once
@@ -27,7 +26,7 @@ class OrderSearch {
  public:
   OrderSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work);
 
-  // Lowers what is above `target_bytes`, summed over the slots, at no cost of time. Whether anything was gained.
+  // Lowers what is above `target_bytes`, summed over the turns, at no cost of time. Whether anything was gained.
   bool improve(Choice& choice, std::int64_t target_bytes);
   // Moves one op, chosen by `number`, to another place that its neighbours allow.
   void disturb(Choice& choice, std::size_t number);

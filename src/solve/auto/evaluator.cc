@@ -21,20 +21,20 @@ Cost Evaluator::evaluate(const Choice& choice, std::int64_t limit_bytes) {
 bool Evaluator::make_runs(const Choice& choice) {
   std::vector<Run>& runs = maker_.runs;
   runs.clear();
-  slot_end_.clear();
+  turn_end_.clear();
   reruns_.assign(model_.num_ops(), 0);
   first_rerun_.resize(model_.num_ops());
   maker_.again_ns = 0;
   maker_.presence.assign(model_.num_values(), Presence::kPresent);
   for (const std::uint32_t v : model_.droppable_values) maker_.presence[v] = after_forward(choice.labels[v]);
   for (std::uint32_t op = 0; op <= model_.caller; ++op) runs.push_back({op, false});
-  slot_end_.push_back(static_cast<std::uint32_t>(runs.size()));
+  turn_end_.push_back(static_cast<std::uint32_t>(runs.size()));
   for (const std::uint32_t op : choice.order) {
-    maker_.slot(op, choice.labels);
-    for (std::size_t i = slot_end_.back(); i + 1 < runs.size(); ++i) {
-      if (reruns_[runs[i].op]++ == 0) first_rerun_[runs[i].op] = static_cast<std::uint32_t>(slot_end_.size());
+    maker_.turn(op, choice.labels);
+    for (std::size_t i = turn_end_.back(); i + 1 < runs.size(); ++i) {
+      if (reruns_[runs[i].op]++ == 0) first_rerun_[runs[i].op] = static_cast<std::uint32_t>(turn_end_.size());
     }
-    slot_end_.push_back(static_cast<std::uint32_t>(runs.size()));
+    turn_end_.push_back(static_cast<std::uint32_t>(runs.size()));
     if (runs.size() > most_runs_ || maker_.again_ns > kMostTime) return false;
   }
   return true;
@@ -42,17 +42,17 @@ bool Evaluator::make_runs(const Choice& choice) {
 
 Cost Evaluator::scan(std::int64_t limit_bytes) {
   scan_.begin_at_end();
-  profile_.assign(slot_end_.size(), 0);
+  profile_.assign(turn_end_.size(), 0);
   Cost cost{.peak_bytes = model_.start_bytes, .time_ns = model_.step_time_ns + maker_.again_ns};
-  for (std::size_t slot = slot_end_.size(), i = maker_.runs.size(); slot-- > 0;) {
-    const std::size_t begin = slot == 0 ? 0 : slot_end_[slot - 1];
+  for (std::size_t turn = turn_end_.size(), i = maker_.runs.size(); turn-- > 0;) {
+    const std::size_t begin = turn == 0 ? 0 : turn_end_[turn - 1];
     std::int64_t highest = 0;
     while (i > begin) {
       const Run run = maker_.runs[--i];
-      highest = std::max(highest, scan_.step(run));
+      highest = std::max(highest, scan_.visit(run));
       work_ += 2 + model_.inputs(run.op).size();
     }
-    profile_[slot] = highest;
+    profile_[turn] = highest;
     cost.peak_bytes = std::max(cost.peak_bytes, highest);
     if (cost.peak_bytes > limit_bytes) return {};
   }

@@ -60,7 +60,7 @@ class Evaluator {
   [[nodiscard]] std::span<const std::int64_t> profile() const { return profile_; }
   // Per op: how often the last choice ran it again.
   [[nodiscard]] std::span<const std::uint32_t> reruns() const { return reruns_; }
-  // Per op that ran again: the slot at which it did first.
+  // Per op that ran again: the turn at which it did first.
   [[nodiscard]] std::span<const std::uint32_t> first_rerun() const { return first_rerun_; }
   // Work done since the beginning, in reads of runs.
   [[nodiscard]] std::size_t work() const { return work_; }
@@ -73,7 +73,7 @@ class Evaluator {
   std::size_t most_runs_;
   RunMaker maker_;
   RunScan scan_;
-  std::vector<std::uint32_t> slot_end_;  // by place in the order, the end of its runs; first the caller's op
+  std::vector<std::uint32_t> turn_end_;  // by place in the order, the end of its runs; first the caller's op
   std::vector<std::int64_t> profile_;
   std::vector<std::uint32_t> reruns_;
   std::vector<std::uint32_t> first_rerun_;

@@ -48,20 +48,20 @@ bool IncrementalEvaluator::rebase(const Choice& choice) {
 
 void IncrementalEvaluator::divide() {
   const std::size_t forward = model_.caller + std::size_t{1};
-  const std::size_t forward_step = std::max(kLeastWindow, forward / kWindows + 1);
-  const std::size_t backward_step = std::max(kLeastWindow, order_.size() / kWindows + 1);
-  slot_begin_.clear();
+  const std::size_t forward_size = std::max(kLeastWindow, forward / kWindows + 1);
+  const std::size_t backward_size = std::max(kLeastWindow, order_.size() / kWindows + 1);
+  turn_begin_.clear();
   run_begin_.clear();
-  for (std::size_t op = 0; op < forward; op += forward_step) {
-    slot_begin_.push_back(0);
+  for (std::size_t op = 0; op < forward; op += forward_size) {
+    turn_begin_.push_back(0);
     run_begin_.push_back(static_cast<std::uint32_t>(op));
   }
-  forward_windows_ = slot_begin_.size();
-  for (std::size_t slot = 1; slot <= order_.size(); slot += backward_step) {
-    slot_begin_.push_back(static_cast<std::uint32_t>(slot));
+  forward_windows_ = turn_begin_.size();
+  for (std::size_t turn = 1; turn <= order_.size(); turn += backward_size) {
+    turn_begin_.push_back(static_cast<std::uint32_t>(turn));
   }
-  windows_ = slot_begin_.size();
-  slot_begin_.push_back(static_cast<std::uint32_t>(order_.size() + 1));
+  windows_ = turn_begin_.size();
+  turn_begin_.push_back(static_cast<std::uint32_t>(order_.size() + 1));
 }
 
 void IncrementalEvaluator::make_base_runs() {
@@ -69,7 +69,7 @@ void IncrementalEvaluator::make_base_runs() {
   maker_.presence.assign(model_.num_values(), Presence::kPresent);
   for (const std::uint32_t v : model_.droppable_values) maker_.presence[v] = after_forward(labels_[v]);
   for (std::uint32_t op = 0; op <= model_.caller; ++op) maker_.runs.push_back({op, false});
-  slot_end_.assign(1, static_cast<std::uint32_t>(maker_.runs.size()));
+  turn_end_.assign(1, static_cast<std::uint32_t>(maker_.runs.size()));
   presence_.resize(windows_ - forward_windows_ + 1);
   again_in_.assign(windows_, 0);
   again_ns_ = 0;
@@ -77,9 +77,9 @@ void IncrementalEvaluator::make_base_runs() {
     presence_[w - forward_windows_] = maker_.presence;
     run_begin_.push_back(static_cast<std::uint32_t>(maker_.runs.size()));
     maker_.again_ns = 0;
-    for (std::size_t slot = slot_begin_[w]; slot < slot_begin_[w + 1]; ++slot) {
-      maker_.slot(order_[slot - 1], labels_);
-      slot_end_.push_back(static_cast<std::uint32_t>(maker_.runs.size()));
+    for (std::size_t turn = turn_begin_[w]; turn < turn_begin_[w + 1]; ++turn) {
+      maker_.turn(order_[turn - 1], labels_);
+      turn_end_.push_back(static_cast<std::uint32_t>(maker_.runs.size()));
     }
     again_ns_ += again_in_[w] = maker_.again_ns;
     if (maker_.runs.size() > most_runs_) break;
@@ -100,12 +100,12 @@ void IncrementalEvaluator::scan_base() {
     needed_[w + 1] = scan_.needed;
     live_[w + 1] = scan_.live;
     const std::int64_t riders = scan_.not_riding;
-    std::size_t slot = slot_begin_[w + 1] - std::size_t{1};
+    std::size_t turn = turn_begin_[w + 1] - std::size_t{1};
     for (std::size_t i = run_begin_[w + 1]; i-- > run_begin_[w];) {
-      while (is_backward(w) && i < slot_end_[slot - 1]) --slot;
-      const std::int64_t bytes = scan_.step(runs_[i]);
+      while (is_backward(w) && i < turn_end_[turn - 1]) --turn;
+      const std::int64_t bytes = scan_.visit(runs_[i]);
       highest_[w] = std::max(highest_[w], bytes);
-      std::int64_t& at = profile_[is_backward(w) ? slot : 0];
+      std::int64_t& at = profile_[is_backward(w) ? turn : 0];
       at = std::max(at, bytes);
       work_ += 2 + model_.inputs(runs_[i].op).size();
     }
@@ -170,7 +170,7 @@ std::size_t IncrementalEvaluator::last_touched(std::size_t up_to) const {
 
 bool IncrementalEvaluator::follow_forwards() {
   rewritten_.clear();
-  slot_ends_.clear();
+  turn_ends_.clear();
   maker_.runs.clear();
   now_again_ns_ = again_ns_;
   std::size_t runs = runs_.size();
@@ -189,10 +189,10 @@ void IncrementalEvaluator::rewrite(std::size_t window) {
   maker_.presence = presence_[b];
   for (const Dirty& dirty : dirty_) maker_.presence[dirty.value] = dirty.presence;
   maker_.again_ns = 0;
-  Rewritten made{.window = window, .runs_begin = maker_.runs.size(), .runs_end = 0, .slot_ends = slot_ends_.size()};
-  for (std::size_t slot = slot_begin_[window]; slot < slot_begin_[window + 1]; ++slot) {
-    maker_.slot(order_[slot - 1], labels_);
-    slot_ends_.push_back(static_cast<std::uint32_t>(maker_.runs.size()));
+  Rewritten made{.window = window, .runs_begin = maker_.runs.size(), .runs_end = 0, .turn_ends = turn_ends_.size()};
+  for (std::size_t turn = turn_begin_[window]; turn < turn_begin_[window + 1]; ++turn) {
+    maker_.turn(order_[turn - 1], labels_);
+    turn_ends_.push_back(static_cast<std::uint32_t>(maker_.runs.size()));
     if (maker_.runs.size() - made.runs_begin > most_runs_) break;
   }
   made.runs_end = maker_.runs.size();
@@ -217,17 +217,17 @@ std::int64_t IncrementalEvaluator::rescan(std::size_t window, const Rewritten* o
           ? base_runs(window)
           : std::span<const Run>(maker_.runs).subspan(other->runs_begin, other->runs_end - other->runs_begin);
   const std::size_t first = other == nullptr ? run_begin_[window] : other->runs_begin;
-  const auto end_of = [&](std::size_t slot) -> std::size_t {
-    return other == nullptr ? slot_end_[slot] : slot_ends_[other->slot_ends + slot - slot_begin_[window]];
+  const auto end_of = [&](std::size_t turn) -> std::size_t {
+    return other == nullptr ? turn_end_[turn] : turn_ends_[other->turn_ends + turn - turn_begin_[window]];
   };
-  std::size_t slot = slot_begin_[window + 1] - std::size_t{1};
+  std::size_t turn = turn_begin_[window + 1] - std::size_t{1};
   std::int64_t highest = 0;
-  for (std::size_t s = slot_begin_[window]; is_backward(window) && s <= slot; ++s) now_[s] = 0;
+  for (std::size_t s = turn_begin_[window]; is_backward(window) && s <= turn; ++s) now_[s] = 0;
   for (std::size_t i = runs.size(); i-- > 0;) {
-    while (is_backward(window) && slot > slot_begin_[window] && first + i < end_of(slot - 1)) --slot;
-    const std::int64_t bytes = scan_.step(runs[i]);
+    while (is_backward(window) && turn > turn_begin_[window] && first + i < end_of(turn - 1)) --turn;
+    const std::int64_t bytes = scan_.visit(runs[i]);
     highest = std::max(highest, bytes);
-    if (is_backward(window)) now_[slot] = std::max(now_[slot], bytes);
+    if (is_backward(window)) now_[turn] = std::max(now_[turn], bytes);
     work_ += 2 + model_.inputs(runs[i].op).size();
   }
   different_.clear();
@@ -298,8 +298,8 @@ double IncrementalEvaluator::excess(std::int64_t budget_bytes) const {
   };
   double sum = over(now_[0]);
   for (std::size_t w = forward_windows_; w < windows_; ++w) {
-    for (std::size_t slot = slot_begin_[w]; slot < slot_begin_[w + 1]; ++slot) {
-      sum += over(scanned_[w] != 0 ? now_[slot] : profile_[slot] + shifts_[w]);
+    for (std::size_t turn = turn_begin_[w]; turn < turn_begin_[w + 1]; ++turn) {
+      sum += over(scanned_[w] != 0 ? now_[turn] : profile_[turn] + shifts_[w]);
     }
   }
   return sum;

@@ -41,7 +41,7 @@ class IncrementalEvaluator {
   // The base with these labels instead, each value named once; as Evaluator::evaluate. REQUIRES: a base.
   [[nodiscard]] Cost attempt(std::span<const Change> changes,
                              std::int64_t limit_bytes = std::numeric_limits<std::int64_t>::max());
-  // Bytes above the budget, summed over the slots of the last attempt that came to its end.
+  // Bytes above the budget, summed over the turns of the last attempt that came to its end.
   [[nodiscard]] double excess(std::int64_t budget_bytes) const;
   [[nodiscard]] std::size_t work() const { return work_; }
 
@@ -50,7 +50,7 @@ class IncrementalEvaluator {
     std::size_t window;
     std::size_t runs_begin;
     std::size_t runs_end;
-    std::size_t slot_ends;  // of its slots, in slot_ends_
+    std::size_t turn_ends;  // of its turns, in turn_ends_
   };
   struct Dirty {
     std::uint32_t value;
@@ -68,7 +68,7 @@ class IncrementalEvaluator {
   [[nodiscard]] Cost follow_backwards(std::int64_t limit_bytes);
   [[nodiscard]] std::int64_t rescan(std::size_t window, const Rewritten* other);
 
-  // Windows: forward ops and the caller's op first, then slots of backward ops.
+  // Windows: forward ops and the caller's op first, then turns of backward ops.
   [[nodiscard]] bool is_backward(std::size_t window) const { return window >= forward_windows_; }
   [[nodiscard]] std::span<const Run> base_runs(std::size_t window) const {
     return std::span(runs_).subspan(run_begin_[window], run_begin_[window + 1] - run_begin_[window]);
@@ -86,17 +86,17 @@ class IncrementalEvaluator {
   std::size_t windows_ = 0;
   std::size_t forward_windows_ = 0;
   std::vector<std::uint32_t>
-      slot_begin_;                        // by window, one more than there are: slots; 0 for forward, 1 the first after
+      turn_begin_;                        // by window, one more than there are: turns; 0 for forward, 1 the first after
   std::vector<std::uint32_t> run_begin_;  // by window, one more
   std::vector<Run> runs_;
-  std::vector<std::uint32_t> slot_end_;            // by slot: the end of its runs
+  std::vector<std::uint32_t> turn_end_;            // by turn: the end of its runs
   std::vector<std::vector<Presence>> presence_;    // before each backward window, and at the end
   std::vector<std::vector<std::uint8_t>> needed_;  // before each window, and at the end
   std::vector<std::int64_t> live_;                 // the same
   std::vector<std::int64_t> highest_;              // by window
   std::vector<std::int64_t> highest_before_;       // by window: of all before it
   std::vector<std::int64_t> riders_;               // by window: bytes of riders copied
-  std::vector<std::int64_t> profile_;              // by slot
+  std::vector<std::int64_t> profile_;              // by turn
   std::int64_t all_riders_ = 0;
   std::int64_t again_ns_ = 0;
   std::vector<std::int64_t> again_in_;  // by window
@@ -108,13 +108,13 @@ class IncrementalEvaluator {
   std::vector<Change> before_;  // the base's labels of what was changed
   std::vector<Dirty> dirty_;
   std::vector<Rewritten> rewritten_;
-  std::vector<std::uint32_t> slot_ends_;
+  std::vector<std::uint32_t> turn_ends_;
   std::int64_t now_again_ns_ = 0;
   std::vector<std::uint32_t> different_;  // values whose need is not the base's
   std::int64_t shift_ = 0;                // their bytes
   std::vector<std::int64_t> shifts_;      // by window, where it was not scanned
   std::vector<std::uint8_t> scanned_;     // by window
-  std::vector<std::int64_t> now_;         // by slot, where its window was scanned; front(): of forward
+  std::vector<std::int64_t> now_;         // by turn, where its window was scanned; front(): of forward
 };
 
 }  // namespace reprise::detail

@@ -43,7 +43,7 @@ Cost LocalSearch::judge(const Choice& choice, std::int64_t limit_bytes) {
   return cost;
 }
 
-// Bytes above the budget, summed over the slots of the last evaluation.
+// Bytes above the budget, summed over the turns of the last evaluation.
 double LocalSearch::excess(std::int64_t budget_bytes) const {
   double sum = 0;
   for (const std::int64_t bytes : evaluator_.profile()) {
@@ -191,8 +191,8 @@ bool LocalSearch::may_fit(const Sketch& sketch, const Move& move, std::int64_t f
   const std::uint32_t op = model_.producer[move.value];
   std::int64_t more = model_.weight[move.value] - freed_bytes;
   for (const std::uint32_t v : model_.inputs(op)) more -= model_.weight[v];
-  const std::uint32_t slot = sketch.first_rerun[op];
-  return slot == 0 || more <= sketch.room[std::min<std::size_t>(slot, sketch.room.size()) - 1];
+  const std::uint32_t turn = sketch.first_rerun[op];
+  return turn == 0 || more <= sketch.room[std::min<std::size_t>(turn, sketch.room.size()) - 1];
 }
 
 std::int64_t LocalSearch::fill(Choice& choice, std::int64_t budget_bytes) {

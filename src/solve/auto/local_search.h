@@ -63,7 +63,7 @@ class LocalSearch {
   [[nodiscard]] double dearness(std::uint32_t value) const;
   // Of the last choice judged to its end: where there is room, and what ran again where.
   struct Sketch {
-    std::vector<std::int64_t> room;  // by slot: bytes below the budget, the least from the caller's op to it
+    std::vector<std::int64_t> room;  // by turn: bytes below the budget, the least from the caller's op to it
     std::vector<std::uint32_t> first_rerun;
   };
   [[nodiscard]] Sketch sketch(std::int64_t budget_bytes) const;

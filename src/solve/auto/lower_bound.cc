@@ -9,16 +9,16 @@
 namespace reprise::detail {
 namespace {
 
-constexpr std::size_t kMostSlots = 14;
+constexpr std::size_t kMostTurns = 14;
 constexpr std::size_t kPrices = 40;
 
 // The network of one window, built from its needs backwards.
 class WindowCut {
  public:
-  WindowCut(const StepModel& model, std::span<const std::uint32_t> first_run, std::uint32_t slot)
+  WindowCut(const StepModel& model, std::span<const std::uint32_t> first_run, std::uint32_t turn)
       : model_(model),
         first_run_(first_run),
-        slot_(slot),
+        turn_(turn),
         value_node_(model.num_values(), kNone),
         op_node_(model.num_ops(), kNone) {}
 
@@ -64,7 +64,7 @@ class WindowCut {
     const std::uint32_t op = model_.producer[v];
     const bool from_start = op == model_.num_ops();
     // Weightless, or made after the window begins, or perhaps made then: assumed to be there.
-    if (model_.weight[v] == 0 || (!from_start && first_run_[op] > slot_)) return value_node_[v] = kFree;
+    if (model_.weight[v] == 0 || (!from_start && first_run_[op] > turn_)) return value_node_[v] = kFree;
     value_node_[v] = nodes_++;
     const std::uint32_t keep = flow_.add_arc(from_start ? MaxFlow::kSource : op_node(op), value_node_[v]);
     keeps_.emplace_back(keep, model_.weight[v]);
@@ -90,7 +90,7 @@ class WindowCut {
 
   const StepModel& model_;
   std::span<const std::uint32_t> first_run_;
-  std::uint32_t slot_;
+  std::uint32_t turn_;
   MaxFlow flow_;
   std::uint32_t nodes_ = 2;
   std::vector<std::uint32_t> value_node_;
@@ -108,14 +108,14 @@ LowerBound::LowerBound(const StepModel& model, std::vector<std::uint32_t> order,
     : model_(model), order_(std::move(order)) {
   find_needed();
   find_floor();
-  choose_slots(plain_profile, kMostSlots);
+  choose_turns(plain_profile, kMostTurns);
   // Whole windows first: with little work they say the most.
-  for (std::size_t begin = 0; begin + 1 < slots_.size() && work_ <= work; ++begin) {
-    windows_.push_back({.begin = begin, .end = slots_.size() - 1, .samples = {}});
+  for (std::size_t begin = 0; begin + 1 < turns_.size() && work_ <= work; ++begin) {
+    windows_.push_back({.begin = begin, .end = turns_.size() - 1, .samples = {}});
     sample(windows_.back());
   }
-  for (std::size_t length = 1; length + 1 < slots_.size(); ++length) {
-    for (std::size_t begin = 0; begin + length + 1 < slots_.size() && work_ <= work; ++begin) {
+  for (std::size_t length = 1; length + 1 < turns_.size(); ++length) {
+    for (std::size_t begin = 0; begin + length + 1 < turns_.size() && work_ <= work; ++begin) {
       windows_.push_back({.begin = begin, .end = begin + length, .samples = {}});
       sample(windows_.back());
     }
@@ -123,16 +123,16 @@ LowerBound::LowerBound(const StepModel& model, std::vector<std::uint32_t> order,
   std::ranges::stable_sort(windows_, {}, &Window::begin);
 }
 
-std::uint32_t LowerBound::op_at(std::size_t slot) const { return slot == 0 ? model_.caller : order_[slot - 1]; }
+std::uint32_t LowerBound::op_at(std::size_t turn) const { return turn == 0 ? model_.caller : order_[turn - 1]; }
 
-// The op must have run when the op at `slot` has, and so must all it depends on.
-void LowerBound::need(std::uint32_t op, std::uint32_t slot) {
+// The op must have run when the op at `turn` has, and so must all it depends on.
+void LowerBound::need(std::uint32_t op, std::uint32_t turn) {
   std::vector<std::uint32_t> stack{op};
   while (!stack.empty()) {
     const std::uint32_t top = stack.back();
     stack.pop_back();
-    if (first_run_[top] <= slot) continue;
-    first_run_[top] = slot;
+    if (first_run_[top] <= turn) continue;
+    first_run_[top] = turn;
     for (const ValueId v : model_.graph.inputs(op_id(top))) {
       const OpId maker = model_.graph.producer(v);
       if (maker != kNoOp) stack.push_back(static_cast<std::uint32_t>(index(maker)));
@@ -154,8 +154,8 @@ void LowerBound::find_needed() {
   for (std::uint32_t op = 0; op <= model_.caller; ++op) {
     if (model_.graph.once(op_id(op))) need(op, 0);
   }
-  for (std::uint32_t slot = 1; slot <= end; ++slot) {
-    if (some_time[op_at(slot)] != kNever) need(op_at(slot), slot);
+  for (std::uint32_t turn = 1; turn <= end; ++turn) {
+    if (some_time[op_at(turn)] != kNever) need(op_at(turn), turn);
   }
   for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
     if (first_run_[op] != kNever) needed_time_ns_ += model_.ops[op].time_ns;
@@ -187,29 +187,29 @@ void LowerBound::find_floor() {
   }
 }
 
-// From each of `count` stretches of backward the slot with the most bytes, and the caller's op.
-void LowerBound::choose_slots(std::span<const std::int64_t> plain_profile, std::size_t count) {
-  const std::size_t slots = plain_profile.size();
-  slots_.push_back(0);
+// From each of `count` stretches of backward the turn with the most bytes, and the caller's op.
+void LowerBound::choose_turns(std::span<const std::int64_t> plain_profile, std::size_t count) {
+  const std::size_t turns = plain_profile.size();
+  turns_.push_back(0);
   for (std::size_t i = 0; i < count; ++i) {
     std::size_t best = 0;
-    for (std::size_t slot = std::max<std::size_t>(1, i * slots / count); slot < (i + 1) * slots / count; ++slot) {
-      if (first_run_[op_at(slot)] != slot) continue;  // not needed, or forced to be earlier than its place
-      if (best == 0 || plain_profile[slot] > plain_profile[best]) best = slot;
+    for (std::size_t turn = std::max<std::size_t>(1, i * turns / count); turn < (i + 1) * turns / count; ++turn) {
+      if (first_run_[op_at(turn)] != turn) continue;  // not needed, or forced to be earlier than its place
+      if (best == 0 || plain_profile[turn] > plain_profile[best]) best = turn;
     }
-    if (best > slots_.back()) slots_.push_back(best);
+    if (best > turns_.back()) turns_.push_back(best);
   }
-  slots_.push_back(slots);  // the end, where the step's outputs are needed
+  turns_.push_back(turns);  // the end, where the step's outputs are needed
 }
 
 void LowerBound::sample(Window& window) {
-  const auto slot = static_cast<std::uint32_t>(slots_[window.begin]);
-  WindowCut cut(model_, first_run_, slot);
-  for (const std::uint32_t v : model_.inputs(op_at(slot))) cut.give(v);
-  for (const std::uint32_t v : model_.outputs(op_at(slot))) cut.give(v);
-  const bool to_end = window.end + 1 == slots_.size();
-  const std::size_t last = to_end ? order_.size() : slots_[window.end];
-  for (std::size_t s = slot + 1; s <= last; ++s) {
+  const auto turn = static_cast<std::uint32_t>(turns_[window.begin]);
+  WindowCut cut(model_, first_run_, turn);
+  for (const std::uint32_t v : model_.inputs(op_at(turn))) cut.give(v);
+  for (const std::uint32_t v : model_.outputs(op_at(turn))) cut.give(v);
+  const bool to_end = window.end + 1 == turns_.size();
+  const std::size_t last = to_end ? order_.size() : turns_[window.end];
+  for (std::size_t s = turn + 1; s <= last; ++s) {
     if (first_run_[op_at(s)] == kNever) continue;
     for (const std::uint32_t v : model_.inputs(op_at(s))) cut.need(v);
   }
@@ -231,9 +231,9 @@ void LowerBound::sample(Window& window) {
 }
 
 double LowerBound::at_least(const Window& window, std::int64_t budget_bytes) const {
-  const std::size_t slot = slots_[window.begin];
-  const std::int64_t pinned = pinned_bytes_ + (slot == 0 ? 0 : model_.ops[model_.caller].held_bytes);
-  const auto room = static_cast<double>(budget_bytes - pinned - footprint(op_at(slot)));
+  const std::size_t turn = turns_[window.begin];
+  const std::int64_t pinned = pinned_bytes_ + (turn == 0 ? 0 : model_.ops[model_.caller].held_bytes);
+  const auto room = static_cast<double>(budget_bytes - pinned - footprint(op_at(turn)));
   double best = 0;
   for (const Sample& sample : window.samples) best = std::max(best, sample.cut_ns - sample.price * room);
   return best;
@@ -241,10 +241,10 @@ double LowerBound::at_least(const Window& window, std::int64_t budget_bytes) con
 
 std::int64_t LowerBound::time_ns(std::int64_t budget_bytes) const {
   constexpr double kRounding = 1e-3;
-  // best[i]: at least this much is spent again between slot i and the end.
-  std::vector<double> best(slots_.size(), 0);
+  // best[i]: at least this much is spent again between turn i and the end.
+  std::vector<double> best(turns_.size(), 0);
   std::size_t w = windows_.size();
-  for (std::size_t begin = slots_.size() - 1; begin-- > 0;) {
+  for (std::size_t begin = turns_.size() - 1; begin-- > 0;) {
     best[begin] = best[begin + 1];
     while (w > 0 && windows_[w - 1].begin == begin) {
       --w;

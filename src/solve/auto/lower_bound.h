@@ -46,27 +46,27 @@ class LowerBound {
     double price;  // ns per byte
     double cut_ns;
   };
-  struct Window {  // what is needed after slot `begin` up to slot `end`
+  struct Window {  // what is needed after turn `begin` up to turn `end`
     std::size_t begin;
     std::size_t end;
     std::vector<Sample> samples;
   };
   void find_needed();
-  void need(std::uint32_t op, std::uint32_t slot);
+  void need(std::uint32_t op, std::uint32_t turn);
   void find_floor();
   [[nodiscard]] std::int64_t footprint(std::uint32_t op) const;
-  [[nodiscard]] std::uint32_t op_at(std::size_t slot) const;
-  void choose_slots(std::span<const std::int64_t> plain_profile, std::size_t count);
+  [[nodiscard]] std::uint32_t op_at(std::size_t turn) const;
+  void choose_turns(std::span<const std::int64_t> plain_profile, std::size_t count);
   void sample(Window& window);
   [[nodiscard]] double at_least(const Window& window, std::int64_t budget_bytes) const;
 
   const StepModel& model_;
   std::vector<std::uint32_t> order_;
-  std::vector<std::uint32_t> first_run_;  // by op: the slot by which it has run at the latest; kNever: not needed
+  std::vector<std::uint32_t> first_run_;  // by op: the turn by which it has run at the latest; kNever: not needed
   std::int64_t needed_time_ns_ = 0;
   std::int64_t pinned_bytes_ = 0;  // held from the caller's op on, whatever the plan
   std::int64_t floor_bytes_ = 0;
-  std::vector<std::size_t> slots_;  // rising; the last is the end
+  std::vector<std::size_t> turns_;  // rising; the last is the end
   std::vector<Window> windows_;     // sorted by begin
   std::size_t work_ = 0;
 };

@@ -81,7 +81,7 @@ void PriceSearch::spread() {
   }
 }
 
-void PriceSearch::adjust(std::int64_t budget_bytes, double step) {
+void PriceSearch::adjust(std::int64_t budget_bytes, double pace) {
   constexpr double kMostOver = 0.5;
   constexpr double kShare = 0.25;
   const auto profile = evaluator_.profile();
@@ -93,7 +93,7 @@ void PriceSearch::adjust(std::int64_t budget_bytes, double step) {
   double total = 0;
   for (const double price : price_) total += price;
   for (std::size_t b = 0; b < price_.size(); ++b) {
-    const double change = step * std::clamp(over[b], -kMostOver, kMostOver);
+    const double change = pace * std::clamp(over[b], -kMostOver, kMostOver);
     price_[b] = std::max(0.0, price_[b] + change * (change > 0 ? kShare * total : price_[b]));
   }
 }

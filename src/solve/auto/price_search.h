@@ -2,7 +2,7 @@
 //
 //   grid   prices of a few shapes (all at the caller's op, fading, even) times a grid of heights
 //   aim    for one budget: begin with all of the price at the caller's op, as high as it takes; then raise it at the
-//          backward ops where the plan is over the budget and lower it where there is room, in shrinking steps
+//          backward ops where the plan is over the budget and lower it where there is room, by less each time
 //
 // Identical layers would tie and flip together; the shapes slope a little so that they do not.
 // Tested by tests/unit/solve/auto/local_search_test.cc.
@@ -36,15 +36,15 @@ class PriceSearch {
   [[nodiscard]] Cost judge(std::span<const std::uint8_t> kept);
   [[nodiscard]] double height_for(std::int64_t budget_bytes, std::span<const std::uint8_t> kept);
   void spread();
-  void adjust(std::int64_t budget_bytes, double step);
+  void adjust(std::int64_t budget_bytes, double pace);
 
   Evaluator& evaluator_;
   Pool& pool_;
   PricedCut cut_;
   std::function<bool()> out_of_work_;
   Choice choice_;
-  std::vector<double> cumulative_;  // by slot
-  std::vector<double> price_;       // by bucket: neighbouring slots share a price
+  std::vector<double> cumulative_;  // by turn
+  std::vector<double> price_;       // by bucket: neighbouring turns share a price
 };
 
 }  // namespace reprise::detail

@@ -19,10 +19,10 @@ PricedCut::PricedCut(const StepModel& model, std::span<const std::uint32_t> orde
 
 void PricedCut::find_uses(std::span<const std::uint32_t> order) {
   direct_.assign(model_.num_values(), {});
-  for (std::uint32_t slot = 0; slot < order.size(); ++slot) {
-    for (const std::uint32_t v : model_.inputs(order[slot])) {
-      direct_[v].first = std::min(direct_[v].first, slot + 1);
-      direct_[v].last = slot + 1;
+  for (std::uint32_t turn = 0; turn < order.size(); ++turn) {
+    for (const std::uint32_t v : model_.inputs(order[turn])) {
+      direct_[v].first = std::min(direct_[v].first, turn + 1);
+      direct_[v].last = turn + 1;
       ++direct_[v].count;
     }
   }

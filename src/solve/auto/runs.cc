@@ -4,7 +4,7 @@
 
 namespace reprise::detail {
 
-void RunMaker::slot(std::uint32_t op, std::span<const Label> labels) {
+void RunMaker::turn(std::uint32_t op, std::span<const Label> labels) {
   for (const std::uint32_t v : model_.inputs(op)) {
     if (!read(v)) demand(model_.producer[v], labels);
   }
@@ -65,7 +65,7 @@ bool RunScan::runs_in_place(const Run& run) const {
   });
 }
 
-std::int64_t RunScan::step(const Run& run) {
+std::int64_t RunScan::visit(const Run& run) {
   const StepModel::Op& op = model_.ops[run.op];
   const bool in_place = runs_in_place(run);
   if (!run.again) live -= op.held_bytes;

@@ -22,8 +22,8 @@ struct Run {
 enum class Presence : std::uint8_t {
   kAbsent,
   kPresent,
-  kToRelease,   // there, and gone after the slot that reads it first
-  kAbsentOnce,  // absent; the next time it is made, it is gone after the slot
+  kToRelease,   // there, and gone after the turn that reads it first
+  kAbsentOnce,  // absent; the next time it is made, it is gone after the turn
 };
 
 [[nodiscard]] constexpr Presence after_forward(Label label) {
@@ -32,12 +32,12 @@ enum class Presence : std::uint8_t {
   return kStates[static_cast<std::size_t>(label)];
 }
 
-// Makes the runs of one slot after the other: a backward op, and before it whatever it misses.
+// Makes the runs of one turn after the other: a backward op, and before it whatever it misses.
 class RunMaker {
  public:
   explicit RunMaker(const StepModel& model) : model_(model) {}
 
-  void slot(std::uint32_t op, std::span<const Label> labels);
+  void turn(std::uint32_t op, std::span<const Label> labels);
 
   std::vector<Presence> presence;  // by value
   std::vector<Run> runs;           // grows
@@ -53,7 +53,7 @@ class RunMaker {
   [[nodiscard]] bool read(std::uint32_t value);
 
   const StepModel& model_;
-  std::vector<std::uint32_t> passing_;  // present up to the end of the slot only
+  std::vector<std::uint32_t> passing_;  // present up to the end of the turn only
   std::vector<Frame> stack_;
 };
 
@@ -64,7 +64,7 @@ class RunScan {
 
   void begin_at_end();
   // Bytes at the highest instant of the run.
-  std::int64_t step(const Run& run);
+  std::int64_t visit(const Run& run);
 
   std::vector<std::uint8_t> needed;  // by value
   std::int64_t live = 0;

@@ -54,7 +54,7 @@ TEST(DeferringOrderTest, TheyWaitForTheLastOpThoughItReadsThem) {
   EXPECT_EQ(deferring_order(StepModel(step, costs), 0), (std::vector<std::uint32_t>{3, 4, 2, 5}));
 }
 
-TEST(OrderSearchTest, TakesBytesOffTheHighestSlot) {
+TEST(OrderSearchTest, TakesBytesOffTheHighestTurn) {
   const auto [step, costs] = two_weights_step();
   const StepModel model(step, costs);
   Evaluator evaluator(model);
