@@ -35,7 +35,7 @@ struct PlanFile {
 [[nodiscard]] std::string format_plan(const PlanFile& file);
 
 // The text format of Kusumoto et al.'s released program: variables without a producer are inputs and become no
-// values; forward records give the graph; functions named Conv* take time 10, all others 1.
+// values; forward functions give the graph; functions named Conv* take time 10, all others 1.
 [[nodiscard]] CostedGraph parse_authors_text(std::string_view text, std::string_view source);
 
 // "-" is the standard input or output. A file appears whole or not at all.

@@ -125,8 +125,8 @@ void GraphBuilder::check_produced() const {
   }
 }
 
-// A value in memory that the step does not own (resident or held) may be written over only as a step that ends in new
-// contents of that memory: one chain of versions, the last of which is a step output.
+// A value in memory that the step does not own (resident or held) may be written over only on the way to new contents
+// of that memory: one chain of versions, the last of which is a step output.
 void GraphBuilder::check_overwrites() const {
   std::vector<std::uint8_t> in_pinned_memory(graph_.num_values(), 0);
   std::vector<std::uint8_t> overwritten(graph_.num_values(), 0);

@@ -3,14 +3,14 @@
 //
 //   N F                 N variables, F functions: the first half forward, the second half backward
 //   id bytes name       N lines
-//   forward             then F records: forward or backward,
+//   forward             then F functions: forward or backward,
 //   p q                   the numbers of inputs and outputs,
-//   id type               p lines: what is read; in a backward record type is gradient, input or output
+//   id type               p lines: what is read; in a backward function type is gradient, input or output
 //   id                    q lines: what is made
 //   Convolution2D...      the type of the function,
 //   {...}                 and one line of attributes, which does not matter here
 //
-// Backward record i + F/2 belongs to forward record i: its types say what the gradient reads.
+// Backward function i + F/2 belongs to forward function i: its types say what the gradient reads.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -57,7 +57,7 @@ class AuthorsText {
     const auto [variables, functions] = lines_.words<2>("'N F', the numbers of variables and functions");
     const std::int64_t num_variables = lines_.number(variables);
     const std::int64_t num_functions = lines_.number(functions);
-    if (num_functions % 2 != 0) lines_.fail("an odd number of functions; each needs its backward record");
+    if (num_functions % 2 != 0) lines_.fail("an odd number of functions; each needs its backward one");
     for (std::int64_t i = 0; i < num_variables; ++i) read_variable();
     for (std::int64_t i = 0; i < num_functions / 2; ++i) read_forward();
     for (Function& function : functions_) read_backward(function);
@@ -82,7 +82,7 @@ class AuthorsText {
     return found->second;
   }
 
-  // The first two lines of a record: its numbers of inputs and outputs.
+  // The first two lines of a function: its numbers of inputs and outputs.
   std::pair<std::int64_t, std::int64_t> read_head(std::string_view kind) {
     const auto [found] = lines_.words<1>("a function");
     if (found != kind) lines_.fail("expected '" + std::string(kind) + "', found '" + std::string(found) + "'");

@@ -91,7 +91,7 @@ TEST(AuthorsTextTest, NamesTheOpsOfACycle) {
 TEST(AuthorsTextTest, RefusesBrokenRecords) {
   EXPECT_EQ(error(""), "net.txt:1: the text ends, but 'N F', the numbers of variables and functions should follow");
   EXPECT_EQ(error("6\n"), "net.txt:1: expected 'N F', the numbers of variables and functions");
-  EXPECT_EQ(error(replaced("6 6", "6 5")), "net.txt:1: an odd number of functions; each needs its backward record");
+  EXPECT_EQ(error(replaced("6 6", "6 5")), "net.txt:1: an odd number of functions; each needs its backward one");
   EXPECT_EQ(error(replaced("6 6", "7 6")), "net.txt:8: expected 'id bytes name' of a variable");
   EXPECT_EQ(error(replaced("6 6", "6 4")), "net.txt:21: expected 'backward', found 'forward'");
   EXPECT_EQ(error(replaced("5 100 _", "5 -100 _")),
