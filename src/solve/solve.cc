@@ -87,15 +87,15 @@ class Certificate {
   }
 
  private:
-  using Order = std::vector<std::uint32_t>;
+  using Order = std::vector<OpId>;
 
   // In which backward ops first run; as captured where there is no plan.
   [[nodiscard]] Order order_of(const Plan& plan) const {
     Order order;
-    std::vector<std::uint8_t> done(model_->num_ops(), 0);
+    detail::ByOp<std::uint8_t> done(model_->num_ops(), 0);
     for (const Action& action : plan.actions) {
-      if (!action.computes() || std::exchange(done[index(action.op())], 1) != 0) continue;
-      if (index(action.op()) > model_->caller) order.push_back(static_cast<std::uint32_t>(index(action.op())));
+      if (!action.computes() || std::exchange(done[action.op()], 1) != 0) continue;
+      if (action.op() > model_->caller) order.push_back(action.op());
     }
     return order.empty() ? model_->captured_order : order;
   }

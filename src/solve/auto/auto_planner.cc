@@ -38,14 +38,14 @@ constexpr std::array kOthers{&kChenPlanner,  &kChainStaticPlanner,     &kFengHua
 
 // What can be read off a plan: ops run once are kept, those run twice held, others discarded.
 Choice choice_of(const StepModel& model, const Plan& plan) {
-  Choice choice{.labels = std::vector<Label>(model.num_values(), Label::kKeep), .order = {}};
-  std::vector<std::uint32_t> runs(model.num_ops(), 0);
+  Choice choice{.labels = ByValue<Label>(model.num_values(), Label::kKeep), .order = {}};
+  ByOp<std::uint32_t> runs(model.num_ops(), 0);
   for (const Action& action : plan.actions) {
     if (!action.computes()) continue;
-    const auto op = static_cast<std::uint32_t>(index(action.op()));
+    const OpId op = action.op();
     if (runs[op]++ == 0 && op > model.caller) choice.order.push_back(op);
   }
-  for (const std::uint32_t v : model.droppable_values) {
+  for (const ValueId v : model.droppable_values) {
     const std::uint32_t again = runs[model.producer[v]];
     if (again > 1) choice.labels[v] = again == 2 ? Label::kHold : Label::kDiscard;
   }
@@ -170,18 +170,18 @@ class AutoSearch {
 
   void try_prefixes(const PrefixCuts& prefixes) {
     for (const std::uint32_t stretches : kStretches) {
-      if (stretches > model_.caller || out_of_work()) return;
+      if (stretches > index(model_.caller) || out_of_work()) return;
       prices_.grid(prefixes.kept(stretches), scaled(kPrefixHeights));
     }
   }
 
   // Cross sections are kept, all between two of them is made again at once and held: a plan for most budgets.
   void try_sections(const PrefixCuts& prefixes) {
-    for (std::uint32_t stretches = 2; stretches <= std::min(512U, model_.caller) && !out_of_work();
+    for (std::uint32_t stretches = 2; stretches <= std::min<std::size_t>(512, index(model_.caller)) && !out_of_work();
          stretches += stretches / 2) {
-      const std::vector<std::uint8_t> kept = prefixes.kept(stretches);
+      const ByValue<std::uint8_t> kept = prefixes.kept(stretches);
       Choice choice = plain_choice(model_);
-      for (const std::uint32_t v : model_.droppable_values) {
+      for (const ValueId v : model_.droppable_values) {
         if (kept[v] == 0 && model_.weight[v] > plain_bytes_ / 20'000) choice.labels[v] = Label::kHold;
       }
       offer(choice);
@@ -193,12 +193,12 @@ class AutoSearch {
     constexpr std::size_t kMostInVain = 100'000;  // ops of steps looked at
     std::size_t in_vain = 0;
     for (const std::uint32_t outer : {1U, 2U, 3U, 4U, 6U, 8U, 12U, 16U, 24U}) {
-      const std::vector<std::uint8_t> kept = prefixes.kept(outer);
+      const ByValue<std::uint8_t> kept = prefixes.kept(outer);
       for (const std::uint32_t inner : {1U, 2U, 3U, 4U, 6U, 8U, 12U, 16U}) {
-        if (outer * inner > model_.caller || out_of_work()) break;
-        const std::vector<std::uint8_t> held = prefixes.kept(outer * inner);
+        if (inner > index(model_.caller) / outer || out_of_work()) break;
+        const ByValue<std::uint8_t> held = prefixes.kept(outer * inner);
         Choice choice = plain_choice(model_);
-        for (const std::uint32_t v : model_.droppable_values) {
+        for (const ValueId v : model_.droppable_values) {
           if (kept[v] == 0) choice.labels[v] = held[v] != 0 ? Label::kHold : Label::kDiscard;
         }
         const Cost cost = evaluator_.evaluate(choice);
@@ -206,7 +206,7 @@ class AutoSearch {
         if (cost == Cost{}) in_vain += model_.num_ops();
         if (in_vain > kMostInVain) return;  // so deep a step has no use for it
         nested_.emplace_back(cost.peak_bytes, choice);
-        for (const std::uint32_t v : model_.droppable_values) {
+        for (const ValueId v : model_.droppable_values) {
           if (model_.weight[v] <= plain_bytes_ / 20'000) choice.labels[v] = Label::kKeep;
         }
         (void)offer(choice);
@@ -273,9 +273,9 @@ class AutoSearch {
 
   // The cuts again, for backward ops in other orders.
   void try_orders(const PrefixCuts& prefixes, const std::vector<std::int64_t>& budgets) {
-    std::vector<std::vector<std::uint32_t>> seen{model_.captured_order};
+    std::vector<std::vector<OpId>> seen{model_.captured_order};
     for (const std::int64_t least_bytes : {std::int64_t{0}, plain_bytes_ / 100}) {
-      std::vector<std::uint32_t> order = deferring_order(model_, least_bytes);
+      std::vector<OpId> order = deferring_order(model_, least_bytes);
       if (std::ranges::find(seen, order) != seen.end() || out_of_work()) continue;
       PriceSearch prices(model_, evaluator_, pool_, order, [this] { return out_of_work(); });
       offer({.labels = plain_choice(model_).labels, .order = order});
@@ -294,7 +294,7 @@ class AutoSearch {
       aim_around(prices, budget, std::span(kAround).first(small() ? 1 : ladder ? 4 : kAround.size()));
     }
     for (const std::uint32_t stretches : {4U, 8U, 16U, 32U}) {
-      const std::vector<std::uint8_t> kept = prefixes.kept(stretches);
+      const ByValue<std::uint8_t> kept = prefixes.kept(stretches);
       for (const std::int64_t budget : budgets) {
         if (budget < (plain_bytes_ - model_.start_bytes) / 2 + model_.start_bytes)
           prices.aim(budget, kept, scaled(kRounds));

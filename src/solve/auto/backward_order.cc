@@ -8,7 +8,7 @@
 namespace reprise::detail {
 namespace {
 
-void move_op(std::vector<std::uint32_t>& order, std::size_t from, std::size_t to) {
+void move_op(std::vector<OpId>& order, std::size_t from, std::size_t to) {
   const auto at = [&](std::size_t i) { return order.begin() + static_cast<std::ptrdiff_t>(i); };
   if (from < to) std::rotate(at(from), at(from + 1), at(to + 1));
   if (from > to) std::rotate(at(to), at(from), at(from + 1));
@@ -18,14 +18,14 @@ class Deferring {
  public:
   Deferring(const StepModel& model, std::int64_t least_bytes)
       : model_(model), least_bytes_(least_bytes), readers_(model.num_values(), 0) {
-    for (const std::uint32_t op : model.captured_order) {
-      for (const std::uint32_t v : model.inputs(op)) ++readers_[v];
+    for (const OpId op : model.captured_order) {
+      for (const ValueId v : model.inputs(op)) ++readers_[v];
     }
-    for (const ValueId v : model.graph.step_outputs()) ++readers_[index(v)];
+    for (const ValueId v : model.graph.step_outputs()) ++readers_[v];
   }
 
-  std::vector<std::uint32_t> order() {
-    for (const std::uint32_t op : model_.captured_order) {
+  std::vector<OpId> order() {
+    for (const OpId op : model_.captured_order) {
       if (may_wait(op) && taken(op) > least_bytes_) {
         waiting_.push_back(op);
         continue;
@@ -40,35 +40,32 @@ class Deferring {
 
  private:
   // Captured steps end in an op that hands all gradients over.
-  [[nodiscard]] bool ends_step(std::uint32_t op) const {
-    return op == model_.captured_order.back() && model_.graph.once(op_id(op));
-  }
+  [[nodiscard]] bool ends_step(OpId op) const { return op == model_.captured_order.back() && model_.graph.once(op); }
 
-  [[nodiscard]] bool may_wait(std::uint32_t op) const {
-    if (model_.graph.once(op_id(op))) return false;
-    return std::ranges::all_of(model_.graph.outputs(op_id(op)), [&](ValueId v) {
-      return std::ranges::all_of(model_.graph.readers(v),
-                                 [&](OpId reader) { return ends_step(static_cast<std::uint32_t>(index(reader))); });
+  [[nodiscard]] bool may_wait(OpId op) const {
+    if (model_.graph.once(op)) return false;
+    return std::ranges::all_of(model_.graph.outputs(op), [&](ValueId v) {
+      return std::ranges::all_of(model_.graph.readers(v), [&](OpId reader) { return ends_step(reader); });
     });
   }
 
   // Bytes that stay after a run of the op, less those that go.
-  [[nodiscard]] std::int64_t taken(std::uint32_t op) const {
+  [[nodiscard]] std::int64_t taken(OpId op) const {
     std::int64_t bytes = 0;
-    for (const std::uint32_t v : model_.outputs(op)) bytes += readers_[v] > 0 ? model_.weight[v] : 0;
-    for (const std::uint32_t v : model_.inputs(op)) bytes -= readers_[v] == 1 ? model_.weight[v] : 0;
+    for (const ValueId v : model_.outputs(op)) bytes += readers_[v] > 0 ? model_.weight[v] : 0;
+    for (const ValueId v : model_.inputs(op)) bytes -= readers_[v] == 1 ? model_.weight[v] : 0;
     return bytes;
   }
 
-  void run(std::uint32_t op) {
+  void run(OpId op) {
     order_.push_back(op);
-    for (const std::uint32_t v : model_.inputs(op)) --readers_[v];
+    for (const ValueId v : model_.inputs(op)) --readers_[v];
   }
 
   void run_all_waiting() {
     while (!waiting_.empty()) {
-      const auto least = std::ranges::min_element(waiting_, {}, [&](std::uint32_t op) { return taken(op); });
-      const std::uint32_t op = *least;
+      const auto least = std::ranges::min_element(waiting_, {}, [&](OpId op) { return taken(op); });
+      const OpId op = *least;
       waiting_.erase(least);
       run(op);
     }
@@ -88,28 +85,28 @@ class Deferring {
 
   const StepModel& model_;
   std::int64_t least_bytes_;
-  std::vector<std::uint32_t> readers_;  // by value: backward ops still to come
-  std::vector<std::uint32_t> waiting_;
-  std::vector<std::uint32_t> order_;
+  ByValue<std::uint32_t> readers_;  // backward ops still to come
+  std::vector<OpId> waiting_;
+  std::vector<OpId> order_;
 };
 
 }  // namespace
 
-std::vector<std::uint32_t> deferring_order(const StepModel& model, std::int64_t least_bytes) {
+std::vector<OpId> deferring_order(const StepModel& model, std::int64_t least_bytes) {
   return Deferring(model, least_bytes).order();
 }
 
 OrderSearch::OrderSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work)
     : model_(model), evaluator_(evaluator), pool_(pool), out_of_work_(std::move(out_of_work)) {
   constexpr std::size_t kMost = 400;
-  std::vector<std::int64_t> bytes(model.num_ops(), 0);
-  for (const std::uint32_t op : model.captured_order) {
-    if (model.graph.once(op_id(op))) continue;
-    for (const std::uint32_t v : model.inputs(op)) bytes[op] += model.weight[v];
-    for (const std::uint32_t v : model.outputs(op)) bytes[op] += model.weight[v];
+  ByOp<std::int64_t> bytes(model.num_ops(), 0);
+  for (const OpId op : model.captured_order) {
+    if (model.graph.once(op)) continue;
+    for (const ValueId v : model.inputs(op)) bytes[op] += model.weight[v];
+    for (const ValueId v : model.outputs(op)) bytes[op] += model.weight[v];
     if (bytes[op] > 0) movable_.push_back(op);
   }
-  std::ranges::stable_sort(movable_, std::ranges::greater{}, [&](std::uint32_t op) { return bytes[op]; });
+  std::ranges::stable_sort(movable_, std::ranges::greater{}, [&](OpId op) { return bytes[op]; });
   if (movable_.size() > kMost) movable_.resize(kMost);
 }
 
@@ -133,18 +130,18 @@ void OrderSearch::find_places(const Choice& choice) {
 
 // The first and the last place that an op's inputs and readers allow.
 std::pair<std::size_t, std::size_t> OrderSearch::range(const Choice& choice, std::size_t place) const {
-  const OpId op = op_id(choice.order[place]);
+  const OpId op = choice.order[place];
   std::size_t first = 0;
   std::size_t last = choice.order.size() - 1;
   for (const ValueId v : model_.graph.inputs(op)) {
     const OpId maker = model_.graph.producer(v);
-    if (maker != kNoOp && index(maker) > model_.caller) {
-      first = std::max<std::size_t>(first, place_[index(maker)] + std::size_t{1});
+    if (maker != kNoOp && maker > model_.caller) {
+      first = std::max<std::size_t>(first, place_[maker] + std::size_t{1});
     }
   }
   for (const ValueId v : model_.graph.outputs(op)) {
     for (const OpId reader : model_.graph.readers(v))
-      last = std::min<std::size_t>(last, place_[index(reader)] - std::size_t{1});
+      last = std::min<std::size_t>(last, place_[reader] - std::size_t{1});
   }
   return {first, last};
 }
@@ -162,7 +159,7 @@ bool OrderSearch::improve(Choice& choice, std::int64_t target_bytes) {
   if (before == Cost{}) return false;
   double least = pressure(choice, target_bytes, before.time_ns);
   bool gained = false;
-  for (const std::uint32_t op : movable_) {
+  for (const OpId op : movable_) {
     if (least == 0) break;
     (void)pressure(choice, target_bytes, before.time_ns);  // for its profile
     const auto profile = evaluator_.profile();

@@ -1,7 +1,7 @@
 // Other orders of the backward ops. A gradient that nobody reads may run late, when its bytes do not matter any more,
 // or early, to let its inputs go.
 //
-//   deferring_order  the captured order, but an op whose outputs nobody in backward reads waits as long as it would take
+//   deferring_order  the captured order, but an op whose outputs nobody in backward reads waits while it would take
 //                    more bytes than it lets go. Example: a gradient of 400 MB from inputs of 7 MB waits to the end.
 //   OrderSearch      at one budget: single ops moved as far up or down as their neighbours allow, or just past the
 //                    turns that are at the budget; left there where that takes bytes off the highest turns for no time.
@@ -20,7 +20,7 @@
 namespace reprise::detail {
 
 // Ops that take at least `least_bytes` more than they let go wait.
-[[nodiscard]] std::vector<std::uint32_t> deferring_order(const StepModel& model, std::int64_t least_bytes);
+[[nodiscard]] std::vector<OpId> deferring_order(const StepModel& model, std::int64_t least_bytes);
 
 class OrderSearch {
  public:
@@ -40,8 +40,8 @@ class OrderSearch {
   Evaluator& evaluator_;
   Pool& pool_;
   std::function<bool()> out_of_work_;
-  std::vector<std::uint32_t> movable_;  // ops, those with the most bytes first
-  std::vector<std::uint32_t> place_;    // by op
+  std::vector<OpId> movable_;  // those with the most bytes first
+  ByOp<std::uint32_t> place_;  // in the order
 };
 
 }  // namespace reprise::detail

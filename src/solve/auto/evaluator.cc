@@ -5,10 +5,10 @@
 namespace reprise::detail {
 
 Choice plain_choice(const StepModel& model) {
-  return {.labels = std::vector<Label>(model.num_values(), Label::kKeep), .order = model.captured_order};
+  return {.labels = ByValue<Label>(model.num_values(), Label::kKeep), .order = model.captured_order};
 }
 
-std::size_t most_runs(const StepModel& model) { return std::size_t{6} * model.num_ops() + 64; }
+std::size_t most_runs(const StepModel& model) { return 6 * model.num_ops() + 64; }
 
 Evaluator::Evaluator(const StepModel& model)
     : model_(model), most_runs_(most_runs(model)), maker_(model), scan_(model) {}
@@ -26,10 +26,10 @@ bool Evaluator::make_runs(const Choice& choice) {
   first_rerun_.resize(model_.num_ops());
   maker_.again_ns = 0;
   maker_.presence.assign(model_.num_values(), Presence::kPresent);
-  for (const std::uint32_t v : model_.droppable_values) maker_.presence[v] = after_forward(choice.labels[v]);
-  for (std::uint32_t op = 0; op <= model_.caller; ++op) runs.push_back({op, false});
+  for (const ValueId v : model_.droppable_values) maker_.presence[v] = after_forward(choice.labels[v]);
+  for (OpId op{0}; op <= model_.caller; ++op) runs.push_back({op, false});
   turn_end_.push_back(static_cast<std::uint32_t>(runs.size()));
-  for (const std::uint32_t op : choice.order) {
+  for (const OpId op : choice.order) {
     maker_.turn(op, choice.labels);
     for (std::size_t i = turn_end_.back(); i + 1 < runs.size(); ++i) {
       if (reruns_[runs[i].op]++ == 0) first_rerun_[runs[i].op] = static_cast<std::uint32_t>(turn_end_.size());
@@ -63,7 +63,7 @@ Cost Evaluator::scan(std::int64_t limit_bytes) {
 std::vector<OpId> Evaluator::runs() const {
   std::vector<OpId> ops;
   ops.reserve(maker_.runs.size());
-  for (const Run& run : maker_.runs) ops.push_back(op_id(run.op));
+  for (const Run& run : maker_.runs) ops.push_back(run.op);
   return ops;
 }
 

@@ -29,8 +29,8 @@
 namespace reprise::detail {
 
 struct Choice {
-  std::vector<Label> labels;         // by value; of those that are not droppable, ignored
-  std::vector<std::uint32_t> order;  // of the backward ops
+  ByValue<Label> labels;    // of those that are not droppable, ignored
+  std::vector<OpId> order;  // of the backward ops
 
   friend bool operator==(const Choice&, const Choice&) = default;
 };
@@ -58,10 +58,10 @@ class Evaluator {
   [[nodiscard]] std::vector<OpId> runs() const;
   // Bytes at the highest instant before and during the i-th backward op of the order; front() is the caller's op.
   [[nodiscard]] std::span<const std::int64_t> profile() const { return profile_; }
-  // Per op: how often the last choice ran it again.
-  [[nodiscard]] std::span<const std::uint32_t> reruns() const { return reruns_; }
-  // Per op that ran again: the turn at which it did first.
-  [[nodiscard]] std::span<const std::uint32_t> first_rerun() const { return first_rerun_; }
+  // How often the last choice ran an op again.
+  [[nodiscard]] const ByOp<std::uint32_t>& reruns() const { return reruns_; }
+  // Of an op that ran again: the turn at which it did first.
+  [[nodiscard]] const ByOp<std::uint32_t>& first_rerun() const { return first_rerun_; }
   // Work done since the beginning, in reads of runs.
   [[nodiscard]] std::size_t work() const { return work_; }
 
@@ -75,8 +75,8 @@ class Evaluator {
   RunScan scan_;
   std::vector<std::uint32_t> turn_end_;  // by place in the order, the end of its runs; first the caller's op
   std::vector<std::int64_t> profile_;
-  std::vector<std::uint32_t> reruns_;
-  std::vector<std::uint32_t> first_rerun_;
+  ByOp<std::uint32_t> reruns_;
+  ByOp<std::uint32_t> first_rerun_;
   std::size_t work_ = 0;
 };
 

@@ -14,15 +14,15 @@ constexpr std::size_t kRunWork = 4;  // in the reads that work is counted in
 constexpr std::size_t kValuesPerWork = 32;
 constexpr std::size_t kBlock = 64;  // bytes compared at a time
 
-// Calls `tell` with every place at which two vectors of bytes differ.
+// Calls `tell` with every value for which two vectors of bytes differ.
 template <typename Byte, typename Tell>
-void each_difference(const std::vector<Byte>& a, const std::vector<Byte>& b, Tell tell) {
+void each_difference(const ByValue<Byte>& a, const ByValue<Byte>& b, Tell tell) {
   static_assert(sizeof(Byte) == 1);
   for (std::size_t begin = 0; begin < a.size(); begin += kBlock) {
     const std::size_t size = std::min(kBlock, a.size() - begin);
     if (std::memcmp(a.data() + begin, b.data() + begin, size) == 0) continue;
-    for (std::size_t i = begin; i < begin + size; ++i) {
-      if (a[i] != b[i]) tell(static_cast<std::uint32_t>(i));
+    for (ValueId v = value_id(begin); v < value_id(begin + size); ++v) {
+      if (a[v] != b[v]) tell(v);
     }
   }
 }
@@ -47,7 +47,7 @@ bool IncrementalEvaluator::rebase(const Choice& choice) {
 }
 
 void IncrementalEvaluator::divide() {
-  const std::size_t forward = model_.caller + std::size_t{1};
+  const std::size_t forward = index(model_.caller) + 1;
   const std::size_t forward_size = std::max(kLeastWindow, forward / kWindows + 1);
   const std::size_t backward_size = std::max(kLeastWindow, order_.size() / kWindows + 1);
   turn_begin_.clear();
@@ -67,8 +67,8 @@ void IncrementalEvaluator::divide() {
 void IncrementalEvaluator::make_base_runs() {
   maker_.runs.clear();
   maker_.presence.assign(model_.num_values(), Presence::kPresent);
-  for (const std::uint32_t v : model_.droppable_values) maker_.presence[v] = after_forward(labels_[v]);
-  for (std::uint32_t op = 0; op <= model_.caller; ++op) maker_.runs.push_back({op, false});
+  for (const ValueId v : model_.droppable_values) maker_.presence[v] = after_forward(labels_[v]);
+  for (OpId op{0}; op <= model_.caller; ++op) maker_.runs.push_back({op, false});
   turn_end_.assign(1, static_cast<std::uint32_t>(maker_.runs.size()));
   presence_.resize(windows_ - forward_windows_ + 1);
   again_in_.assign(windows_, 0);
@@ -119,10 +119,10 @@ void IncrementalEvaluator::scan_base() {
 }
 
 void IncrementalEvaluator::find_touches() {
-  std::vector<std::uint32_t> last(model_.num_values(), 0xFFFFFFFFU);
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> found;  // value, window
-  const auto add = [&](std::span<const std::uint32_t> values, std::uint32_t w) {
-    for (const std::uint32_t v : values) {
+  ByValue<std::uint32_t> last(model_.num_values(), 0xFFFFFFFFU);
+  std::vector<std::pair<ValueId, std::uint32_t>> found;  // value, window
+  const auto add = [&](std::span<const ValueId> values, std::uint32_t w) {
+    for (const ValueId v : values) {
       if (std::exchange(last[v], w) != w) found.emplace_back(v, w);
     }
   };
@@ -132,22 +132,25 @@ void IncrementalEvaluator::find_touches() {
       add(model_.outputs(run.op), w);
     }
   }
-  touch_begin_.assign(model_.num_values() + 1, 0);
-  for (const auto& [v, w] : found) ++touch_begin_[v + 1];
-  for (std::size_t v = 0; v < model_.num_values(); ++v) touch_begin_[v + 1] += touch_begin_[v];
+  touches_.assign(model_.num_values(), {});
+  for (const auto& [v, w] : found) ++touches_[v].end;
+  std::uint32_t sum = 0;
+  for (Touches& of : touches_) {
+    of.begin = sum;
+    sum += std::exchange(of.end, sum);
+  }
   touch_list_.resize(found.size());
-  std::vector<std::uint32_t> next(touch_begin_.begin(), touch_begin_.end() - 1);
-  for (const auto& [v, w] : found) touch_list_[next[v]++] = w;
+  for (const auto& [v, w] : found) touch_list_[touches_[v].end++] = w;
 }
 
-std::span<const std::uint32_t> IncrementalEvaluator::touches(std::uint32_t value) const {
-  return std::span(touch_list_).subspan(touch_begin_[value], touch_begin_[value + 1] - touch_begin_[value]);
+std::span<const std::uint32_t> IncrementalEvaluator::touches(ValueId value) const {
+  return {touch_list_.data() + touches_[value].begin, touch_list_.data() + touches_[value].end};
 }
 
 // The first window from `from` on whose runs may differ.
 std::size_t IncrementalEvaluator::next_touched(std::size_t from) const {
   std::size_t first = kNowhere;
-  const auto look = [&](std::uint32_t value) {
+  const auto look = [&](ValueId value) {
     const auto list = touches(value);
     const auto it = std::ranges::lower_bound(list, from);
     if (it != list.end()) first = std::min<std::size_t>(first, *it);
@@ -160,7 +163,7 @@ std::size_t IncrementalEvaluator::next_touched(std::size_t from) const {
 // The last window up to `up_to` that touches a value whose need differs.
 std::size_t IncrementalEvaluator::last_touched(std::size_t up_to) const {
   std::size_t last = kNowhere;
-  for (const std::uint32_t value : different_) {
+  for (const ValueId value : different_) {
     const auto list = touches(value);
     const auto it = std::ranges::upper_bound(list, up_to);
     if (it != list.begin() && (last == kNowhere || *(it - 1) > last)) last = *(it - 1);
@@ -200,15 +203,13 @@ void IncrementalEvaluator::rewrite(std::size_t window) {
   work_ += kRunWork * (made.runs_end - made.runs_begin) + model_.num_values() / kValuesPerWork;
   rewritten_.push_back(made);
   dirty_.clear();
-  each_difference(maker_.presence, presence_[b + 1], [&](std::uint32_t v) {
-    dirty_.push_back({v, maker_.presence[v]});
-  });
+  each_difference(maker_.presence, presence_[b + 1], [&](ValueId v) { dirty_.push_back({v, maker_.presence[v]}); });
 }
 
 // Adds up the bytes of a window again. Returns its highest instant.
 std::int64_t IncrementalEvaluator::rescan(std::size_t window, const Rewritten* other) {
   scan_.needed = needed_[window + 1];
-  for (const std::uint32_t v : different_) scan_.needed[v] ^= 1;
+  for (const ValueId v : different_) scan_.needed[v] ^= 1;
   scan_.live = live_[window + 1] + shift_;
   scan_.not_riding = 0;
   work_ += model_.num_values() / kValuesPerWork;
@@ -232,7 +233,7 @@ std::int64_t IncrementalEvaluator::rescan(std::size_t window, const Rewritten* o
   }
   different_.clear();
   shift_ = 0;
-  each_difference(scan_.needed, needed_[window], [&](std::uint32_t v) {
+  each_difference(scan_.needed, needed_[window], [&](ValueId v) {
     different_.push_back(v);
     shift_ += scan_.needed[v] != 0 ? model_.weight[v] : -model_.weight[v];
   });

@@ -30,7 +30,7 @@ namespace reprise::detail {
 class IncrementalEvaluator {
  public:
   struct Change {
-    std::uint32_t value;
+    ValueId value;
     Label label;
   };
 
@@ -52,15 +52,19 @@ class IncrementalEvaluator {
     std::size_t runs_end;
     std::size_t turn_ends;  // of its turns, in turn_ends_
   };
+  struct Touches {  // of a value, in touch_list_
+    std::uint32_t begin = 0;
+    std::uint32_t end = 0;
+  };
   struct Dirty {
-    std::uint32_t value;
+    ValueId value;
     Presence presence;
   };
   void divide();
   void make_base_runs();
   void scan_base();
   void find_touches();
-  [[nodiscard]] std::span<const std::uint32_t> touches(std::uint32_t value) const;
+  [[nodiscard]] std::span<const std::uint32_t> touches(ValueId value) const;
   [[nodiscard]] std::size_t next_touched(std::size_t from) const;
   [[nodiscard]] std::size_t last_touched(std::size_t up_to) const;
   [[nodiscard]] bool follow_forwards();
@@ -81,27 +85,27 @@ class IncrementalEvaluator {
   std::size_t most_runs_;
 
   // The base.
-  std::vector<Label> labels_;
-  std::vector<std::uint32_t> order_;
+  ByValue<Label> labels_;
+  std::vector<OpId> order_;
   std::size_t windows_ = 0;
   std::size_t forward_windows_ = 0;
   std::vector<std::uint32_t>
       turn_begin_;                        // by window, one more than there are: turns; 0 for forward, 1 the first after
   std::vector<std::uint32_t> run_begin_;  // by window, one more
   std::vector<Run> runs_;
-  std::vector<std::uint32_t> turn_end_;            // by turn: the end of its runs
-  std::vector<std::vector<Presence>> presence_;    // before each backward window, and at the end
-  std::vector<std::vector<std::uint8_t>> needed_;  // before each window, and at the end
-  std::vector<std::int64_t> live_;                 // the same
-  std::vector<std::int64_t> highest_;              // by window
-  std::vector<std::int64_t> highest_before_;       // by window: of all before it
-  std::vector<std::int64_t> riders_;               // by window: bytes of riders copied
-  std::vector<std::int64_t> profile_;              // by turn
+  std::vector<std::uint32_t> turn_end_;        // by turn: the end of its runs
+  std::vector<ByValue<Presence>> presence_;    // before each backward window, and at the end
+  std::vector<ByValue<std::uint8_t>> needed_;  // before each window, and at the end
+  std::vector<std::int64_t> live_;             // the same
+  std::vector<std::int64_t> highest_;          // by window
+  std::vector<std::int64_t> highest_before_;   // by window: of all before it
+  std::vector<std::int64_t> riders_;           // by window: bytes of riders copied
+  std::vector<std::int64_t> profile_;          // by turn
   std::int64_t all_riders_ = 0;
   std::int64_t again_ns_ = 0;
   std::vector<std::int64_t> again_in_;  // by window
-  std::vector<std::uint32_t> touch_begin_;
-  std::vector<std::uint32_t> touch_list_;
+  ByValue<Touches> touches_;
+  std::vector<std::uint32_t> touch_list_;  // windows, rising
 
   // The attempt.
   std::span<const Change> changes_;
@@ -110,11 +114,11 @@ class IncrementalEvaluator {
   std::vector<Rewritten> rewritten_;
   std::vector<std::uint32_t> turn_ends_;
   std::int64_t now_again_ns_ = 0;
-  std::vector<std::uint32_t> different_;  // values whose need is not the base's
-  std::int64_t shift_ = 0;                // their bytes
-  std::vector<std::int64_t> shifts_;      // by window, where it was not scanned
-  std::vector<std::uint8_t> scanned_;     // by window
-  std::vector<std::int64_t> now_;         // by turn, where its window was scanned; front(): of forward
+  std::vector<ValueId> different_;     // values whose need is not the base's
+  std::int64_t shift_ = 0;             // their bytes
+  std::vector<std::int64_t> shifts_;   // by window, where it was not scanned
+  std::vector<std::uint8_t> scanned_;  // by window
+  std::vector<std::int64_t> now_;      // by turn, where its window was scanned; front(): of forward
 };
 
 }  // namespace reprise::detail

@@ -26,13 +26,12 @@ LocalSearch::LocalSearch(const StepModel& model, Evaluator& evaluator, Pool& poo
       reorder_(options.reorder),
       is_incremental_(options.incremental) {
   std::int64_t bytes = 0;
-  for (const std::uint32_t v : model.droppable_values) bytes += model.weight[v];
+  for (const ValueId v : model.droppable_values) bytes += model.weight[v];
   tiny_bytes_ = bytes / 20'000;
   often_read_.assign(model.num_values(), 0);
-  for (const std::uint32_t v : model.droppable_values) {
-    const auto later = std::ranges::count_if(model.graph.readers(value_id(v)), [&](OpId op) {
-      return index(op) > model.caller || model.ops[index(op)].repeatable;
-    });
+  for (const ValueId v : model.droppable_values) {
+    const auto later = std::ranges::count_if(model.graph.readers(v),
+                                             [&](OpId op) { return op > model.caller || model.ops[op].repeatable; });
     often_read_[v] = later > 1 ? 1 : 0;
   }
 }
@@ -52,7 +51,7 @@ double LocalSearch::excess(std::int64_t budget_bytes) const {
   return sum;
 }
 
-double LocalSearch::dearness(std::uint32_t value) const {
+double LocalSearch::dearness(ValueId value) const {
   return static_cast<double>(model_.ops[model_.producer[value]].time_ns) /
          static_cast<double>(std::max<std::int64_t>(1, model_.weight[value]));
 }
@@ -60,9 +59,9 @@ double LocalSearch::dearness(std::uint32_t value) const {
 // Outputs of ops that the last choice ran again, the most time first.
 std::vector<LocalSearch::Move> LocalSearch::keeps(const Choice& choice) const {
   std::vector<Move> moves;
-  const auto reruns = evaluator_.reruns();
-  for (const std::uint32_t v : model_.droppable_values) {
-    const std::uint32_t op = model_.producer[v];
+  const ByOp<std::uint32_t>& reruns = evaluator_.reruns();
+  for (const ValueId v : model_.droppable_values) {
+    const OpId op = model_.producer[v];
     if (choice.labels[v] == Label::kKeep || reruns[op] == 0) continue;
     const double saved = static_cast<double>(model_.ops[op].time_ns) * reruns[op];
     moves.push_back({v, Label::kKeep, saved});
@@ -78,7 +77,7 @@ std::vector<LocalSearch::Move> LocalSearch::keeps(const Choice& choice) const {
 // Kept values, the cheapest per byte first.
 std::vector<LocalSearch::Move> LocalSearch::drops(const Choice& choice) const {
   std::vector<Move> moves;
-  for (const std::uint32_t v : model_.droppable_values) {
+  for (const ValueId v : model_.droppable_values) {
     if (choice.labels[v] != Label::kKeep || model_.weight[v] <= tiny_bytes_) continue;
     moves.push_back({v, Label::kHold, dearness(v)});
   }
@@ -89,8 +88,8 @@ std::vector<LocalSearch::Move> LocalSearch::drops(const Choice& choice) const {
 // What may lower a peak: kept values are dropped, and what is held between two uses is made again for each.
 std::vector<LocalSearch::Move> LocalSearch::reliefs(const Choice& choice) const {
   std::vector<Move> moves = drops(choice);
-  const auto reruns = evaluator_.reruns();
-  for (const std::uint32_t v : model_.droppable_values) {
+  const ByOp<std::uint32_t>& reruns = evaluator_.reruns();
+  for (const ValueId v : model_.droppable_values) {
     const bool held = choice.labels[v] == Label::kHold && reruns[model_.producer[v]] > 0;
     if (model_.weight[v] <= tiny_bytes_ || (!held && choice.labels[v] != Label::kKeep)) continue;
     if (!held && often_read_[v] != 0) moves.push_back({v, Label::kRelease, dearness(v)});
@@ -182,15 +181,15 @@ LocalSearch::Sketch LocalSearch::sketch(std::int64_t budget_bytes) const {
   const auto profile = evaluator_.profile();
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t bytes : profile) sketch.room.push_back(least = std::min(least, budget_bytes - bytes));
-  sketch.first_rerun.assign(evaluator_.first_rerun().begin(), evaluator_.first_rerun().end());
+  sketch.first_rerun = evaluator_.first_rerun();
   return sketch;
 }
 
 bool LocalSearch::may_fit(const Sketch& sketch, const Move& move, std::int64_t freed_bytes) const {
   if (move.label != Label::kKeep) return true;
-  const std::uint32_t op = model_.producer[move.value];
+  const OpId op = model_.producer[move.value];
   std::int64_t more = model_.weight[move.value] - freed_bytes;
-  for (const std::uint32_t v : model_.inputs(op)) more -= model_.weight[v];
+  for (const ValueId v : model_.inputs(op)) more -= model_.weight[v];
   const std::uint32_t turn = sketch.first_rerun[op];
   return turn == 0 || more <= sketch.room[std::min<std::size_t>(turn, sketch.room.size()) - 1];
 }
@@ -277,9 +276,9 @@ std::size_t LocalSearch::random(std::size_t bound) {
 }
 
 void LocalSearch::disturb(Choice& choice) {
-  const std::vector<std::uint32_t>& values = model_.droppable_values;
+  const std::vector<ValueId>& values = model_.droppable_values;
   for (std::size_t left = 1 + random(4), tries = 0; left > 0 && tries < 50; ++tries) {
-    const std::uint32_t v = values[random(values.size())];
+    const ValueId v = values[random(values.size())];
     if (model_.weight[v] <= tiny_bytes_) continue;
     const auto label = static_cast<Label>(random(kLabels));
     if (label == choice.labels[v]) continue;

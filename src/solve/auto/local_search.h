@@ -54,17 +54,17 @@ class LocalSearch {
  private:
   using Change = IncrementalEvaluator::Change;
   struct Move {
-    std::uint32_t value;
+    ValueId value;
     Label label;
     double score;
   };
   [[nodiscard]] Cost judge(const Choice& choice, std::int64_t limit_bytes);
   [[nodiscard]] double excess(std::int64_t budget_bytes) const;
-  [[nodiscard]] double dearness(std::uint32_t value) const;
+  [[nodiscard]] double dearness(ValueId value) const;
   // Of the last choice judged to its end: where there is room, and what ran again where.
   struct Sketch {
     std::vector<std::int64_t> room;  // by turn: bytes below the budget, the least from the caller's op to it
-    std::vector<std::uint32_t> first_rerun;
+    ByOp<std::uint32_t> first_rerun;
   };
   [[nodiscard]] Sketch sketch(std::int64_t budget_bytes) const;
   // Whether keeping the value may fit: it then lives on to where its op ran again, whose inputs it may set free.
@@ -92,7 +92,7 @@ class LocalSearch {
   Choice base_;
   std::vector<Change> changes_;  // to the base, so far
   std::int64_t tiny_bytes_ = 0;
-  std::vector<std::uint8_t> often_read_;  // by value: more than one op may read it after forward
+  ByValue<std::uint8_t> often_read_;  // more than one op may read it after forward
   std::uint64_t random_ = 0;
 };
 

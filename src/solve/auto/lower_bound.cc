@@ -15,7 +15,7 @@ constexpr std::size_t kPrices = 40;
 // The network of one window, built from its needs backwards.
 class WindowCut {
  public:
-  WindowCut(const StepModel& model, std::span<const std::uint32_t> first_run, std::uint32_t turn)
+  WindowCut(const StepModel& model, const ByOp<std::uint32_t>& first_run, std::uint32_t turn)
       : model_(model),
         first_run_(first_run),
         turn_(turn),
@@ -23,9 +23,9 @@ class WindowCut {
         op_node_(model.num_ops(), kNone) {}
 
   // Values that are there for nothing.
-  void give(std::uint32_t value) { value_node_[value] = kFree; }
+  void give(ValueId value) { value_node_[value] = kFree; }
 
-  void need(std::uint32_t value) {
+  void need(ValueId value) {
     const std::uint32_t node = node_of(value);
     if (node != kFree) flow_.set_capacity(flow_.add_arc(node, MaxFlow::kSink), MaxFlow::kUnlimited);
   }
@@ -33,8 +33,8 @@ class WindowCut {
   void freeze() {
     std::size_t next = 0;
     while (next < made_.size()) {  // grows while it is walked
-      const std::uint32_t op = made_[next++];
-      for (const std::uint32_t v : model_.inputs(op)) {
+      const OpId op = made_[next++];
+      for (const ValueId v : model_.inputs(op)) {
         const std::uint32_t node = node_of(v);
         if (node != kFree) flow_.set_capacity(flow_.add_arc(node, op_node_[op]), MaxFlow::kUnlimited);
       }
@@ -59,10 +59,10 @@ class WindowCut {
   static constexpr std::uint32_t kNone = 0xFFFFFFFFU;
   static constexpr std::uint32_t kFree = 0xFFFFFFFEU;
 
-  std::uint32_t node_of(std::uint32_t v) {
+  std::uint32_t node_of(ValueId v) {
     if (value_node_[v] != kNone) return value_node_[v];
-    const std::uint32_t op = model_.producer[v];
-    const bool from_start = op == model_.num_ops();
+    const OpId op = model_.producer[v];
+    const bool from_start = op == kNoOp;
     // Weightless, or made after the window begins, or perhaps made then: assumed to be there.
     if (model_.weight[v] == 0 || (!from_start && first_run_[op] > turn_)) return value_node_[v] = kFree;
     value_node_[v] = nodes_++;
@@ -71,15 +71,15 @@ class WindowCut {
     return value_node_[v];
   }
 
-  std::uint32_t op_node(std::uint32_t op) {
+  std::uint32_t op_node(OpId op) {
     if (op_node_[op] != kNone) return op_node_[op];
     op_node_[op] = nodes_++;
     made_.push_back(op);
-    const bool once = model_.graph.once(op_id(op));
+    const bool once = model_.graph.once(op);
     const std::int64_t time = model_.ops[op].time_ns;
     flow_.set_capacity(flow_.add_arc(MaxFlow::kSource, op_node_[op]),
                        once ? MaxFlow::kUnlimited : MaxFlow::units(static_cast<double>(time)));
-    for (const std::uint32_t v : model_.outputs(op)) {
+    for (const ValueId v : model_.outputs(op)) {
       if (once || model_.weight[v] == 0 || time == 0) continue;
       const double ratio = static_cast<double>(time) / static_cast<double>(model_.weight[v]);
       least_price_ = std::min(least_price_, ratio);
@@ -89,13 +89,13 @@ class WindowCut {
   }
 
   const StepModel& model_;
-  std::span<const std::uint32_t> first_run_;
+  const ByOp<std::uint32_t>& first_run_;
   std::uint32_t turn_;
   MaxFlow flow_;
   std::uint32_t nodes_ = 2;
-  std::vector<std::uint32_t> value_node_;
-  std::vector<std::uint32_t> op_node_;
-  std::vector<std::uint32_t> made_;
+  ByValue<std::uint32_t> value_node_;
+  ByOp<std::uint32_t> op_node_;
+  std::vector<OpId> made_;
   std::vector<std::pair<std::uint32_t, std::int64_t>> keeps_;
   double least_price_ = 1e9;
   double largest_price_ = 0;
@@ -103,8 +103,8 @@ class WindowCut {
 
 }  // namespace
 
-LowerBound::LowerBound(const StepModel& model, std::vector<std::uint32_t> order,
-                       std::span<const std::int64_t> plain_profile, std::size_t work)
+LowerBound::LowerBound(const StepModel& model, std::vector<OpId> order, std::span<const std::int64_t> plain_profile,
+                       std::size_t work)
     : model_(model), order_(std::move(order)) {
   find_needed();
   find_floor();
@@ -123,19 +123,19 @@ LowerBound::LowerBound(const StepModel& model, std::vector<std::uint32_t> order,
   std::ranges::stable_sort(windows_, {}, &Window::begin);
 }
 
-std::uint32_t LowerBound::op_at(std::size_t turn) const { return turn == 0 ? model_.caller : order_[turn - 1]; }
+OpId LowerBound::op_at(std::size_t turn) const { return turn == 0 ? model_.caller : order_[turn - 1]; }
 
 // The op must have run when the op at `turn` has, and so must all it depends on.
-void LowerBound::need(std::uint32_t op, std::uint32_t turn) {
-  std::vector<std::uint32_t> stack{op};
+void LowerBound::need(OpId op, std::uint32_t turn) {
+  std::vector<OpId> stack{op};
   while (!stack.empty()) {
-    const std::uint32_t top = stack.back();
+    const OpId top = stack.back();
     stack.pop_back();
     if (first_run_[top] <= turn) continue;
     first_run_[top] = turn;
-    for (const ValueId v : model_.graph.inputs(op_id(top))) {
+    for (const ValueId v : model_.graph.inputs(top)) {
       const OpId maker = model_.graph.producer(v);
-      if (maker != kNoOp) stack.push_back(static_cast<std::uint32_t>(index(maker)));
+      if (maker != kNoOp) stack.push_back(maker);
     }
   }
 }
@@ -145,27 +145,27 @@ void LowerBound::find_needed() {
   const auto end = static_cast<std::uint32_t>(order_.size());
   for (const ValueId v : model_.graph.step_outputs()) {
     const OpId maker = model_.graph.producer(v);
-    if (maker != kNoOp) need(static_cast<std::uint32_t>(index(maker)), end + 1);
+    if (maker != kNoOp) need(maker, end + 1);
   }
-  for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
-    if (model_.graph.once(op_id(op))) need(op, end + 1);
+  for (OpId op{0}; index(op) < model_.num_ops(); ++op) {
+    if (model_.graph.once(op)) need(op, end + 1);
   }
-  const std::vector<std::uint32_t> some_time = first_run_;
-  for (std::uint32_t op = 0; op <= model_.caller; ++op) {
-    if (model_.graph.once(op_id(op))) need(op, 0);
+  const ByOp<std::uint32_t> some_time = first_run_;
+  for (OpId op{0}; op <= model_.caller; ++op) {
+    if (model_.graph.once(op)) need(op, 0);
   }
   for (std::uint32_t turn = 1; turn <= end; ++turn) {
     if (some_time[op_at(turn)] != kNever) need(op_at(turn), turn);
   }
-  for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
+  for (OpId op{0}; index(op) < model_.num_ops(); ++op) {
     if (first_run_[op] != kNever) needed_time_ns_ += model_.ops[op].time_ns;
   }
 }
 
 // Inputs, outputs and workspace of a run, what is pinned left out.
-std::int64_t LowerBound::footprint(std::uint32_t op) const {
+std::int64_t LowerBound::footprint(OpId op) const {
   std::int64_t bytes = model_.ops[op].transient_bytes - model_.ops[op].in_place_bytes;
-  for (const std::uint32_t v : model_.inputs(op)) bytes += model_.weight[v];
+  for (const ValueId v : model_.inputs(op)) bytes += model_.weight[v];
   return bytes;
 }
 
@@ -177,11 +177,11 @@ void LowerBound::find_floor() {
       start_pinned += model_.costs.value_bytes[index(v)];
   }
   pinned_bytes_ = start_pinned;
-  for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
+  for (OpId op{0}; index(op) < model_.num_ops(); ++op) {
     if (first_run_[op] == 0 && op != model_.caller) pinned_bytes_ += model_.ops[op].held_bytes;
   }
   floor_bytes_ = model_.start_bytes;
-  for (std::uint32_t op = 0; op < model_.num_ops(); ++op) {
+  for (OpId op{0}; index(op) < model_.num_ops(); ++op) {
     if (first_run_[op] == kNever) continue;
     floor_bytes_ = std::max(floor_bytes_, (op == model_.caller ? pinned_bytes_ : start_pinned) + footprint(op));
   }
@@ -205,16 +205,16 @@ void LowerBound::choose_turns(std::span<const std::int64_t> plain_profile, std::
 void LowerBound::sample(Window& window) {
   const auto turn = static_cast<std::uint32_t>(turns_[window.begin]);
   WindowCut cut(model_, first_run_, turn);
-  for (const std::uint32_t v : model_.inputs(op_at(turn))) cut.give(v);
-  for (const std::uint32_t v : model_.outputs(op_at(turn))) cut.give(v);
+  for (const ValueId v : model_.inputs(op_at(turn))) cut.give(v);
+  for (const ValueId v : model_.outputs(op_at(turn))) cut.give(v);
   const bool to_end = window.end + 1 == turns_.size();
   const std::size_t last = to_end ? order_.size() : turns_[window.end];
   for (std::size_t s = turn + 1; s <= last; ++s) {
     if (first_run_[op_at(s)] == kNever) continue;
-    for (const std::uint32_t v : model_.inputs(op_at(s))) cut.need(v);
+    for (const ValueId v : model_.inputs(op_at(s))) cut.need(v);
   }
   if (to_end) {
-    for (const ValueId v : model_.graph.step_outputs()) cut.need(static_cast<std::uint32_t>(index(v)));
+    for (const ValueId v : model_.graph.step_outputs()) cut.need(v);
   }
   cut.freeze();
   if (cut.largest_price() <= 0) return;

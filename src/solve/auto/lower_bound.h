@@ -32,7 +32,7 @@ class LowerBound {
   // `order`: of the backward ops. `plain_profile`: bytes at the caller's op and each backward op in this order without
   // recomputation; it guides the division. `work`: arcs that may be looked at; the bound is valid however few, and
   // better with more.
-  LowerBound(const StepModel& model, std::vector<std::uint32_t> order, std::span<const std::int64_t> plain_profile,
+  LowerBound(const StepModel& model, std::vector<OpId> order, std::span<const std::int64_t> plain_profile,
              std::size_t work);
 
   // No plan whose backward ops first run in that order takes less time within the budget.
@@ -52,17 +52,17 @@ class LowerBound {
     std::vector<Sample> samples;
   };
   void find_needed();
-  void need(std::uint32_t op, std::uint32_t turn);
+  void need(OpId op, std::uint32_t turn);
   void find_floor();
-  [[nodiscard]] std::int64_t footprint(std::uint32_t op) const;
-  [[nodiscard]] std::uint32_t op_at(std::size_t turn) const;
+  [[nodiscard]] std::int64_t footprint(OpId op) const;
+  [[nodiscard]] OpId op_at(std::size_t turn) const;
   void choose_turns(std::span<const std::int64_t> plain_profile, std::size_t count);
   void sample(Window& window);
   [[nodiscard]] double at_least(const Window& window, std::int64_t budget_bytes) const;
 
   const StepModel& model_;
-  std::vector<std::uint32_t> order_;
-  std::vector<std::uint32_t> first_run_;  // by op: the turn by which it has run at the latest; kNever: not needed
+  std::vector<OpId> order_;
+  ByOp<std::uint32_t> first_run_;  // the turn by which an op has run at the latest; kNever: not needed
   std::int64_t needed_time_ns_ = 0;
   std::int64_t pinned_bytes_ = 0;  // held from the caller's op on, whatever the plan
   std::int64_t floor_bytes_ = 0;

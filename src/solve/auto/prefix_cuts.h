@@ -20,14 +20,14 @@ class PrefixCuts {
   enum class Measure { kTime, kBytes };
   // What stretches have equal shares of: time, or bytes that are made.
   explicit PrefixCuts(const StepModel& model, Measure measure = Measure::kTime);
-  // By value: 1 where it belongs to one of the cross sections of k stretches.
-  [[nodiscard]] std::vector<std::uint8_t> kept(std::uint32_t stretches) const;
+  // 1 where a value belongs to one of the cross sections of k stretches.
+  [[nodiscard]] ByValue<std::uint8_t> kept(std::uint32_t stretches) const;
 
  private:
   const StepModel& model_;
-  std::vector<std::uint32_t> last_read_;  // by value: the last forward op that reads it
-  std::vector<std::int64_t> across_;      // by forward op: bytes of the cross section after it
-  std::vector<std::int64_t> progress_;    // by forward op: time or bytes up to its end
+  ByValue<OpId> last_read_;      // the last forward op that reads it
+  ByOp<std::int64_t> across_;    // of forward: bytes of the cross section after an op
+  ByOp<std::int64_t> progress_;  // of forward: time or bytes up to its end
 };
 
 }  // namespace reprise::detail

@@ -25,7 +25,7 @@ double shaped(std::size_t shape, double when) {
 
 }  // namespace
 
-PriceSearch::PriceSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::span<const std::uint32_t> order,
+PriceSearch::PriceSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::span<const OpId> order,
                          std::function<bool()> out_of_work)
     : evaluator_(evaluator),
       pool_(pool),
@@ -37,14 +37,14 @@ PriceSearch::PriceSearch(const StepModel& model, Evaluator& evaluator, Pool& poo
   choice_.order.assign(order.begin(), order.end());
 }
 
-Cost PriceSearch::judge(std::span<const std::uint8_t> kept) {
+Cost PriceSearch::judge(const ByValue<std::uint8_t>& kept) {
   cut_.solve(cumulative_, kept, choice_.labels);
   const Cost cost = evaluator_.evaluate(choice_);
   pool_.offer(cost, choice_);
   return cost;
 }
 
-void PriceSearch::grid(std::span<const std::uint8_t> kept, std::size_t heights) {
+void PriceSearch::grid(const ByValue<std::uint8_t>& kept, std::size_t heights) {
   constexpr std::size_t kShapes = 3;
   const double low = cut_.least_price() / 2;
   const double ratio = std::pow(4 * cut_.largest_price() / cut_.least_price(), 1 / static_cast<double>(heights));
@@ -61,7 +61,7 @@ void PriceSearch::grid(std::span<const std::uint8_t> kept, std::size_t heights) 
 }
 
 // The least price at the caller's op that brings the peak below the budget.
-double PriceSearch::height_for(std::int64_t budget_bytes, std::span<const std::uint8_t> kept) {
+double PriceSearch::height_for(std::int64_t budget_bytes, const ByValue<std::uint8_t>& kept) {
   double low = cut_.least_price() / 4;
   double high = cut_.largest_price() * 2;
   for (int i = 0; i < kBisections && !out_of_work_(); ++i) {
@@ -98,7 +98,7 @@ void PriceSearch::adjust(std::int64_t budget_bytes, double pace) {
   }
 }
 
-void PriceSearch::aim(std::int64_t budget_bytes, std::span<const std::uint8_t> kept, std::size_t rounds) {
+void PriceSearch::aim(std::int64_t budget_bytes, const ByValue<std::uint8_t>& kept, std::size_t rounds) {
   if (budget_bytes <= 0) return;
   std::ranges::fill(price_, 0);
   price_[0] = height_for(budget_bytes, kept);

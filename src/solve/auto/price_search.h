@@ -22,19 +22,19 @@ namespace reprise::detail {
 class PriceSearch {
  public:
   // Backward in the given order. `out_of_work` is asked before each cut.
-  PriceSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::span<const std::uint32_t> order,
+  PriceSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::span<const OpId> order,
               std::function<bool()> out_of_work);
 
   // `kept`: as in PricedCut::solve. `heights` per shape.
-  void grid(std::span<const std::uint8_t> kept, std::size_t heights);
-  void aim(std::int64_t budget_bytes, std::span<const std::uint8_t> kept, std::size_t rounds);
+  void grid(const ByValue<std::uint8_t>& kept, std::size_t heights);
+  void aim(std::int64_t budget_bytes, const ByValue<std::uint8_t>& kept, std::size_t rounds);
   void jitter(std::uint64_t seed, double part) { cut_.jitter(seed, part); }
 
   [[nodiscard]] std::size_t work() const { return cut_.work(); }
 
  private:
-  [[nodiscard]] Cost judge(std::span<const std::uint8_t> kept);
-  [[nodiscard]] double height_for(std::int64_t budget_bytes, std::span<const std::uint8_t> kept);
+  [[nodiscard]] Cost judge(const ByValue<std::uint8_t>& kept);
+  [[nodiscard]] double height_for(std::int64_t budget_bytes, const ByValue<std::uint8_t>& kept);
   void spread();
   void adjust(std::int64_t budget_bytes, double pace);
 

@@ -28,11 +28,11 @@ namespace reprise::detail {
 class PricedCut {
  public:
   // For backward in this order.
-  PricedCut(const StepModel& model, std::span<const std::uint32_t> order);
+  PricedCut(const StepModel& model, std::span<const OpId> order);
 
   // cumulative_price[t]: C(t) in ns per byte, t = 0 for the caller's op, then the backward ops; it never falls.
-  // `kept`, by value, where not empty: values that are there whatever they cost.
-  void solve(std::span<const double> cumulative_price, std::span<const std::uint8_t> kept, std::span<Label> labels);
+  // `kept`, where not empty: values that are there whatever they cost.
+  void solve(std::span<const double> cumulative_price, const ByValue<std::uint8_t>& kept, ByValue<Label>& labels);
 
   // Keeping a value costs up to `part` more or less from now on, at random but the same for the same seed: identical
   // layers tie no longer.
@@ -50,21 +50,21 @@ class PricedCut {
     std::uint32_t last = 0;
     std::uint32_t count = 0;
   };
-  void find_uses(std::span<const std::uint32_t> order);
+  void find_uses(std::span<const OpId> order);
   void find_price_range();
   void build();
-  void price_op(std::uint32_t op, std::span<const double> price, std::span<Label> labels);
+  void price_op(OpId op, std::span<const double> price, ByValue<Label>& labels);
 
   const StepModel& model_;
-  std::vector<Uses> direct_;  // by value: reads of backward ops
-  std::vector<Uses> uses_;    // the same, where there are none: reads of recomputations
-  std::vector<std::uint8_t> tiny_;
+  ByValue<Uses> direct_;  // reads of backward ops
+  ByValue<Uses> uses_;    // the same, where there are none: reads of recomputations
+  ByValue<std::uint8_t> tiny_;
   MaxFlow flow_;
-  std::vector<std::uint32_t> op_node_;     // kNone: never again
-  std::vector<std::uint32_t> value_node_;  // kNone: free or not wanted
-  std::vector<std::uint32_t> op_arc_;
-  std::vector<std::uint32_t> value_arc_;
-  std::vector<double> factor_;  // by value, of its price
+  ByOp<std::uint32_t> op_node_;        // kNone: never again
+  ByValue<std::uint32_t> value_node_;  // kNone: free or not wanted
+  ByOp<std::uint32_t> op_arc_;
+  ByValue<std::uint32_t> value_arc_;
+  ByValue<double> factor_;  // of its price
   double least_price_ = 1e-6;
   double largest_price_ = 1;
 };

@@ -4,16 +4,16 @@
 
 namespace reprise::detail {
 
-void RunMaker::turn(std::uint32_t op, std::span<const Label> labels) {
-  for (const std::uint32_t v : model_.inputs(op)) {
+void RunMaker::turn(OpId op, const ByValue<Label>& labels) {
+  for (const ValueId v : model_.inputs(op)) {
     if (!read(v)) demand(model_.producer[v], labels);
   }
   runs.push_back({op, false});
-  for (const std::uint32_t v : passing_) presence[v] = Presence::kAbsent;
+  for (const ValueId v : passing_) presence[v] = Presence::kAbsent;
   passing_.clear();
 }
 
-bool RunMaker::read(std::uint32_t value) {
+bool RunMaker::read(ValueId value) {
   if (presence[value] == Presence::kPresent) return true;
   if (presence[value] != Presence::kToRelease) return false;
   presence[value] = Presence::kPresent;
@@ -22,14 +22,14 @@ bool RunMaker::read(std::uint32_t value) {
 }
 
 // Depth first, with a stack of its own: chains are as deep as networks.
-void RunMaker::demand(std::uint32_t op, std::span<const Label> labels) {
+void RunMaker::demand(OpId op, const ByValue<Label>& labels) {
   stack_.push_back({op, model_.ops[op].inputs_begin});
   while (!stack_.empty()) {
     Frame& top = stack_.back();
-    const std::uint32_t end = model_.ops[top.op + 1].inputs_begin;
+    const std::uint32_t end = model_.ops[top.op].inputs_end;
     while (top.next < end && read(model_.op_inputs[top.next])) ++top.next;
     if (top.next < end) {
-      const std::uint32_t missing = model_.producer[model_.op_inputs[top.next]];
+      const OpId missing = model_.producer[model_.op_inputs[top.next]];
       stack_.push_back({missing, model_.ops[missing].inputs_begin});
     } else {
       run_again(top.op, labels);
@@ -38,10 +38,10 @@ void RunMaker::demand(std::uint32_t op, std::span<const Label> labels) {
   }
 }
 
-void RunMaker::run_again(std::uint32_t op, std::span<const Label> labels) {
+void RunMaker::run_again(OpId op, const ByValue<Label>& labels) {
   runs.push_back({op, true});
   again_ns += model_.ops[op].time_ns;
-  for (const std::uint32_t v : model_.outputs(op)) {
+  for (const ValueId v : model_.outputs(op)) {
     const Presence before = presence[v];
     if (before == Presence::kPresent || before == Presence::kToRelease) continue;
     presence[v] = Presence::kPresent;
@@ -51,7 +51,7 @@ void RunMaker::run_again(std::uint32_t op, std::span<const Label> labels) {
 
 void RunScan::begin_at_end() {
   needed.assign(model_.num_values(), 0);
-  for (const ValueId v : model_.graph.step_outputs()) needed[index(v)] = 1;
+  for (const ValueId v : model_.graph.step_outputs()) needed[v] = 1;
   live = model_.end_bytes;
   not_riding = 0;
 }
@@ -60,8 +60,8 @@ void RunScan::begin_at_end() {
 bool RunScan::runs_in_place(const Run& run) const {
   const StepModel::Op& op = model_.ops[run.op];
   if (!op.overwrites || (run.again && op.overwrites_pinned)) return false;
-  return std::ranges::all_of(model_.outputs(run.op), [&](std::uint32_t v) {
-    return model_.overwrites[v] == model_.num_values() || needed[model_.overwrites[v]] == 0;
+  return std::ranges::all_of(model_.outputs(run.op), [&](ValueId v) {
+    return model_.overwrites[v] == kNoValue || needed[model_.overwrites[v]] == 0;
   });
 }
 
@@ -70,11 +70,11 @@ std::int64_t RunScan::visit(const Run& run) {
   const bool in_place = runs_in_place(run);
   if (!run.again) live -= op.held_bytes;
   if (!run.again && !in_place) not_riding += op.rider_bytes;
-  for (const std::uint32_t v : model_.outputs(run.op)) {
+  for (const ValueId v : model_.outputs(run.op)) {
     live -= needed[v] != 0 ? model_.weight[v] : 0;
     needed[v] = 0;
   }
-  for (const std::uint32_t v : model_.inputs(run.op)) {
+  for (const ValueId v : model_.inputs(run.op)) {
     live += needed[v] == 0 ? model_.weight[v] : 0;
     needed[v] = 1;
   }

@@ -14,7 +14,7 @@ enum class Label : std::uint8_t { kKeep, kHold, kDiscard, kRelease, kLater };
 inline constexpr std::size_t kLabels = 5;
 
 struct Run {
-  std::uint32_t op;
+  OpId op;
   bool again;
 };
 
@@ -37,23 +37,23 @@ class RunMaker {
  public:
   explicit RunMaker(const StepModel& model) : model_(model) {}
 
-  void turn(std::uint32_t op, std::span<const Label> labels);
+  void turn(OpId op, const ByValue<Label>& labels);
 
-  std::vector<Presence> presence;  // by value
-  std::vector<Run> runs;           // grows
-  std::int64_t again_ns = 0;       // grows: time of runs again
+  ByValue<Presence> presence;
+  std::vector<Run> runs;      // grows
+  std::int64_t again_ns = 0;  // grows: time of runs again
 
  private:
   struct Frame {
-    std::uint32_t op;
+    OpId op;
     std::uint32_t next;
   };
-  void demand(std::uint32_t op, std::span<const Label> labels);
-  void run_again(std::uint32_t op, std::span<const Label> labels);
-  [[nodiscard]] bool read(std::uint32_t value);
+  void demand(OpId op, const ByValue<Label>& labels);
+  void run_again(OpId op, const ByValue<Label>& labels);
+  [[nodiscard]] bool read(ValueId value);
 
   const StepModel& model_;
-  std::vector<std::uint32_t> passing_;  // present up to the end of the turn only
+  std::vector<ValueId> passing_;  // present up to the end of the turn only
   std::vector<Frame> stack_;
 };
 
@@ -66,7 +66,7 @@ class RunScan {
   // Bytes at the highest instant of the run.
   std::int64_t visit(const Run& run);
 
-  std::vector<std::uint8_t> needed;  // by value
+  ByValue<std::uint8_t> needed;
   std::int64_t live = 0;
   std::int64_t not_riding = 0;  // grows: bytes of riders that had to be copied
 

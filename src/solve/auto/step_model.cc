@@ -3,7 +3,7 @@
 namespace reprise::detail {
 
 StepModel::StepModel(const Graph& step, const Costs& step_costs)
-    : graph(step), costs(step_costs), caller(static_cast<std::uint32_t>(index(step.caller_op()))) {
+    : graph(step), costs(step_costs), caller(step.caller_op()) {
   describe_values();
   describe_ops();
 }
@@ -17,50 +17,40 @@ bool StepModel::rides(ValueId v) const {
 }
 
 void StepModel::describe_values() {
-  const auto values = static_cast<std::uint32_t>(graph.num_values());
-  weight.assign(values, 0);
-  overwrites.assign(values, values);
-  for (std::uint32_t i = 0; i < values; ++i) {
-    const ValueId v = value_id(i);
+  for (ValueId v{0}; index(v) < graph.num_values(); ++v) {
     const bool planned = graph.residence(v) == Residence::kPlanned;
     const bool pinned = graph.pinned(v) || rides(v);
-    if (!pinned) weight[i] = costs.value_bytes[index(v)];
+    weight.push_back(pinned ? 0 : costs.value_bytes[index(v)]);
     if (!planned) start_bytes += costs.value_bytes[index(v)];
     if (!planned && pinned) end_bytes += costs.value_bytes[index(v)];
-    if (graph.is_output(v)) end_bytes += weight[i];
-    if (graph.overwrites(v) != kNoValue) overwrites[i] = static_cast<std::uint32_t>(index(graph.overwrites(v)));
-    producer.push_back(static_cast<std::uint32_t>(planned ? index(graph.producer(v)) : graph.num_ops()));
+    if (graph.is_output(v)) end_bytes += weight[v];
+    overwrites.push_back(graph.overwrites(v));
+    producer.push_back(planned ? graph.producer(v) : kNoOp);
   }
 }
 
 void StepModel::describe_ops() {
-  std::vector<std::uint8_t> from_caller(graph.num_values(), 0);
-  std::vector<std::uint8_t> overwritten(graph.num_values(), 0);
-  droppable.assign(graph.num_values(), 0);
-  for (const std::uint32_t old : overwrites) {
-    if (old < num_values()) overwritten[old] = 1;
+  ByValue<std::uint8_t> from_caller(graph.num_values(), 0);
+  ByValue<std::uint8_t> overwritten(graph.num_values(), 0);
+  for (const ValueId old : overwrites) {
+    if (old != kNoValue) overwritten[old] = 1;
   }
-  for (std::uint32_t i = 0; i <= graph.num_ops(); ++i) {
-    Op op{.inputs_begin = static_cast<std::uint32_t>(op_inputs.size()),
+  for (OpId id{0}; index(id) < graph.num_ops(); ++id) {
+    Op op{.time_ns = costs.time_ns[index(id)],
+          .transient_bytes = costs.workspace_bytes[index(id)],
+          .inputs_begin = static_cast<std::uint32_t>(op_inputs.size()),
           .outputs_begin = static_cast<std::uint32_t>(op_outputs.size())};
-    if (i == graph.num_ops()) {
-      ops.push_back(op);
-      break;
+    bool seeded = id == caller;
+    for (const ValueId v : graph.inputs(id)) {
+      seeded = seeded || from_caller[v] != 0;
+      const bool always_there = graph.residence(v) != Residence::kPlanned && graph.pinned(v) && overwritten[v] == 0;
+      if (!always_there) op_inputs.push_back(v);
     }
-    op.time_ns = costs.time_ns[i];
-    op.transient_bytes = costs.workspace_bytes[i];
-    bool seeded = i == caller;
-    for (const ValueId v : graph.inputs(op_id(i))) {
-      seeded = seeded || from_caller[index(v)] != 0;
-      const bool always_there =
-          graph.residence(v) != Residence::kPlanned && graph.pinned(v) && overwritten[index(v)] == 0;
-      if (!always_there) op_inputs.push_back(static_cast<std::uint32_t>(index(v)));
-    }
-    op.repeatable = !seeded && !graph.once(op_id(i));
-    for (const ValueId v : graph.outputs(op_id(i))) {
+    op.repeatable = !seeded && !graph.once(id);
+    for (const ValueId v : graph.outputs(id)) {
       const bool rider = rides(v);
       const std::int64_t bytes = costs.value_bytes[index(v)];
-      from_caller[index(v)] = seeded ? 1 : 0;
+      from_caller[v] = seeded ? 1 : 0;
       op.transient_bytes += bytes;
       if (graph.overwrites(v) != kNoValue) {
         op.overwrites = true;
@@ -69,13 +59,14 @@ void StepModel::describe_ops() {
       }
       if (rider) op.rider_bytes += bytes;
       if (!rider && graph.held(v)) op.held_bytes += bytes;
-      droppable[index(v)] = op.repeatable && !rider && !graph.pinned(v) ? 1 : 0;
-      if (droppable[index(v)] != 0) droppable_values.push_back(static_cast<std::uint32_t>(index(v)));
-      op_outputs.push_back(static_cast<std::uint32_t>(index(v)));
+      if (op.repeatable && !rider && !graph.pinned(v)) droppable_values.push_back(v);
+      op_outputs.push_back(v);
     }
+    op.inputs_end = static_cast<std::uint32_t>(op_inputs.size());
+    op.outputs_end = static_cast<std::uint32_t>(op_outputs.size());
     end_bytes += op.held_bytes;
     step_time_ns += op.time_ns;
-    if (i > caller) captured_order.push_back(i);
+    if (id > caller) captured_order.push_back(id);
     ops.push_back(op);
   }
 }

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "graph/by_id.h"
 #include "reprise/costs.h"
 #include "reprise/graph.h"
 
@@ -28,39 +29,39 @@ struct StepModel {
     std::int64_t held_bytes = 0;       // of its outputs that stay to the end whatever the plan says
     std::int64_t rider_bytes = 0;      // of its outputs that live in pinned memory when run in place
     std::uint32_t inputs_begin = 0;
+    std::uint32_t inputs_end = 0;
     std::uint32_t outputs_begin = 0;
+    std::uint32_t outputs_end = 0;
     bool repeatable = false;
     bool overwrites = false;
     bool overwrites_pinned = false;  // a rerun finds its output live, so it makes a copy
   };
 
-  [[nodiscard]] std::uint32_t num_ops() const { return static_cast<std::uint32_t>(ops.size() - 1); }
-  [[nodiscard]] std::uint32_t num_values() const { return static_cast<std::uint32_t>(weight.size()); }
+  [[nodiscard]] std::size_t num_ops() const { return ops.size(); }
+  [[nodiscard]] std::size_t num_values() const { return weight.size(); }
   // Inputs without those that are always there.
-  [[nodiscard]] std::span<const std::uint32_t> inputs(std::uint32_t op) const {
-    return {op_inputs.data() + ops[op].inputs_begin, op_inputs.data() + ops[op + 1].inputs_begin};
+  [[nodiscard]] std::span<const ValueId> inputs(OpId op) const {
+    return {op_inputs.data() + ops[op].inputs_begin, op_inputs.data() + ops[op].inputs_end};
   }
-  [[nodiscard]] std::span<const std::uint32_t> outputs(std::uint32_t op) const {
-    return {op_outputs.data() + ops[op].outputs_begin, op_outputs.data() + ops[op + 1].outputs_begin};
+  [[nodiscard]] std::span<const ValueId> outputs(OpId op) const {
+    return {op_outputs.data() + ops[op].outputs_begin, op_outputs.data() + ops[op].outputs_end};
   }
 
   const Graph& graph;
   const Costs& costs;
-  std::uint32_t caller = 0;  // index of the caller's op; forward ops lie before it, backward ops after
-  std::vector<Op> ops;       // one more than there are ops
-  std::vector<std::uint32_t> op_inputs;
-  std::vector<std::uint32_t> op_outputs;
-  // By value.
-  std::vector<std::int64_t> weight;
-  std::vector<std::uint32_t> producer;    // num_ops(): the start
-  std::vector<std::uint32_t> overwrites;  // num_values(): none
-  std::vector<std::uint8_t> droppable;
-  std::vector<std::uint32_t> droppable_values;
+  OpId caller;  // forward ops lie before it, backward ops after
+  ByOp<Op> ops;
+  std::vector<ValueId> op_inputs;
+  std::vector<ValueId> op_outputs;
+  ByValue<std::int64_t> weight;
+  ByValue<OpId> producer;       // kNoOp: the start
+  ByValue<ValueId> overwrites;  // kNoValue: none
+  std::vector<ValueId> droppable_values;
 
   std::int64_t start_bytes = 0;  // live before the first run
   std::int64_t end_bytes = 0;    // live after the last run of any plan
   std::int64_t step_time_ns = 0;
-  std::vector<std::uint32_t> captured_order;  // backward ops as they are
+  std::vector<OpId> captured_order;  // backward ops as they are
 
  private:
   void describe_values();

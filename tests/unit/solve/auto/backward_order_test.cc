@@ -44,14 +44,14 @@ CostedGraph two_weights_step(bool hand_over = false) {
 TEST(DeferringOrderTest, LargeGradientsOfSmallInputsWait) {
   const auto [step, costs] = two_weights_step();
   const StepModel model(step, costs);
-  EXPECT_EQ(model.captured_order, (std::vector<std::uint32_t>{2, 3, 4}));
-  EXPECT_EQ(deferring_order(model, 0), (std::vector<std::uint32_t>{3, 4, 2}));
+  EXPECT_EQ(model.captured_order, (std::vector{OpId{2}, OpId{3}, OpId{4}}));
+  EXPECT_EQ(deferring_order(model, 0), (std::vector{OpId{3}, OpId{4}, OpId{2}}));
   EXPECT_EQ(deferring_order(model, 1'000), model.captured_order);
 }
 
 TEST(DeferringOrderTest, TheyWaitForTheLastOpThoughItReadsThem) {
   const auto [step, costs] = two_weights_step(/*hand_over=*/true);
-  EXPECT_EQ(deferring_order(StepModel(step, costs), 0), (std::vector<std::uint32_t>{3, 4, 2, 5}));
+  EXPECT_EQ(deferring_order(StepModel(step, costs), 0), (std::vector{OpId{3}, OpId{4}, OpId{2}, OpId{5}}));
 }
 
 TEST(OrderSearchTest, TakesBytesOffTheHighestTurn) {

@@ -56,31 +56,31 @@ TEST(EvaluatorTest, RecomputesOnDemandAsLabelled) {
   Choice choice = plain_choice(model);
   EXPECT_EQ(evaluator.evaluate(choice), (Cost{.peak_bytes = 60, .time_ns = 6}));
   EXPECT_EQ(names(evaluator), "0123456");
-  for (const std::uint32_t v : model.droppable_values) choice.labels[v] = Label::kHold;
+  for (const ValueId v : model.droppable_values) choice.labels[v] = Label::kHold;
   (void)evaluator.evaluate(choice);
   EXPECT_EQ(names(evaluator), "0123012456");
-  choice.labels[1] = Label::kDiscard;
+  choice.labels[ValueId{1}] = Label::kDiscard;
   (void)evaluator.evaluate(choice);
   EXPECT_EQ(names(evaluator), "012301240506");
 }
 
 // Backward ops in another order that their inputs allow.
-std::vector<std::uint32_t> shuffled_order(const StepModel& model, Random& random) {
-  std::vector<std::uint32_t> left = model.captured_order;
-  std::vector<std::uint8_t> made(model.num_ops() + 1, 0);
-  for (std::uint32_t op = 0; op <= model.caller; ++op) made[op] = 1;
-  std::vector<std::uint32_t> order;
+std::vector<OpId> shuffled_order(const StepModel& model, Random& random) {
+  std::vector<OpId> left = model.captured_order;
+  detail::ByOp<std::uint8_t> made(model.num_ops(), 0);
+  for (OpId op{0}; op <= model.caller; ++op) made[op] = 1;
+  std::vector<OpId> order;
   bool once_left = false;
   while (!left.empty()) {
     std::vector<std::size_t> ready;
     once_left = false;
     for (std::size_t i = 0; i < left.size(); ++i) {
-      const bool once = model.graph.once(op_id(left[i]));
+      const bool once = model.graph.once(left[i]);
       bool all = !(once && once_left);
       once_left = once_left || once;
-      for (const ValueId v : model.graph.inputs(op_id(left[i]))) {
+      for (const ValueId v : model.graph.inputs(left[i])) {
         const OpId maker = model.graph.producer(v);
-        all = all && (maker == kNoOp || made[index(maker)] != 0);
+        all = all && (maker == kNoOp || made[maker] != 0);
       }
       if (all) ready.push_back(i);
     }

@@ -44,7 +44,7 @@ void expect_as_evaluated(const Graph& step, const Costs& costs, Random& random, 
     std::vector<IncrementalEvaluator::Change> changes;
     for (std::int64_t left = random.between(1, 4); left > 0; --left) {
       const auto size = static_cast<std::int64_t>(model.droppable_values.size());
-      const std::uint32_t v = model.droppable_values[static_cast<std::size_t>(random.below(size))];
+      const ValueId v = model.droppable_values[static_cast<std::size_t>(random.below(size))];
       if (std::ranges::find(changes, v, &IncrementalEvaluator::Change::value) != changes.end()) continue;
       changes.push_back({v, any_label(random)});
       other.labels[v] = changes.back().label;
@@ -91,7 +91,7 @@ TEST(IncrementalEvaluatorTest, LooksAtFewWindowsOfALongChain) {
   IncrementalEvaluator incremental(model);
   ASSERT_TRUE(incremental.rebase(plain_choice(model)));
   const std::size_t before = incremental.work();
-  const std::vector<IncrementalEvaluator::Change> changes{{500, Label::kHold}};
+  const std::vector<IncrementalEvaluator::Change> changes{{x[500], Label::kHold}};
   EXPECT_EQ(incremental.attempt(changes).time_ns, model.step_time_ns + 1);
   EXPECT_LT(8 * (incremental.work() - before), before);
 }

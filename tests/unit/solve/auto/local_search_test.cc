@@ -53,13 +53,13 @@ TEST_F(LocalSearchTest, RepairDropsUntilItFits) {
 }
 
 TEST_F(LocalSearchTest, FillKeepsTheDearerFirst) {
-  choice_.labels[1] = choice_.labels[2] = Label::kHold;
+  choice_.labels[ValueId{1}] = choice_.labels[ValueId{2}] = Label::kHold;
   EXPECT_EQ(search_.fill(choice_, kBudget), kPlainTime + 5);
-  EXPECT_EQ(choice_.labels[2], Label::kKeep);
+  EXPECT_EQ(choice_.labels[ValueId{2}], Label::kKeep);
 }
 
 TEST_F(LocalSearchTest, SwapMakesRoomForTheDearer) {
-  choice_.labels[2] = Label::kHold;
+  choice_.labels[ValueId{2}] = Label::kHold;
   EXPECT_EQ(search_.fill(choice_, kBudget), kPlainTime + 8);
   EXPECT_EQ(search_.swap(choice_, kPlainTime + 8, kBudget), kPlainTime + 5);
 }

@@ -32,9 +32,9 @@ std::vector<Label> labels_at(double price_ns_per_byte) {
   const auto [step, costs] = conv_relu_step();
   const StepModel model(step, costs);
   PricedCut cut(model, model.captured_order);
-  std::vector<Label> labels(model.num_values());
+  detail::ByValue<Label> labels(model.num_values());
   cut.solve(std::vector<double>(2, price_ns_per_byte), {}, labels);
-  return {labels[1], labels[2]};
+  return {labels[ValueId{1}], labels[ValueId{2}]};
 }
 
 TEST(PricedCutTest, DropsWhatIsCheapToMakeFirst) {
@@ -48,12 +48,12 @@ TEST(PricedCutTest, NeverPaysForWhatIsGiven) {
   const auto [step, costs] = conv_relu_step();
   const StepModel model(step, costs);
   PricedCut cut(model, model.captured_order);
-  std::vector<Label> labels(model.num_values());
-  std::vector<std::uint8_t> kept(model.num_values(), 0);
-  kept[1] = 1;
+  detail::ByValue<Label> labels(model.num_values());
+  detail::ByValue<std::uint8_t> kept(model.num_values(), 0);
+  kept[ValueId{1}] = 1;
   cut.solve(std::vector<double>(2, 20.0), kept, labels);
-  EXPECT_EQ(labels[1], Label::kKeep);
-  EXPECT_EQ(labels[2], Label::kHold);
+  EXPECT_EQ(labels[ValueId{1}], Label::kKeep);
+  EXPECT_EQ(labels[ValueId{2}], Label::kHold);
 }
 
 TEST(PrefixCutsTest, TakeTheSmallestCrossSectionNearTheDivision) {
@@ -71,8 +71,8 @@ TEST(PrefixCutsTest, TakeTheSmallestCrossSectionNearTheDivision) {
   b.op({.name = "g", .phase = Phase::kBackward, .inputs = {seed, first}, .outputs = {b.value(1)}});
   const auto [step, costs] = b.build();
   const StepModel model(step, costs);
-  const std::vector<std::uint8_t> kept = detail::PrefixCuts(model).kept(2);
-  for (const ValueId v : made) EXPECT_EQ(kept[index(v)] != 0, v == made[2]);
+  const detail::ByValue<std::uint8_t> kept = detail::PrefixCuts(model).kept(2);
+  for (const ValueId v : made) EXPECT_EQ(kept[v] != 0, v == made[2]);
 }
 
 }  // namespace
