@@ -51,9 +51,9 @@ TEST(TransitionsTest, PartsVisitEveryProperSubsetOnce) {
           [&](const Part& part) {
             part.for_each([&](SetId from) {
               ++visits[from];
-              const Part step = p.transitions.single(from, to);
-              ASSERT_EQ(part.cached_bytes, step.cached_bytes);
-              ASSERT_EQ(part.cached_time, step.cached_time);
+              const Part single = p.transitions.single(from, to);
+              ASSERT_EQ(part.cached_bytes, single.cached_bytes);
+              ASSERT_EQ(part.cached_time, single.cached_time);
             });
           });
       for (SetId from = 0; from < p.family.size(); ++from) {
