@@ -29,7 +29,7 @@ std::vector<Known> all_known() {
   return known;
 }
 
-// Nothing below the first step.
+// Nothing below the first stair.
 std::optional<std::int64_t> value_at(const Staircase& staircase, std::int64_t budget) {
   std::optional<std::int64_t> value;
   for (const auto& [from, v] : staircase) {

@@ -15,7 +15,7 @@
 namespace reprise::detail {
 namespace {
 
-// A view, all its lower sets, and the steps between them.
+// A view, all its lower sets, and the transitions between them.
 struct Problems {
   explicit Problems(ForwardView v, bool keep_last = false)
       : view(std::move(v)), family(*all_lower_sets(view, 100'000)), transitions(view, family, keep_last) {}
