@@ -1,7 +1,6 @@
 #include "reprise/simulate.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "check.h"
 #include "reprise/error.h"
@@ -53,7 +52,9 @@ Simulator::Simulator(const Graph& graph, const Costs& costs) {
   }
 }
 
-Simulation Simulator::run(const Plan& plan) {
+// Tells `observe` of every action: bytes at its highest instant, and after it.
+template <typename Observe>
+Simulation Simulator::walk(std::span<const Action> actions, const Observe& observe) {
   live_ = live_at_start_;
   done_.assign(ops_.size(), 0);
   std::int64_t live_bytes = start_bytes_;
@@ -64,7 +65,8 @@ Simulation Simulator::run(const Plan& plan) {
     if (done_[index(op)] != 0) result.recompute_ns = sum_or_too_long(result.recompute_ns, cost.time_ns);
     done_[index(op)] = 1;
     const std::int64_t saved = in_place ? cost.in_place_bytes : 0;
-    result.peak_bytes = std::max(result.peak_bytes, live_bytes + cost.transient_bytes - saved);
+    const std::int64_t during = live_bytes + cost.transient_bytes - saved;
+    result.peak_bytes = std::max(result.peak_bytes, during);
     live_bytes += cost.output_bytes - saved;
     for (std::uint32_t i = cost.outputs_begin; i < cost.outputs_end; ++i) {
       const std::size_t v = index(outputs_[i]);
@@ -72,8 +74,9 @@ Simulation Simulator::run(const Plan& plan) {
       live_[v] = 1;
       if (in_place && overwrites_[v] != kNoValue) live_[index(overwrites_[v])] = 0;
     }
+    observe(during, live_bytes);
   };
-  for (const Action action : plan.actions) {
+  for (const Action action : actions) {
     switch (action.kind()) {
       case Action::Kind::kCompute:
         compute(action.op(), /*in_place=*/false);
@@ -84,10 +87,34 @@ Simulation Simulator::run(const Plan& plan) {
       case Action::Kind::kFree:
         REPRISE_CHECK(live_[index(action.value())] != 0);
         live_[index(action.value())] = 0;
+        observe(live_bytes, live_bytes - bytes_[index(action.value())]);
         live_bytes -= bytes_[index(action.value())];
         break;
     }
   }
+  return result;
+}
+
+Simulation Simulator::run(const Plan& plan) {
+  return walk(plan.actions, [](std::int64_t, std::int64_t) {});
+}
+
+Timeline Simulator::timeline(const Plan& plan) {
+  Timeline result;
+  result.start_bytes = start_bytes_;
+  result.total = walk(plan.actions, [&](std::int64_t during, std::int64_t after) {
+    result.during_bytes.push_back(during);
+    result.after_bytes.push_back(after);
+  });
+  const auto highest = std::ranges::max_element(result.during_bytes);
+  result.peak_action = static_cast<std::size_t>(highest - result.during_bytes.begin());
+  const bool frees = !plan.actions.empty() && !plan.actions[result.peak_action].computes();  // the peak is before it
+  const std::size_t count = std::min(result.peak_action + (frees ? 0 : 1), plan.actions.size());
+  walk(std::span(plan.actions).first(count), [](std::int64_t, std::int64_t) {});
+  for (std::size_t i = 0; i < live_.size(); ++i) {
+    if (live_[i] != 0) result.live_at_peak.push_back(value_id(i));
+  }
+  std::ranges::stable_sort(result.live_at_peak, std::ranges::greater{}, [&](ValueId v) { return bytes_[index(v)]; });
   return result;
 }
 
@@ -100,102 +127,11 @@ Simulation simulate(const Graph& graph, const Costs& costs, const Plan& plan) {
   return found;
 }
 
-namespace {
-
-// The slow twin of Simulator::run that also remembers; written apart so that the two check each other in tests.
-class Tally {
- public:
-  Tally(const Graph& graph, const Costs& costs)
-      : graph_(graph), costs_(costs), live_(graph.num_values(), 0), runs_(graph.num_ops(), 0) {
-    for (std::size_t i = 0; i < graph.num_values(); ++i) {
-      if (graph.residence(value_id(i)) == Residence::kPlanned) continue;
-      live_[i] = 1;
-      bytes_ += costs.value_bytes[i];
-    }
-  }
-
-  // Bytes at the highest instant of the action.
-  std::int64_t take(const Action& action) {
-    switch (action.kind()) {
-      case Action::Kind::kCompute:
-        return compute(action.op(), /*in_place=*/false);
-      case Action::Kind::kComputeInPlace:
-        return compute(action.op(), /*in_place=*/true);
-      case Action::Kind::kFree:
-        return free(action.value());
-    }
-    throw InternalError("an action of no kind");
-  }
-
-  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
-  [[nodiscard]] std::int64_t time_ns() const { return time_ns_; }
-  [[nodiscard]] std::int64_t recompute_ns() const { return recompute_ns_; }
-
-  [[nodiscard]] std::vector<ValueId> live() const {
-    std::vector<ValueId> values;
-    for (std::size_t i = 0; i < live_.size(); ++i) {
-      if (live_[i] != 0) values.push_back(value_id(i));
-    }
-    return values;
-  }
-
- private:
-  std::int64_t free(ValueId v) {
-    live_[index(v)] = 0;
-    return std::exchange(bytes_, bytes_ - costs_.value_bytes[index(v)]);
-  }
-
-  std::int64_t compute(OpId op, bool in_place) {
-    std::int64_t during = bytes_ + costs_.workspace_bytes[index(op)];
-    for (const ValueId v : graph_.outputs(op)) {
-      if (in_place && graph_.overwrites(v) != kNoValue) {
-        live_[index(graph_.overwrites(v))] = 0;
-      } else {
-        during += costs_.value_bytes[index(v)];
-        if (live_[index(v)] == 0) bytes_ += costs_.value_bytes[index(v)];
-      }
-      live_[index(v)] = 1;
-    }
-    time_ns_ = sum_or_too_long(time_ns_, costs_.time_ns[index(op)]);
-    if (runs_[index(op)]++ != 0) recompute_ns_ = sum_or_too_long(recompute_ns_, costs_.time_ns[index(op)]);
-    return during;
-  }
-
-  const Graph& graph_;
-  const Costs& costs_;
-  std::vector<std::uint8_t> live_;
-  std::vector<std::uint32_t> runs_;
-  std::int64_t bytes_ = 0;
-  std::int64_t time_ns_ = 0;
-  std::int64_t recompute_ns_ = 0;
-};
-
-}  // namespace
-
 Timeline timeline(const Graph& graph, const Costs& costs, const Plan& plan) {
   check_costs(graph, costs);
-  Timeline result;
-  Tally tally(graph, costs);
-  result.start_bytes = tally.bytes();
-  for (const Action& action : plan.actions) {
-    result.during_bytes.push_back(tally.take(action));
-    result.after_bytes.push_back(tally.bytes());
-  }
-  const auto highest = std::ranges::max_element(result.during_bytes);
-  result.peak_action = static_cast<std::size_t>(highest - result.during_bytes.begin());
-  result.total = {.peak_bytes = plan.actions.empty() ? result.start_bytes : *highest,
-                  .time_ns = tally.time_ns(),
-                  .recompute_ns = tally.recompute_ns()};
-  check_fits(result.total);
-  Tally again(graph, costs);
-  for (std::size_t i = 0; i <= result.peak_action && i < plan.actions.size(); ++i) {
-    if (i == result.peak_action && !plan.actions[i].computes()) break;  // the peak is before it
-    again.take(plan.actions[i]);
-  }
-  result.live_at_peak = again.live();
-  std::ranges::stable_sort(result.live_at_peak, std::ranges::greater{},
-                           [&](ValueId v) { return costs.value_bytes[index(v)]; });
-  return result;
+  Timeline found = Simulator(graph, costs).timeline(plan);
+  check_fits(found.total);
+  return found;
 }
 
 }  // namespace reprise

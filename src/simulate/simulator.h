@@ -1,8 +1,9 @@
-// simulate(), thousands of times on one graph: keeps its memory between runs.
+// simulate() and timeline(), thousands of times on one graph: keeps its memory between runs.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "reprise/simulate.h"
@@ -16,8 +17,12 @@ class Simulator {
 
   Simulator(const Graph& graph, const Costs& costs);
   [[nodiscard]] Simulation run(const Plan& plan);
+  [[nodiscard]] Timeline timeline(const Plan& plan);
 
  private:
+  template <typename Observe>
+  Simulation walk(std::span<const Action> actions, const Observe& observe);
+
   struct OpCost {
     std::int64_t time_ns;
     std::int64_t transient_bytes;  // outputs and workspace, run into fresh memory

@@ -28,7 +28,7 @@ constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
 constexpr Action c_in_place(std::size_t op) { return Action::compute(op_id(op), true); }
 constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
 
-TEST(SimulateTest, ThreeSimulatorsAgreeOnOddPlans) {
+TEST(SimulateTest, AgreesWithTheNaiveReplayOnOddPlans) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto [graph, costs] = test::odd_step(seed);
