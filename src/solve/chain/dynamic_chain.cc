@@ -61,23 +61,4 @@ std::int64_t dynamic_peak(ByteSpan sizes, const Checkpoints& checkpoints, std::i
   return peak;
 }
 
-std::vector<std::int64_t> memory_curve(ByteSpan sizes, const Checkpoints& checkpoints, std::int64_t fixed_bytes) {
-  const std::size_t n = sizes.size() - 1;
-  std::vector<std::int64_t> curve(2 * n + 2, fixed_bytes);
-  const Checkpoints all = with_ends(sizes, checkpoints);
-  std::int64_t held = fixed_bytes;  // with the checkpoints up to the segment's left end
-  for (std::size_t t = 0; t + 1 < all.size(); ++t) {
-    const std::uint32_t i = all[t];
-    const std::uint32_t j = all[t + 1];
-    held += sizes[i];
-    for (std::uint32_t k = i + 1; k <= j; ++k) curve[k] = held + sizes[k] + (k - 1 > i ? sizes[k - 1] : 0);
-    std::int64_t backward = held + segment_bytes(sizes, i, j);
-    for (std::uint32_t k = j; k > i; --k) {
-      curve[2 * n + 1 - k] = backward;
-      backward -= sizes[k];
-    }
-  }
-  return curve;
-}
-
 }  // namespace reprise::detail

@@ -30,9 +30,4 @@ namespace reprise::detail {
 // The peak of given interior checkpoints.
 [[nodiscard]] std::int64_t dynamic_peak(ByteSpan sizes, const Checkpoints& checkpoints, std::int64_t base_bytes);
 
-// Memory over one step, in 2n + 2 values: before, forward of layers 1 .. n, backward of layers n .. 1, after.
-// `fixed_bytes` is what never moves (weights and the like). The end of the chain (base) has no value of its own.
-[[nodiscard]] std::vector<std::int64_t> memory_curve(ByteSpan sizes, const Checkpoints& checkpoints,
-                                                     std::int64_t fixed_bytes);
-
 }  // namespace reprise::detail

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "unit/solve/chain/vectors.h"
 
 namespace reprise::detail {
@@ -77,22 +75,8 @@ TEST(DynamicChainTest, EqualSizesFollowTheClosedForm) {
 TEST(DynamicChainTest, HandlesTheShortestChains) {
   EXPECT_EQ(least_peak(Sizes{4}, 9).peak_bytes, 9);
   EXPECT_EQ(dynamic_peak(Sizes{4}, {}, 9), 9);
-  EXPECT_THAT(memory_curve(Sizes{4}, {}, 7), ElementsAre(7, 7));
   EXPECT_TRUE(least_peak(Sizes{3, 5}, 5).checkpoints.empty());
   EXPECT_EQ(least_peak(Sizes{0, 0, 0}, 0).peak_bytes, 0);
-}
-
-// Sizes 1 2 3 4, checkpoint 2: U(0, 2) = 5 + 2, U(2, 3) = 4 + 3.
-TEST(DynamicChainTest, TheCurveFollowsTheStep) {
-  EXPECT_THAT(memory_curve(Sizes{1, 2, 3, 4}, {2}, 100), ElementsAre(100, 103, 106, 108, 111, 108, 105, 100));
-}
-
-TEST(DynamicChainTest, TheCurvePeaksWhereThePlanDoes) {
-  for (const ChainVector& v : chain_vectors()) {
-    const ChainAnswer answer = least_peak(v.sizes, 0);
-    const Sizes curve = memory_curve(v.sizes, answer.checkpoints, 1000);
-    EXPECT_EQ(*std::ranges::max_element(curve), 1000 + dynamic_peak(v.sizes, answer.checkpoints, 0)) << v.name;
-  }
 }
 
 }  // namespace
