@@ -2,6 +2,7 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -77,6 +78,11 @@ constexpr std::array<const char*, 2> kJudges = {"simulated", "formula"};
 constexpr std::array<const char*, 4> kObjectives = {"any", "time", "max-overhead", "min-cache"};
 constexpr std::array<const char*, 4> kStatuses = {"optimal", "feasible", "infeasible", "stopped"};
 
+const std::map<std::string, std::size_t PlannerKnobs::*> kKnobs{{"max_lower_sets", &PlannerKnobs::max_lower_sets},
+                                                                {"max_partials", &PlannerKnobs::max_partials},
+                                                                {"candidates", &PlannerKnobs::candidates},
+                                                                {"bound_work", &PlannerKnobs::bound_work}};
+
 void set_option(SolveOptions& options, PlannerKnobs& turned, const std::string& name, const py::handle& value) {
   if (name == "planner") {
     options.planner = value.cast<std::string>();
@@ -88,16 +94,10 @@ void set_option(SolveOptions& options, PlannerKnobs& turned, const std::string& 
     options.objective = named<Objective>("objective", kObjectives, value.cast<std::string>());
   } else if (name == "keep_last") {
     options.keep_last = value.cast<bool>();
-  } else if (name == "max_lower_sets") {
-    turned.max_lower_sets = value.cast<std::size_t>();
-  } else if (name == "max_partials") {
-    turned.max_partials = value.cast<std::size_t>();
-  } else if (name == "candidates") {
-    turned.candidates = value.cast<std::size_t>();
   } else if (name == "work") {
     options.work = value.cast<std::size_t>();
-  } else if (name == "bound_work") {
-    turned.bound_work = value.cast<std::size_t>();
+  } else if (const auto knob = kKnobs.find(name); knob != kKnobs.end()) {
+    turned.*knob->second = value.cast<std::size_t>();
   } else {
     throw py::type_error("unknown option '" + name + "'");
   }

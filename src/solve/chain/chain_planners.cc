@@ -29,10 +29,6 @@ namespace {
 constexpr std::uint32_t kMostStaticStages = 2000;    // O(n^3)
 constexpr std::uint32_t kMostBudgetedStages = 2000;  // many partials
 
-std::string too_long(const ChainProblem& chain, std::uint32_t most) {
-  return std::to_string(chain.stages()) + " stages; this planner takes at most " + std::to_string(most);
-}
-
 std::int64_t last_size(const ChainProblem& chain) { return chain.sizes().back(); }
 
 void add(const ChainProblem& chain, const Checkpoints& checkpoints, Front& front) {
@@ -50,8 +46,7 @@ std::optional<Plan> accept(const Problem& problem, const ChainProblem& chain, co
 
 void propose_static(const Problem& problem, const SolveOptions& /*options*/, Front& front, Solution& solution) {
   const ChainProblem chain(problem);
-  chain.describe(solution);
-  if (chain.stages() > kMostStaticStages) return stop(solution, too_long(chain, kMostStaticStages));
+  if (!chain.describe(solution, kMostStaticStages)) return;
   for (const SegmentMemory memory : {SegmentMemory::kChen, SegmentMemory::kLiteral, SegmentMemory::kRepaired}) {
     add(chain, least_static_peak(chain.sizes(), memory).checkpoints, front);
   }
@@ -59,11 +54,7 @@ void propose_static(const Problem& problem, const SolveOptions& /*options*/, Fro
 
 std::optional<Plan> static_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   const ChainProblem chain(problem);
-  chain.describe(solution);
-  if (chain.stages() > kMostStaticStages) {
-    stop(solution, too_long(chain, kMostStaticStages));
-    return std::nullopt;
-  }
+  if (!chain.describe(solution, kMostStaticStages)) return std::nullopt;
   const ChainAnswer answer = least_static_peak(chain.sizes(), SegmentMemory::kRepaired);
   return accept(problem, chain, answer.checkpoints, answer.peak_bytes, options, solution);
 }
@@ -72,18 +63,13 @@ std::optional<Plan> static_as_printed(const Problem& problem, const SolveOptions
 
 void propose_feng_huang(const Problem& problem, const SolveOptions& /*options*/, Front& front, Solution& solution) {
   const ChainProblem chain(problem);
-  chain.describe(solution);
-  if (chain.stages() > kFengHuangMostLayers) return stop(solution, too_long(chain, kFengHuangMostLayers));
+  if (!chain.describe(solution, kFengHuangMostLayers)) return;
   add(chain, feng_huang(chain.sizes()).checkpoints, front);
 }
 
 std::optional<Plan> feng_huang_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   const ChainProblem chain(problem);
-  chain.describe(solution);
-  if (chain.stages() > kFengHuangMostLayers) {
-    stop(solution, too_long(chain, kFengHuangMostLayers));
-    return std::nullopt;
-  }
+  if (!chain.describe(solution, kFengHuangMostLayers)) return std::nullopt;
   const ChainAnswer answer = feng_huang(chain.sizes());
   return accept(problem, chain, answer.checkpoints, answer.peak_bytes, options, solution);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/expand_chain.h"
+#include "solve/planner.h"
 
 namespace reprise::detail {
 namespace {
@@ -104,14 +105,19 @@ std::int64_t ChainProblem::rerun_time(std::span<const ChainAction> actions) cons
   return time - problem_.view().total_time();
 }
 
-void ChainProblem::describe(Solution& solution) const {
+bool ChainProblem::describe(Solution& solution, std::uint32_t most_stages) const {
   constexpr double kPoor = 0.25;
   solution.stats.lower_sets = stages() + 1;
   const auto total = static_cast<double>(problem_.view().total_bytes());
   const double largest = stages() == 0 ? 0 : static_cast<double>(std::ranges::max(chain_.bytes));
-  if (total == 0 || largest < kPoor * total) return;
-  solution.message = "few cuts: a chain of " + std::to_string(stages()) + " stages, the largest with " +
-                     std::to_string(static_cast<int>(100 * largest / total)) + " % of the bytes";
+  if (total > 0 && largest >= kPoor * total) {
+    solution.message = "few cuts: a chain of " + std::to_string(stages()) + " stages, the largest with " +
+                       std::to_string(static_cast<int>(100 * largest / total)) + " % of the bytes";
+  }
+  if (stages() <= most_stages) return true;
+  stop(solution,
+       std::to_string(stages()) + " stages; " + solution.planner + " takes at most " + std::to_string(most_stages));
+  return false;
 }
 
 }  // namespace reprise::detail

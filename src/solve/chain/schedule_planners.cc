@@ -7,7 +7,6 @@
 // not run again. As printed, the budget is held against their own count: states of the largest stage for revolve, units
 // of memory for rotor. Tested by tests/oracle and tests/property.
 #include <algorithm>
-#include <cmath>
 
 #include "solve/chain/chain_problem.h"
 #include "solve/chain/revolve.h"
@@ -68,10 +67,6 @@ std::optional<Plan> revolve_as_printed(const Problem& problem, const SolveOption
 
 constexpr std::uint32_t kMostRotorStages = 600;  // the table has stages^2 / 2 * units entries
 
-std::string too_many_stages(const ChainProblem& chain) {
-  return std::to_string(chain.stages()) + " stages; rotor takes at most " + std::to_string(kMostRotorStages);
-}
-
 Formula rotor_formula(const ChainProblem& chain, const RotorAnswer& answer, std::int64_t budget) {
   std::size_t kept = 0;
   for (const ChainAction& action : answer.actions) kept += action.kind == ChainAction::Kind::kForwardKeepInput ? 1 : 0;
@@ -88,11 +83,7 @@ std::int64_t everything(const ChainProblem& chain) {
 
 void propose_rotor(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution) {
   const ChainProblem chain(problem);
-  chain.describe(solution);
-  if (chain.stages() == 0) return;
-  if (chain.stages() > kMostRotorStages) {
-    return stop(solution, too_many_stages(chain));
-  }
+  if (!chain.describe(solution, kMostRotorStages) || chain.stages() == 0) return;
   // A table is as fine as its units, so the lower half of the memory gets tables of its own.
   for (std::int64_t top = everything(chain), halvings = 0; halvings < 6; top /= 2, ++halvings) {
     if (asked_to_stop(options)) return stop(solution, "stopped before all tables were made");
@@ -118,12 +109,8 @@ std::int64_t least_rotor_budget(const ChainProblem& chain) {
 
 std::optional<Plan> rotor_as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   const ChainProblem chain(problem);
-  chain.describe(solution);
+  if (!chain.describe(solution, kMostRotorStages)) return std::nullopt;
   if (chain.stages() == 0) return nothing_to_plan(problem, options, solution);
-  if (chain.stages() > kMostRotorStages) {
-    stop(solution, too_many_stages(chain));
-    return std::nullopt;
-  }
   solution.budget_bytes = options.budget_bytes ? *options.budget_bytes : least_rotor_budget(chain);
   const RotorTable table(chain.rotor_stages(), /*input_bytes=*/0, solution.budget_bytes);
   const auto answer = table.solve(solution.budget_bytes);
