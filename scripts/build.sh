@@ -18,17 +18,16 @@ without CLI11 cli11
 without GTest gtest
 without benchmark benchmark
 
-# What needs torch. The Python modules belong to the release build; the sanitizers do without them.
+# What needs torch. The Python modules belong to the release build, and clang-tidy looks at them; the sanitizers do
+# without them.
 if [ "$preset" != fuzz ]; then
   python=$(cat build/python)
   [ -n "$python" ] || [ "${1:-}" != reprise_python ] ||
     { echo "build.sh: the Python package needs torch; see what setup.sh said" >&2; exit 1; }
   modules=$([ -n "$python" ] && echo ON || echo OFF)
   settings+=("-DREPRISE_TORCH=$modules" ${python:+"-DPython_EXECUTABLE=$python"})
-  [ "$preset" != release ] || settings+=("-DREPRISE_PYTHON=$modules")
+  case $preset in release | tidy) settings+=("-DREPRISE_PYTHON=$modules") ;; esac
 fi
-
-settings+=("-DREPRISE_UNITY=${REPRISE_UNITY:-ON}")
 
 log=build/configure-$preset.log
 cmake --preset "$preset" "${settings[@]}" >"$log" 2>&1 || { cat "$log"; exit 1; }
