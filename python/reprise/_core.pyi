@@ -68,6 +68,7 @@ class ActionKind:
     COMPUTE: ClassVar[ActionKind]
     COMPUTE_IN_PLACE: ClassVar[ActionKind]
     FREE: ClassVar[ActionKind]
+    def __init__(self, value: int) -> None: ...
     @property
     def name(self) -> str: ...
     @property

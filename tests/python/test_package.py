@@ -1,17 +1,14 @@
 """The package as the build lays it out, and as an installation would tell of it."""
 
-import ast
 import importlib.metadata
 import os
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import reprise
-from reprise import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,26 +41,6 @@ def test_demo_compiles_the_package_and_no_tests() -> None:
                             check=True, capture_output=True, text=True).stdout.splitlines()
     compiled = {Path(name).parts[0] for name in listed if name.endswith(".o")}
     assert compiled == {"src", "runtime", "python"}
-
-
-def test_stub_names_what_the_module_has() -> None:
-    tree = ast.parse((ROOT / "python/reprise/_core.pyi").read_text())
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    public = {name for name in vars(_core) if not name.startswith("_")}
-    assert public == functions | classes.keys()
-    for name, node in classes.items():
-        members = {name for name in vars(getattr(_core, name)) if not name.startswith("_")}
-        assert members == set(declared_names(node)), name
-
-
-def declared_names(node: ast.ClassDef) -> Iterator[str]:
-    for member in node.body:
-        if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
-            yield member.name
-        if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
-            if not member.target.id.startswith("_"):
-                yield member.target.id
 
 
 def test_readme_code_stands_in_an_example_that_runs(tmp_path: Path) -> None:
