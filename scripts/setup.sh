@@ -89,7 +89,7 @@ make_venv() {
 # Writes to build/python the interpreter that the Python modules are built for: .venv's, or without a connection
 # the machine's own where that one has torch and pytest. None: the line is empty, and the modules are left out.
 choose_python() {
-  local python="" has='import importlib.metadata as m; m.version("torch"); m.version("pytest")'
+  local piece python="" has='import importlib.metadata as m; m.version("torch"); m.version("pytest")'
   if make_venv; then
     python=$PWD/.venv/bin/python
   elif [ -n "${CI:-}" ]; then
@@ -102,6 +102,11 @@ choose_python() {
     echo python-packages >>build/missing
   fi
   echo "$python" >build/python
+  for piece in mypy; do
+    [ -n "$python" ] && "$python" -c "import importlib.metadata as m; m.version('$piece')" 2>/dev/null && continue
+    echo "SKIPPED: $piece is missing and cannot be installed here: lint does without it"
+    echo "$piece" >>build/missing
+  done
 }
 
 # Installs what the archives have of "$@". Without a connection, or without such a package

@@ -4,6 +4,8 @@
     found = reprise.solve(graph, costs, budget_bytes=reprise.parse_bytes("6GiB"))
 """
 
+from typing import TYPE_CHECKING
+
 from ._core import (
     ActionKind,
     Costs,
@@ -31,31 +33,43 @@ from .show.curve import CurvePoint, TimeMemoryCurve
 
 __all__ = [
     "ActionKind",
+    "BudgetExceeded",
     "Costs",
     "Curve",
     "CurvePoint",
     "Formula",
     "Graph",
+    "GraphBreak",
+    "InfeasibleBudget",
     "Plan",
     "PlanFile",
+    "RepriseError",
     "Simulation",
     "Solution",
     "TimeMemoryCurve",
     "Timeline",
+    "Unsupported",
     "__version__",
+    "compile",
     "curve",
+    "declare_repeatable",
+    "explain",
+    "export",
     "format_bytes",
     "format_graph",
     "parse_bytes",
     "parse_graph",
     "planner_names",
+    "preflight",
+    "restore",
     "simulate",
     "solve",
     "timeline",
     "validate",
+    "verify",
 ]
 
-# What needs torch is imported when it is first used: planning alone does without.
+# What needs torch is imported when it is first used: planning alone does without. Type checkers see it at once.
 _WITH_TORCH = {
     "compile": "api.compiled_model",
     "restore": "api.compiled_model",
@@ -70,12 +84,19 @@ _WITH_TORCH = {
     "GraphBreak": "errors",
     "Unsupported": "errors",
 }
-__all__ += list(_WITH_TORCH)
 
+if TYPE_CHECKING:
+    from .api.compiled_model import compile, restore
+    from .api.exported_step import export
+    from .api.model_plan import explain
+    from .api.preflight import preflight
+    from .api.verification import verify
+    from .errors import BudgetExceeded, GraphBreak, InfeasibleBudget, RepriseError, Unsupported
+    from .trace.operators import declare_repeatable
+else:
+    def __getattr__(name: str) -> object:
+        if name not in _WITH_TORCH:
+            raise AttributeError(f"module 'reprise' has no attribute '{name}'")
+        from importlib import import_module
 
-def __getattr__(name: str) -> object:
-    if name not in _WITH_TORCH:
-        raise AttributeError(f"module 'reprise' has no attribute '{name}'")
-    from importlib import import_module
-
-    return getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)
+        return getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)

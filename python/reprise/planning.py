@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from . import _core
 from .progress import Progress
+
+if TYPE_CHECKING:
+    from ._torch import PlanBook
 
 AUTO = "auto"
 
@@ -48,7 +52,7 @@ def smallest_budget_bytes(graph: _core.Graph, costs: _core.Costs, planner: str, 
     return _book(graph, costs, planner).smallest_budget_bytes(seconds)
 
 
-def _book(graph: _core.Graph, costs: _core.Costs, planner: str) -> object:
+def _book(graph: _core.Graph, costs: _core.Costs, planner: str) -> PlanBook:
     from .native import _torch  # planning at all budgets does without torch
 
     return _torch.PlanBook(graph.capsule(), (costs.time_ns, costs.workspace_bytes, costs.value_bytes), planner)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from ..errors import Unsupported
 from ..native import _torch
@@ -69,9 +70,9 @@ class _Runner:
 
     def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
         self.plan = ModelPlan(settings)
-        self.plain = model._call_impl
-        if settings.optimizer is not None:
-            self.plan.hooks = _watch_optimizer(settings, self.plan)
+        self.plain: Callable[..., Any] = model._call_impl
+        if (optimizer := settings.stepper) is not None:
+            self.plan.hooks = _watch_optimizer(optimizer, settings, self.plan)
 
         self.settings = settings
         self.compiled = torch.compile(own_frame(self.plain), backend=_backend_of(self), fullgraph=True, dynamic=False)
@@ -98,7 +99,7 @@ def _without_zeros(outputs: Any) -> None:
                 break
             node = node.next_functions[0][0] if node.next_functions else None
         if node is not None and node.name() == "CompiledFunctionBackward":
-            node.set_materialize_grads(False)
+            node.set_materialize_grads(False)  # type: ignore[attr-defined]
 
 
 _VIEWS_OF_OUTPUTS = 4  # that AOTAutograd may put between its function and an output
@@ -113,12 +114,14 @@ def _backend_of(runner: _Runner) -> Callable[..., Any]:
     weak = weakref.ref(runner)
 
     def backend(gm: Any, inputs: Any, **_: Any) -> Any:
-        return compile_graph(gm, inputs, weak().settings, weak().plan.add)
+        alive = weak()
+        assert alive is not None  # who else would call what is compiled
+        return compile_graph(gm, inputs, alive.settings, alive.plan.add)
 
     return backend
 
 
-def _watch_optimizer(settings: Settings, plan: ModelPlan) -> list[Any]:
+def _watch_optimizer(optimizer: torch.optim.Optimizer, settings: Settings, plan: ModelPlan) -> list[RemovableHandle]:
     """Notes the peak of optimizer.step(), which no plan can lower. On CUDA of the first few: the
     allocator's peak is the user's, too. Returns what removes the hooks."""
     begin: list[int] = []
@@ -135,7 +138,6 @@ def _watch_optimizer(settings: Settings, plan: ModelPlan) -> list[Any]:
         if begin:
             settings.optimizer_peak_bytes = begin[0] + _torch.peak_bytes(plan.session.device)
 
-    optimizer = settings.stepper
     return [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
 
 

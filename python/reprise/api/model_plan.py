@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from .. import _core, planning
 from ..errors import RepriseError
+from ..native import _torch
 from ..show.explanation import Explanation, module_rows
-from ..show.report import machine_facts, notebook_html, write_report
+from ..show.report import Facts, machine_facts, notebook_html, write_report
 from ..show.snapshot import write_snapshot
 from .arguments import byte_count
 from .session import StepSession
@@ -41,7 +43,7 @@ class ModelPlan:
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings
         self._sessions: list[StepSession] = []
-        self.hooks: list[Any] = []  # of the optimizer
+        self.hooks: list[RemovableHandle] = []  # of the optimizer
 
     def add(self, session: StepSession) -> None:
         self._sessions.append(session)
@@ -67,9 +69,11 @@ class ModelPlan:
         return max(ready, key=lambda session: session.runtime.last_call)
 
     @property
-    def at_work(self) -> Any:
+    def at_work(self) -> _torch.PlanAtWork:
         """The plan with all that was measured of it, for `use_again`."""
-        return self.session.runtime.current
+        current = self.session.runtime.current
+        assert current is not None  # of a session that is ready
+        return current
 
     @property
     def peak_bytes(self) -> int:
@@ -120,7 +124,7 @@ class ModelPlan:
 
     @property
     def actions(self) -> _core.Plan:
-        return self.session.plan
+        return _core.Plan.from_bytes(self.at_work.plan)
 
     @property
     def cuda_graphs(self) -> CudaGraphsUse:
@@ -156,12 +160,12 @@ class ModelPlan:
         self.session.runtime.drop_plans()
         self.session.runtime.plan_ahead(self.outside_bytes if outside_bytes is None else outside_bytes)
 
-    def use(self, plan: _core.Plan, planner: str) -> Any:
+    def use(self, plan: _core.Plan, planner: str) -> _torch.PlanAtWork:
         """Takes a plan that was made for `graph` elsewhere, from the next step on, and turns CUDA graphs off. What it
         returns can be given to `use_again`, with all that was measured of it."""
         return self.session.runtime.use(plan.to_bytes(), planner, "this plan")
 
-    def use_again(self, taken: Any) -> None:
+    def use_again(self, taken: _torch.PlanAtWork) -> None:
         self.session.runtime.use(taken)
 
     @property
@@ -209,8 +213,7 @@ class ModelPlan:
     def _repr_html_(self) -> str:
         return notebook_html(self.graph, self.costs, self.actions, **self._facts()) if self.ready else f"<p>{self!r}</p>"
 
-    def _facts(self, curve_seconds: float = 0.0) -> dict[str, Any]:
-        """What reports tell beside graph and plan."""
+    def _facts(self, curve_seconds: float = 0.0) -> Facts:
         planner = self.session.settings.options.planner
         points = planning.curve(self.graph, self.costs, planner, curve_seconds).points if curve_seconds else []
         return {"planner": self.planner, "budget_bytes": self.budget_bytes or 0,
@@ -231,7 +234,7 @@ class ModelPlan:
     def __deepcopy__(self, _: Any) -> ModelPlan:
         return ModelPlan()
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[type[ModelPlan], tuple[()]]:
         return (ModelPlan, ())
 
 

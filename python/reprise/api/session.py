@@ -22,7 +22,7 @@ class StepSession:
 
     def __init__(self, capture: Callable[[Layouts], Captured], settings: Settings, device: torch.device,
                  name: str) -> None:
-        def captured(layouts: Layouts) -> tuple[Any, dict[int, str]]:
+        def captured(layouts: Layouts) -> tuple[_torch.Program, dict[int, str]]:
             made = capture(layouts)
             return made.program, made.keys
 
@@ -59,11 +59,6 @@ class StepSession:
     def costs(self) -> _core.Costs:
         """Of the calls on the device, and of the caller as it is planned for now."""
         return _core.Costs(*self.runtime.costs)
-
-    @property
-    def plan(self) -> _core.Plan:
-        """Of the latest step."""
-        return _core.Plan.from_bytes(self.runtime.current.plan)
 
 
 def _future_bytes(settings: Settings, device: torch.device) -> Callable[[], int] | None:

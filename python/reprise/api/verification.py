@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from .. import _core
-
 from ..native import _torch
 from .arguments import call_arguments
 from .compiled_model import compile, restore
+from .model_plan import ModelPlan
 
 
 @dataclass
@@ -97,16 +97,17 @@ def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Ve
         model._compiled_call_impl = call
         planned.run()
     # A planned step looks at the allocator's peak in parts, and begins a new one after each.
-    peak = max(planned.peak_bytes, model.plan.measured_peak_bytes or 0)
+    plan: ModelPlan = model.__dict__["plan"]
+    peak = max(planned.peak_bytes, plan.measured_peak_bytes or 0)
     return Verification(
-        budget_bytes=model.plan.budget_bytes, plain_peak_bytes=plain.peak_bytes, planned_peak_bytes=peak,
-        predicted_peak_bytes=model.plan.peak_bytes, plain_seconds=statistics.median(plain.seconds[1:]),
-        planned_seconds=statistics.median(planned.seconds[1:]), planner=model.plan.planner,
+        budget_bytes=plan.budget_bytes, plain_peak_bytes=plain.peak_bytes, planned_peak_bytes=peak,
+        predicted_peak_bytes=plan.peak_bytes, plain_seconds=statistics.median(plain.seconds[1:]),
+        planned_seconds=statistics.median(planned.seconds[1:]), planner=plan.planner,
         different=differences(plain.result, planned.result))
 
 
 def default_loss(output: Any) -> Tensor:
-    found = getattr(output, "loss", None)
+    found: Tensor | None = getattr(output, "loss", None)
     if found is None and isinstance(output, Mapping):
         found = output.get("loss")
     if found is not None:

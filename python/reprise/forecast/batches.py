@@ -127,7 +127,7 @@ class StepFamily:
             return a.graph, _core.Costs(times, workspaces, sizes), outside, counts
         seeds = [line(a.bytes[seed], b.bytes[seed]) for seed in a.seeds]
         own_loss = min(seeds, default=0) <= 8 < max(seeds, default=0)
-        if own_loss:
+        if own_loss and a.graph.caller_op is not None:
             workspaces[a.graph.caller_op] = 0
             for seed in a.seeds:
                 sizes[seed] = 0

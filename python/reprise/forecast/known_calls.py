@@ -7,8 +7,7 @@ Float[16 64 ]. It is looked up by its words and the numbers that stay, as a cach
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 NUMBER = re.compile(r"(\d+)")
 
@@ -21,11 +20,11 @@ Cost = tuple[int, int]  # time and workspace
 class KnownCalls:
     """Calls measured so far, with what they cost."""
 
-    def __init__(self, calls: dict[str, list[Any]]) -> None:
+    def __init__(self, calls: Mapping[str, Cost]) -> None:
         self._by_words: dict[Words, list[tuple[Numbers, Cost]]] = {}
         for call, cost in calls.items():
             words, numbers = taken_apart(call)
-            self._by_words.setdefault(words, []).append((numbers, (cost[0], cost[1])))
+            self._by_words.setdefault(words, []).append((numbers, cost))
         self._by_rest: dict[tuple[Words, Places], dict[Numbers, list[tuple[Numbers, Cost]]]] = {}
         self._found: dict[tuple[int, str, int, str], dict[int, Cost]] = {}
 

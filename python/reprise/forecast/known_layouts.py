@@ -35,14 +35,15 @@ class AnyBatch(dict[str, Any]):
             if step is None or any((w - x) * step[1] != (y - x) * step[0] for w, x, y in zip(wanted, a, b)):
                 continue
             with contextlib.suppress(ValueError):
-                return _on_line(first, second, *step)
+                found: list[Layout | None] = _on_line(first, second, *step)
+                return found
         return None
 
 
 def _on_line(a: Any, b: Any, part: int, whole: int) -> Any:
     """part / whole of the way from a to b. ValueError where there is no such thing."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return type(a)(_on_line(x, y, part, whole) for x, y in zip(a, b, strict=True))
+        return type(a)(_on_line(x, y, part, whole) for x, y in zip(a, b))
     if isinstance(a, int) and isinstance(b, int):
         if (b - a) * part % whole != 0:
             raise ValueError

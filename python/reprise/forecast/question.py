@@ -161,7 +161,7 @@ class Question:
         graph, costs, outside, _ = self.family.at(batch)
         outside += self._kept(graph)
         found = planning.find(graph, costs, max(0, self._room(outside)), self.planner, self.seconds)
-        if found.plan is None or feasible.fits and feasible.time_ns <= found.simulation.time_ns:
+        if found.simulation is None or (feasible.time_ns is not None and feasible.time_ns <= found.simulation.time_ns):
             return feasible
         return Fit(batch, found.simulation.peak_bytes + outside + self.reserve_bytes, found.simulation.time_ns, True)
 
@@ -217,7 +217,7 @@ def last_fit(fit: Callable[[int], Fit], near: int) -> Fit | None:
         if low is not None and high is not None:
             guess = (low.batch + high.batch) // 2
         else:
-            guess = low.batch + reach if low else max(1, high.batch - reach)
+            guess = found.batch + reach if low else max(1, found.batch - reach)
             reach *= 2
 
 

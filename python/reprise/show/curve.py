@@ -83,11 +83,10 @@ class TimeMemoryCurve:
         axes = axes or pyplot.subplots()[1]
         gib = [p.peak_bytes / 2**30 for p in self.points]
         axes.step(gib, [100 * self.overhead(p.time_ns) for p in self.points], where="post", label="best found")
-        bounded = [p for p in self.points if p.lower_bound_ns is not None]
+        bounded = [(p.peak_bytes / 2**30, 100 * max(0.0, self.overhead(p.lower_bound_ns)))
+                   for p in self.points if p.lower_bound_ns is not None]
         if bounded:
-            axes.step([p.peak_bytes / 2**30 for p in bounded],
-                      [100 * max(0.0, self.overhead(p.lower_bound_ns)) for p in bounded], where="post",
-                      linestyle=":", label="proven bound")
+            axes.step(*zip(*bounded, strict=True), where="post", linestyle=":", label="proven bound")
         axes.plot([self.plain.peak_bytes / 2**30], [0], "o", color="gray", label="plain")
         axes.set(xlabel="peak memory, GiB", ylabel="more time, %", title=self.name)
         axes.legend()

@@ -79,6 +79,7 @@ def advice_on(found: Preflight) -> list[str]:
         return lines
     over = size(found.plain.peak_bytes - found.budget_bytes)
     if found.planned.fits:
+        assert found.planned.time_ns is not None and found.plain.time_ns is not None
         extra = 100 * (found.planned.time_ns / found.plain.time_ns - 1)
         return [f"It does not fit plain, by {over}. With {call} it does, for {extra:.1f} % more time."]
     lines = [f"It does not fit, plain by {over}, planned by "

@@ -5,20 +5,31 @@ from __future__ import annotations
 import html
 import platform
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import torch
 
 from .. import _core
 
 
-def write_report(path: Path, graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, **facts: Any) -> None:
+class Facts(TypedDict):
+    """What reports tell beside graph and plan."""
+
+    planner: str
+    budget_bytes: int
+    outside_bytes: int
+    measured: tuple[list[int], list[int]] | None
+    curve: list[_core.Solution]
+    facts: dict[str, str]
+
+
+def write_report(path: Path, graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, **facts: Unpack[Facts]) -> None:
     """The page, or with a name that ends in .json its data."""
     data = _core.report_json(graph, costs, plan, **facts)
     path.write_text(data if path.suffix == ".json" else _core.report_page(data))
 
 
-def notebook_html(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, **facts: Any) -> str:
+def notebook_html(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, **facts: Unpack[Facts]) -> str:
     """The page in a frame of its own: its styles stay inside."""
     page = _core.report_page(_core.report_json(graph, costs, plan, **facts))
     return (f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:720px;border:0" '

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -86,7 +86,7 @@ class Capture:
                         seen.add(storage_of(value))
                     self.env[node] = value
                 elif node.op == "get_attr":
-                    constant = _attribute(self.joint, node.target)
+                    constant = _attribute(self.joint, node)
                     self.env[node] = mode.from_tensor(constant)
                 elif node.op == "call_function":
                     check_supported(node)
@@ -163,8 +163,8 @@ class Capture:
             if node.target is not BATCH_NORM or not node.args[5]:
                 continue
             parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
-            into = [writes.get(parts.get(i)) for i in (3, 4)]
-            if all(w is not None and w.args[0] is node.args[i] for w, i in zip(into, (3, 4))):
+            into = [w for i in (3, 4) if (w := writes.get(parts.get(i))) is not None and w.args[0] is node.args[i]]
+            if len(into) == 2:
                 self.batch_norms.add(node)
                 self.dropped.update(into)
 
@@ -180,7 +180,7 @@ class Capture:
             if node.op == "get_attr":
                 fake = self.env[node]
                 self._new_use(fake, self.builder.resident, extent_bytes(fake))
-                self.builder.constant(self.memory[storage_of(fake)], _attribute(self.joint, node.target))
+                self.builder.constant(self.memory[storage_of(fake)], _attribute(self.joint, node))
 
     def _end_forward(self, nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> None:
         uses = [self._use(n) if isinstance(n, fx.Node) else None for n in outputs]
@@ -191,11 +191,11 @@ class Capture:
     def _emit(self, node: fx.Node) -> None:
         if node.op != "call_function" or node.target is operator.getitem or node in self.dropped:
             return
-        results = [t for t in tree_leaves(self.env[node]) if t is None or isinstance(t, torch.Tensor)]
-        target = node.target
+        results: list[Any] = [t for t in tree_leaves(self.env[node]) if t is None or isinstance(t, torch.Tensor)]
+        target = cast(OpOverload, node.target)
         if node in self.batch_norms:
             target, statistics, results = aten.native_batch_norm.default, results[3:], results[:3]
-            for new, buffer in zip(statistics, node.args[3:5]):
+            for new, buffer in zip(statistics, cast(Sequence[fx.Node], node.args[3:5]), strict=True):
                 self.memory[storage_of(new)] = self.memory[storage_of(self.env[buffer])]
         elif _writes(node):
             results = []
@@ -219,14 +219,14 @@ class Capture:
 
     # -- Small things.
 
-    def _new_use(self, fake: torch.Tensor, named: Callable[[int, torch.device], int], size: int) -> Any:
+    def _new_use(self, fake: torch.Tensor, named: Callable[[int, torch.device], int], size: int) -> _torch.Use:
         """Of memory that gets its name now, unless another result lies there, too."""
         storage = storage_of(fake)
         if storage not in self.memory:
             self.memory[storage] = named(size, fake.device)
         return _torch.Use(self.memory[storage], geometry_of(fake))
 
-    def _use(self, node: fx.Node) -> Any:
+    def _use(self, node: fx.Node) -> _torch.Use:
         return _torch.Use(self.memory[storage_of(self.env[node])], geometry_of(self.env[node]))
 
     def _called(self, target: OpOverload, node: fx.Node, use: Callable[[fx.Node], Any]) -> tuple[Any, ...]:
@@ -238,8 +238,8 @@ class Capture:
         return (target.name(), *tree_map_only(fx.Node, operand, (list(node.args), dict(node.kwargs))))
 
 
-def _attribute(module: fx.GraphModule, target: str) -> torch.Tensor:
-    return operator.attrgetter(target)(module)
+def _attribute(module: fx.GraphModule, node: fx.Node) -> torch.Tensor:
+    return cast(torch.Tensor, operator.attrgetter(str(node.target))(module))
 
 
 def _writes(node: fx.Node) -> bool:
@@ -247,4 +247,4 @@ def _writes(node: fx.Node) -> bool:
 
 
 def _changes_statistics(node: fx.Node) -> bool:
-    return node.target is CUDNN_BATCH_NORM and node.args[5] and node.args[3] is not None
+    return node.target is CUDNN_BATCH_NORM and bool(node.args[5]) and node.args[3] is not None

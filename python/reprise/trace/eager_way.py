@@ -56,7 +56,7 @@ def _forget(error: BaseException | None, handled: BaseException | None) -> None:
 
 
 # Of add_, addcdiv_ and addcmul_, which torch.compile takes apart in case a number of theirs is a tensor.
-_NO_DECOMPOSITIONS = {"enable_dynamo_decompositions": False} if hasattr(
+_NO_DECOMPOSITIONS: dict[str, Any] = {"enable_dynamo_decompositions": False} if hasattr(
     torch._dynamo.config, "enable_dynamo_decompositions") else {}
 
 
@@ -105,12 +105,12 @@ def _logging_functions() -> set[Any]:
 # -- Questions of models, and of ours within them. In eager they are ordinary functions.
 
 
-@torch.compiler.allow_in_graph
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def _goes_as_eager() -> bool:
     return False
 
 
-@torch.compiler.allow_in_graph
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def _is_one_sequence(position_ids: Tensor) -> bool:
     return False
 
@@ -163,7 +163,7 @@ if torch.addcdiv in _handlers:
 
 def _look_at_transformers() -> None:
     """Once it is there. Outside of our tracing its functions do as before."""
-    module = sys.modules.get("transformers.masking_utils")
+    module: Any = sys.modules.get("transformers.masking_utils")
     if module is None or getattr(module, "find_packed_sequence_indices", None) is _find_packed_sequence_indices:
         return
     if hasattr(module, "find_packed_sequence_indices") and hasattr(module, "is_tracing"):
@@ -224,6 +224,6 @@ def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
 
     args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), argument)
     kwargs = {name: "cpu" if name == "device" else value for name, value in kwargs.items()}
-    target = getattr(args[0], node.target) if node.op == "call_method" else node.target
+    target: Any = getattr(args[0], str(node.target)) if node.op == "call_method" else node.target
     known[node] = target(*(args[1:] if node.op == "call_method" else args), **kwargs)
     return known[node]

@@ -43,13 +43,13 @@ def _laid_out(fake: Any, layout: Layout | None) -> Any:
     return storage.as_strided(sizes, strides, offset)
 
 
-def geometry_of(fake: torch.Tensor) -> Any:
-    return _torch.Geometry(fake.dtype, list(fake.shape), list(fake.stride()), fake.storage_offset(),
+def geometry_of(fake: torch.Tensor) -> _torch.Geometry:
+    return _torch.Geometry(fake.dtype, list(fake.shape), list(fake.stride()), int(fake.storage_offset()),
                            fake.is_conj(), fake.is_neg())
 
 
 def storage_of(fake: torch.Tensor) -> int:
-    return fake.untyped_storage()._cdata
+    return int(fake.untyped_storage()._cdata)
 
 
 def own_memory(fake: torch.Tensor) -> torch.Tensor:
@@ -61,5 +61,5 @@ def own_memory(fake: torch.Tensor) -> torch.Tensor:
 def extent_bytes(fake: torch.Tensor) -> int:
     if fake.numel() == 0:
         return 0
-    last = fake.storage_offset() + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride()))
+    last = int(fake.storage_offset()) + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride()))
     return (last + 1) * fake.element_size()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -46,7 +46,7 @@ _BATCH_NORMS: dict[Any, Callable[..., tuple[Any, ...]]] = {
 
 def _lower_batch_norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], writes: dict[Any, fx.Node]) -> None:
     x, weight, bias, mean, var, training, momentum, eps = args
-    parts = {user.args[1]: user for user in node.users}
+    parts: dict[Any, fx.Node] = {user.args[1]: user for user in node.users}
     backwards = _backwards_of(parts) if training else []
     if backwards is None or not _is_cudnns(args):
         return
@@ -61,13 +61,13 @@ def _lower_batch_norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], wri
         reserve = _like(graph, node, operator.getitem, (new, 3))
     for user in backwards:
         with graph.inserting_before(user):
-            gradient = _contiguous(graph, user, user.args[0], x)
+            gradient = _contiguous(graph, user, cast(fx.Node, user.args[0]), x)
             backward = _like(graph, user, aten.cudnn_batch_norm_backward.default,
                              (dense, gradient, weight, mean, var, parts[1], parts[2], eps, reserve))
         user.replace_all_uses_with(backward)
         graph.erase_node(user)
-    for part, write, _ in statistics:
-        graph.erase_node(write)
+    for part, _, _ in statistics:
+        graph.erase_node(writes[part])
         graph.erase_node(part)
     node.replace_all_uses_with(new)
     graph.erase_node(node)
@@ -80,7 +80,7 @@ def _is_cudnns(args: tuple[Any, ...]) -> bool:
         return False
     tensors = [node.meta["val"] for node in (x, weight, bias, mean or weight, var or weight)]
     backend = torch._C._select_batch_norm_backend(*tensors, training, eps)
-    return backend == torch._C._BatchNormBackend.Cudnn
+    return bool(backend == torch._C._BatchNormBackend.Cudnn)  # type: ignore[attr-defined]
 
 
 def _backwards_of(parts: dict[int, fx.Node]) -> list[fx.Node] | None:
@@ -103,7 +103,7 @@ def _contiguous(graph: fx.Graph, node: fx.Node, tensor: fx.Node, like: fx.Node) 
 
 
 def _lower_dropout(graph: fx.Graph, node: fx.Node) -> None:
-    x, p, train = node.args
+    x, p, train = cast(tuple[fx.Node, float, bool | None], node.args)
     parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
     mask = parts.get(1)
     backwards = list(mask.users) if mask is not None else []

@@ -32,7 +32,7 @@ def check_supported(node: fx.Node) -> None:
     if node.target is operator.getitem:
         return
     if node.target is torch.ops.higher_order.with_effects and node.args[1] is aten._linalg_check_errors.default:
-        name = f"torch.linalg.{node.args[3].rpartition('.')[2]}"
+        name = f"torch.linalg.{str(node.args[3]).rpartition('.')[2]}"
         raise Unsupported(f"{name}{_where(node)}, called by the model or by an operator of it, looks whether it went well, which "
                           f"no plan foresees; use {name}_ex, which does not look")
     if not isinstance(node.target, OpOverload):
