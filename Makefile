@@ -7,7 +7,7 @@ help:
 	@echo "make build   release build: build/release"
 	@echo "make package the Python package of that build alone: build/release/python"
 	@echo "make test    everything that must hold: lint, tests, sanitizers, fuzz smoke"
-	@echo "make lint    format, clang-tidy, layering and sizes; mypy for Python"
+	@echo "make lint    format, clang-tidy, layering and sizes; ruff and mypy for Python"
 	@echo "make format  put all C++ files into the project's format"
 	@echo "make demo    build the package, then train ResNet-50 on the CPU, plain and inside half of its memory: out/resnet50.html"
 	@echo "make picture the README's pictures, of the page that make demo wrote: docs/pictures"

@@ -170,10 +170,7 @@ class Model:
                 self._interval(run.place, 1, run.place + 1, run.active, self.step.workspace_bytes[run.op])
 
     def _life(self, v: int, place: Any, active: Any, *, forever: bool) -> Any:
-        if forever:
-            end = self.end
-        else:
-            end = self.model.new_int_var(0, self.end, f"end{v}_{len(self.intervals)}")
+        end = self.end if forever else self.model.new_int_var(0, self.end, f"end{v}_{len(self.intervals)}")
         if self.step.bytes(v):
             length = self.model.new_int_var(1, self.end, "")
             self._interval(place, length, end, active, self.step.bytes(v))

@@ -28,10 +28,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from models.zoo import CASES, FULL_CASES, Case  # noqa: E402
+from models.zoo import CASES, FULL_CASES, Case
 
-import reprise  # noqa: E402
-from reprise.native import _torch  # noqa: E402
+import reprise
+from reprise.native import _torch
 
 ALLOWED = 0.03
 PLANNING_SECONDS = 60.0  # more than planning takes: what is found depends on the work allowed, not on the clock

@@ -34,7 +34,8 @@ class UnrolledLanguageModel(nn.Module):
         zeros = embedded.new_zeros(tokens.shape[0], embedded.shape[-1])
         states = [(zeros, zeros)] * len(self.cells)
         outputs = []
-        for x in embedded.unbind(1):
+        for column in embedded.unbind(1):
+            x = column
             for i, cell in enumerate(self.cells):
                 states[i] = cell(x, states[i])
                 x = states[i][0]

@@ -27,7 +27,7 @@ def cache_entry(name: str) -> str:
 
 
 def first_line(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else "unknown"
 
 

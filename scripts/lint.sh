@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, layering, sizes and clang-tidy of C++; mypy of Python, all of them even when one fails. Pieces
+# Format, layering, sizes and clang-tidy of C++, ruff and mypy of Python, all of them even when one fails. Pieces
 # that setup.sh found missing are left out; it has said so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,6 +18,7 @@ check() {
 check format clang-format scripts/format.sh --dry-run -Werror
 check layering python3 python3 scripts/checks/layering.py
 check sizes python3 python3 scripts/checks/sizes.py
+check ruff ruff "$python" -m ruff check --quiet
 check mypy mypy "$python" -m mypy
 check clang-tidy clang-tidy python3 scripts/checks/tidy.py build/tidy
 [ ${#failed[@]} = 0 ] || { echo "lint: FAILED: ${failed[*]}" >&2; exit 1; }

@@ -162,8 +162,8 @@ class Bench:
                                         should_stop=lambda until=limit: time.monotonic() > until)
                     if not found.plan.actions:
                         continue
-                    room = found.simulation.peak_bytes if room is None else room
-                    rows.append(self.row(planner, name, found.plan, room + outside))
+                    inside = found.simulation.peak_bytes if room is None else room
+                    rows.append(self.row(planner, name, found.plan, inside + outside))
         if self.device.type == "cuda":
             rows.append(self.graphs_row())
         return rows

@@ -102,7 +102,7 @@ choose_python() {
     echo python-packages >>build/missing
   fi
   echo "$python" >build/python
-  for piece in mypy; do
+  for piece in ruff mypy; do
     [ -n "$python" ] && "$python" -c "import importlib.metadata as m; m.version('$piece')" 2>/dev/null && continue
     echo "SKIPPED: $piece is missing and cannot be installed here: lint does without it"
     echo "$piece" >>build/missing

@@ -16,7 +16,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Any
 
 import common  # noqa: F401  knows where models lie
 from models.resnet import ResNet

@@ -51,11 +51,9 @@ def chart(title: str, x_label: str, y_label: str, series: list[Series]) -> str:
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
              f'role="img" aria-label="{html.escape(title)}">',
              f'<text x="6" y="18" {TEXT}>{html.escape(y_label)}</text>']
-    for value in y_ticks:
-        parts.append(f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="{GREY}" opacity="0.25"/>'
-                     f'<text x="{LEFT - 7}" y="{y(value) + 5:.1f}" text-anchor="end" {TEXT}>{value:g}</text>')
-    for value in x_ticks:
-        parts.append(f'<text x="{x(value):.1f}" y="{foot + 20}" text-anchor="middle" {TEXT}>{value:g}</text>')
+    parts += [f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="{GREY}" opacity="0.25"/>'
+              f'<text x="{LEFT - 7}" y="{y(value) + 5:.1f}" text-anchor="end" {TEXT}>{value:g}</text>' for value in y_ticks]
+    parts += [f'<text x="{x(value):.1f}" y="{foot + 20}" text-anchor="middle" {TEXT}>{value:g}</text>' for value in x_ticks]
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{foot + 42}" text-anchor="end" {TEXT}>{html.escape(x_label)}</text>')
     looks = _looks(series)
     parts += [_key(one, *look, *place) for one, look, place in zip(series, looks, places, strict=True)]

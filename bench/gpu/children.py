@@ -168,7 +168,7 @@ def clock() -> float:
 @contextlib.contextmanager
 def device_alone(lock: Path | None) -> Iterator[None]:
     """For all that is measured. Gives back what the allocator holds for later: others need it meanwhile."""
-    global _holds
+    global _holds  # noqa: PLW0603  of this process, as the device is
     if lock is None or _holds:
         yield
         return

@@ -72,8 +72,8 @@ def one_process_each(script: str, names: list[str], extra: list[str], jobs: int,
     is there is saved after each."""
 
     def run(name: str) -> dict[str, Any]:
-        done = subprocess.run([sys.executable, script, "--one", name, *extra], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run([sys.executable, script, "--one", name, *extra], capture_output=True,
+                              text=True, check=False)
         if done.returncode != 0:
             return {"case": name, "error": done.stderr[-3000:] or f"ended with {done.returncode}"}
         return json.loads(done.stdout.splitlines()[-1])

@@ -201,7 +201,7 @@ class Case:
             "predicted_bytes": plan.peak_bytes, "worst_step_percent": round(100 * worst, 3),
             "recompute_percent": recompute_percent(way.simulation)}
         if len(line) <= LONGEST_CURVE:
-            self.rows[kind]["curve"] = {"steps": [list(pair) for pair in zip(line, measured)]}
+            self.rows[kind]["curve"] = {"steps": [list(pair) for pair in zip(line, measured, strict=True)]}
 
     def measure(self, samples: int) -> list[Row]:
         found = in_turns(self.ways, samples)

@@ -33,7 +33,7 @@ from reprise import planning
 
 sys.path.insert(0, str(ROOT / "scripts" / "documents"))
 
-import reproduce_tables  # noqa: E402
+import reproduce_tables
 
 # Reduction of the peak in the paper's Table 1, approximate and memory-centric, in percent.
 PAPER = {"pspnet_2": 71, "unet_8x572": 45, "resnet50_96": 62, "resnet152_48": 75, "vgg19_64": 36, "densenet161_32": 81,

@@ -2,8 +2,8 @@
 
     python bench/gpu/largest_batches.py [--cases vgg19_64,...] [--budgets 16GiB,40GiB,80GiB] [--jobs 7] [--again] [-o FOLDER]
 
-reprise.preflight says which they are, with measured times, in one process for each budget; then a few steps are trained at each, in
-a process of its own, plain or planned: `measured_bytes` is their peak. `--predict` leaves these out. fp32.
+reprise.preflight says which they are, with measured times, in one process for each budget; then a few steps are trained at
+each, in a process of its own, plain or planned: `measured_bytes` is their peak. `--predict` leaves these out. fp32.
 """
 
 from __future__ import annotations

@@ -201,6 +201,7 @@ def in_turns(ways: dict[str, Way], samples: int) -> dict[str, list[float]]:
 
 def times(samples: list[float], eager: list[float]) -> Row:
     ms, eager_ms = statistics.median(samples), statistics.median(eager)
-    return {"samples_ms": [round(sample, 3) for sample in samples], "ms": round(ms, 3), "spread_ms": [round(min(samples), 3), round(max(samples), 3)],
+    return {"samples_ms": [round(sample, 3) for sample in samples], "ms": round(ms, 3),
+            "spread_ms": [round(min(samples), 3), round(max(samples), 3)],
             "eager_ms": round(eager_ms, 3), "eager_spread_ms": [round(min(eager), 3), round(max(eager), 3)],
             "ratio": round(ms / eager_ms, 4)}

@@ -161,7 +161,8 @@ def times_of(name: str, options: argparse.Namespace, device: torch.device) -> di
     if device.type == "cuda":
         compare_kernels(row, kinds)
     row["summary"] = f"{name:<20}{dtype:<6}eager {row['ms']['eager']:8.2f} ms, {peak / 2**30:6.2f} GiB   " + "   ".join(
-        f"{kind} {row['ratio'][kind]:.3f} [{row.get('in_kernels_ms', {}).get(kind, 0):.2f} ms in kernels] ({row[kind]['measured_bytes'] / peak:.0%}, {row[kind]['recompute_percent']} %)"
+        f"{kind} {row['ratio'][kind]:.3f} [{row.get('in_kernels_ms', {}).get(kind, 0):.2f} ms in kernels] "
+        f"({row[kind]['measured_bytes'] / peak:.0%}, {row[kind]['recompute_percent']} %)"
         for kind in kinds if kind != "eager") + "".join(f"   {k}: {v}" for k, v in row.items() if k.endswith("_error"))
     return row
 

@@ -10,9 +10,9 @@ import argparse
 import dataclasses
 import importlib
 import json
-import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 from .api.preflight import preflight
@@ -24,7 +24,7 @@ def _factory(text: str) -> Callable[[int], Any]:
     module, colon, name = text.partition(":")
     if not colon or not module or not name:
         raise argparse.ArgumentTypeError(f"'{text}' is not of the form package.module:function")
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:

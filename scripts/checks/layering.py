@@ -78,10 +78,10 @@ def above_error(root: Path, path: Path, part: str, layer: str, name: str) -> str
     """What is wrong with a quoted include of a file above the core."""
     sees_runtime = part in ("runtime", "include/torch", "bindings/torch")
     target = part_and_layer(Path("include", name)) if name.startswith("reprise/") else part_and_layer(Path(name))
-    if target[0] == "include" or part in ("tools", "bindings", "bindings/torch") and (path.parent / name).exists():
+    if target[0] == "include" or (part in ("tools", "bindings", "bindings/torch") and (path.parent / name).exists()):
         return None
-    if target[0] == "include/torch" and sees_runtime or target[0] == "runtime" and (root / name).exists() and (
-            sees_runtime and part != "include/torch"):
+    if (target[0] == "include/torch" and sees_runtime) or (target[0] == "runtime" and (root / name).exists() and (
+            sees_runtime and part != "include/torch")):
         return upward(RUNTIME, layer or "umbrella", target[1], name)
     if name in INNER.get(part, ()):
         return None
@@ -141,7 +141,7 @@ def imports(package: Path, path: Path, module: tuple[str, ...]) -> Iterator[tupl
             target = (*base, *named) if node.level else named[1:]
             for alias in node.names:  # a module of a folder, or something inside a module
                 inner = package.joinpath(*target, alias.name)
-                is_module = inner.with_suffix(".py").exists() or inner.is_dir() or target == () and alias.name[0] == "_"
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir() or (target == () and alias.name[0] == "_")
                 yield node.lineno, (*target, alias.name) if is_module else target
 
 

@@ -96,7 +96,7 @@ class Table:
 def reached_table(name: str, steps: list[Step], new: list[str]) -> None:
     table, head = Table(name), " | ".join(f"{share} %" for share in SHARES)
     before = {row[0]: [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (row, bound)]
-              for row, bound in zip(table.rows[2::2], table.rows[3::2])}
+              for row, bound in zip(table.rows[2::2], table.rows[3::2], strict=True)}
     lines = [f"| step | GiB | {head} | least GiB |", "|---" * (len(SHARES) + 3) + "|"]
     for step in steps:
         lines += reached(step) if step.name in new else before[step.title]
@@ -105,8 +105,8 @@ def reached_table(name: str, steps: list[Step], new: list[str]) -> None:
 
 def ablation_table(steps: list[Step], new: list[str]) -> None:
     table, titles = Table("ablation"), [step.title.split(",")[0] for step in steps]
-    before = {cells[0]: list(cells[2:]) for cells in zip(*table.rows)}
-    columns = [ablation(step) if step.name in new else before[title] for step, title in zip(steps, titles)]
+    before = {cells[0]: list(cells[2:]) for cells in zip(*table.rows, strict=True)}
+    columns = [ablation(step) if step.name in new else before[title] for step, title in zip(steps, titles, strict=True)]
     names = ["everything", *(f"without {name}" for name in TECHNIQUES)]
     table.write([f"| | {' | '.join(titles)} |", "|---" * (len(steps) + 1) + "|",
                  *(f"| {name} | {' | '.join(row)} |" for name, *row in zip(names, *columns, strict=True))])

@@ -99,7 +99,8 @@ def is_same(a: Tensor | None, b: Tensor | None) -> bool:
 def apart(a: list[Tensor | None], b: list[Tensor | None]) -> float:
     """The largest difference, of the largest number."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None and x.numel()]
-    return max((float((x - y).abs().nan_to_num().max() / x.abs().nan_to_num().max().clamp(min=1e-30)) for x, y in pairs), default=1.0)
+    return max((float((x - y).abs().nan_to_num().max() / x.abs().nan_to_num().max().clamp(min=1e-30)) for x, y in pairs),
+               default=1.0)
 
 
 def compared(function: Any, sample: Any) -> tuple[str, str]:

@@ -6,8 +6,8 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "checks"))
-import layering  # noqa: E402
-import sizes  # noqa: E402
+import layering
+import sizes
 
 
 def tree(folder: str, files: dict[str, str]) -> Path:

@@ -38,7 +38,8 @@ class Browser:
             [PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              "--hide-scrollbars", "--no-first-run", "--remote-debugging-pipe",
              f"--user-data-dir={self._profile.name}", "about:blank"],
-            preexec_fn=give_pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            preexec_fn=give_pipes,  # noqa: PLW1509  before there are threads
+            close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(commands_in)
         os.close(answers_out)
         self._session: str | None = None

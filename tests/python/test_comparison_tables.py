@@ -102,7 +102,7 @@ def test_marks_times_whose_samples_are_far_apart(tmp_path: Path) -> None:
     ([*RIVALS[:3], {"case": "net", "kind": "reprise", "point": "compile 0.4", "refused": "no plan", "facts": FACTS}],
      "Reprise has no plan there"),
     ([*RIVALS[:3], row("reprise", "compile 0.4", 3.9, 1.26)], "No point of the others is better than Reprise"),
-    ([*RIVALS, row("reprise_graphs", "eager", 8, 0.9)], "No point of the others is better than Reprise"),  # measured in one way of two
+    ([*RIVALS, row("reprise_graphs", "eager", 8, 0.9)], "No point of the others is better than Reprise"),  # in one way of two
     (RIVALS[:3], "Reprise was not measured at the peak of compile 0.4: nothing is said about who is ahead"),
 ])
 def test_says_where_a_rival_is_ahead(tmp_path: Path, rows: list[dict[str, Any]], said: str) -> None:
@@ -302,7 +302,7 @@ def test_legend_is_below_the_points_and_nothing_is_cut(tmp_path: Path) -> None:
     for node in drawn.iter("{http://www.w3.org/2000/svg}text"):
         length = 7.8 * len(node.text or "")
         left = float(node.get("x", "")) - {"end": length, "middle": length / 2}.get(node.get("text-anchor", ""), 0)
-        assert 0 <= left and left + length <= width and float(node.get("y", "")) <= height - 4, node.text
+        assert left >= 0 and left + length <= width and float(node.get("y", "")) <= height - 4, node.text
 
 
 def test_draws_prediction_and_allocation_of_each_layer(tmp_path: Path) -> None:
@@ -317,7 +317,8 @@ def test_draws_prediction_and_allocation_of_each_layer(tmp_path: Path) -> None:
 
 
 def test_tells_the_largest_batches(tmp_path: Path) -> None:
-    fits = {"plain": {"batch": 10, "predicted_bytes": 1}, "planned": {"batch": 30, "predicted_bytes": 2**33 + 2**26, "measured_bytes": 2**33}}
+    fits = {"plain": {"batch": 10, "predicted_bytes": 1},
+            "planned": {"batch": 30, "predicted_bytes": 2**33 + 2**26, "measured_bytes": 2**33}}
     rows = [{"case": "net", "budget_bytes": 2**34, "facts": FACTS} | fits]
     put(tmp_path, "largest-batches", rows)
     assert tables(tmp_path, "largest").returncode == 0

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -92,9 +93,9 @@ class TestGraph:
         assert _core.format_graph(graph, costs) == text
 
     def test_refuses_other_capsules(self) -> None:
-        with pytest.raises(ValueError, match="reprise.Graph"):
+        with pytest.raises(ValueError, match=r"reprise.Graph"):
             Graph.from_capsule(__import__("datetime").datetime_CAPI)
-        with pytest.raises(ValueError, match="reprise.Costs"):
+        with pytest.raises(ValueError, match=r"reprise.Costs"):
             Costs.from_capsule(_core.parse_graph(IN_PLACE)[0].capsule())
 
     def test_says_where_the_text_is_wrong(self) -> None:
@@ -107,7 +108,7 @@ class TestGraph:
     def test_refuses_what_does_not_exist(
         self, two_layers: Graph, ask: Callable[..., object]
     ) -> None:
-        with pytest.raises(IndexError, match="7: the graph has [57]"):
+        with pytest.raises(IndexError, match=r"7: the graph has [57]"):
             ask(two_layers, 7)
 
 
@@ -156,7 +157,7 @@ class TestPlan:
         assert (file.graph, file.planner, file.budget_bytes) == ("two layers", "none", 1100)
         assert (file.num_ops, file.num_values) == (5, 7)
         assert file == PlanFile(*step, file.plan, planner="none", budget_bytes=1100)
-        with pytest.raises(ValueError, match="^mine:1:"):
+        with pytest.raises(ValueError, match=r"^mine:1:"):
             PlanFile.parse("{", source="mine")
 
     def test_is_validated_and_simulated(self, step: Step) -> None:
@@ -240,7 +241,7 @@ class TestSolve:
         totals = [point.simulation for point in curve.points]
         assert not curve.stopped and len(totals) > 2
         assert all(a.peak_bytes < b.peak_bytes and a.time_ns > b.time_ns
-                   for a, b in zip(totals, totals[1:], strict=False))
+                   for a, b in pairwise(totals))
 
 
 class TestInterruption:

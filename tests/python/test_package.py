@@ -34,7 +34,7 @@ def test_build_declares_the_backend_of_an_installation() -> None:
 
 def test_demo_compiles_the_package_and_no_tests() -> None:
     recipe = subprocess.run(["make", "-n", "demo"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    build = re.search(r"^scripts/build\.sh release\b(.*)$", recipe, re.M)
+    build = re.search(r"^scripts/build\.sh release\b(.*)$", recipe, re.MULTILINE)
     assert build is not None
     folder = Path(reprise.__file__).absolute().parents[2]
     listed = subprocess.run(["ninja", "-C", folder, "-t", "inputs", *(build[1].split() or ["all"])],
@@ -44,7 +44,7 @@ def test_demo_compiles_the_package_and_no_tests() -> None:
 
 
 def test_readme_code_stands_in_an_example_that_runs(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     examples = sorted((ROOT / "examples").glob("*.py"))
     assert blocks and examples
     for block in blocks:

@@ -156,7 +156,7 @@ def test_modules_add_up(chromium: browser.Browser, page: tuple[Path, dict]) -> N
     chromium.value("document.getElementById('unfold').click()")
     for key, column in data["by_module"].items():
         assert shown(chromium, f"by_module.{key}", "total") == [sum(column)]
-        of = dict(zip(data["modules"], column))
+        of = dict(zip(data["modules"], column, strict=True))
         assert shown(chromium, f"by_module.{key}", "body.2.3") == [of["body.2.3"]]
         assert shown(chromium, f"by_module.{key}", "body.2") == [sum(of[f"body.2.{i}"] for i in range(10))]
 

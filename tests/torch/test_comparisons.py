@@ -85,7 +85,8 @@ def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> No
 
 
 def test_budgets_are_kept_and_not_measured_twice(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "bench/gpu/budget.py"), "--cpu", "--cases", "vgg19_64", "--budgets", "3", "-o", str(tmp_path)]
+    command = [sys.executable, str(ROOT / "bench/gpu/budget.py"), "--cpu", "--cases", "vgg19_64", "--budgets", "3",
+               "-o", str(tmp_path)]
     first = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert first.stdout == "vgg19_64: 3 of 3 inside\n"
     row, = json.loads((tmp_path / "vgg19_64.json").read_text())["results"]

@@ -376,7 +376,7 @@ def test_a_new_batch_size_and_back() -> None:
     model = reprise.compile(model_of(case, device=GPU), "1GiB", cuda_graphs=True)
     planned = loop(model)
     assert model.plan.cuda_graphs.recorded
-    assert [different(a, b) for a, b in zip(loop(model_of(case, device=GPU)), planned)] == [[]] * 8
+    assert [different(a, b) for a, b in zip(loop(model_of(case, device=GPU)), planned, strict=True)] == [[]] * 8
 
 
 PREFLIGHT = """

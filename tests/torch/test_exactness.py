@@ -20,14 +20,14 @@ def test_training_is_bit_for_bit_the_same_and_the_peak_as_predicted(name: str) -
     plain = [run_step(m, case) for m in [model_of(case)] for _ in range(2)]
     none = compiled(model)
     steps = [run_step(none, case) for _ in range(2)]
-    assert [different(a, b) for a, b in zip(plain, steps)] == [[], []]
+    assert [different(a, b) for a, b in zip(plain, steps, strict=True)] == [[], []]
     assert none.plan.peak_bytes == none.plan.measured_peak_bytes
 
     smallest = smallest_budget(model, case)
     for budget in ((none.plan.peak_bytes + smallest) // 2, smallest):
         planned = compiled(model, max(budget, smallest))
         steps = [run_step(planned, case) for _ in range(2)]
-        assert [different(a, b) for a, b in zip(plain, steps)] == [[], []], f"budget {budget}"
+        assert [different(a, b) for a, b in zip(plain, steps, strict=True)] == [[], []], f"budget {budget}"
         assert planned.plan.peak_bytes == planned.plan.measured_peak_bytes <= budget
 
 

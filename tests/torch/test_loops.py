@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -129,12 +130,12 @@ class Convolutions(nn.Module):
         super().__init__()
         channels = (3, 8, 8, 8)
         self.convs = nn.ModuleList(
-            nn.Conv2d(a, b, 3, padding=1) for a, b in zip(channels[:-1], channels[1:]))
+            nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(channels))
         self.norms = nn.ModuleList(norm(b) for b in channels[1:])
         self.head = nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        for conv, norm in zip(self.convs, self.norms):
+        for conv, norm in zip(self.convs, self.norms, strict=True):
             x = functional.relu(norm(conv(x)))
         return self.head(x.mean((2, 3)))
 
@@ -436,5 +437,5 @@ def test_two_models_train_side_by_side() -> None:
     for model in (plain, planned):
         for i in range(2):
             (model.a(batch(seed=i)).sum() + model.b(batch(seed=i)).sum()).backward()
-    for p, q in zip(plain.parameters(), planned.parameters()):
+    for p, q in zip(plain.parameters(), planned.parameters(), strict=True):
         assert torch.equal(p.grad, q.grad)

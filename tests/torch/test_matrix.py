@@ -15,7 +15,7 @@ from torch import Tensor, library, nn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
-import matrix  # noqa: E402
+import matrix
 
 CPU = torch.device("cpu")
 calls = itertools.count()

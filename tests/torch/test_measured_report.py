@@ -70,7 +70,7 @@ def test_names_and_totals_are_the_users(model: torch.nn.Module, data: dict[str, 
     assert data["planned"]["recompute_ns"] == model.plan.recompute_ns
     rows = {row.name: row for row in reprise.explain(model).modules}
     for name, kept, runs in zip(data["modules"], data["by_module"]["kept_bytes"],
-                                data["by_module"]["recomputed_runs"]):
+                                data["by_module"]["recomputed_runs"], strict=True):
         assert kept == (rows[name].kept_bytes if name in rows else 0)
         assert runs == (rows[name].recomputed_ops if name in rows else 0)
 

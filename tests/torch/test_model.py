@@ -32,7 +32,7 @@ def test_class_names_parameters_and_modules_stay() -> None:
     step(model)
     assert type(model) is Mlp
     assert list(model.state_dict()) == list(plain.state_dict())
-    assert all(p is q for p, q in zip(parameters, model.parameters()))
+    assert all(p is q for p, q in zip(parameters, model.parameters(), strict=True))
     assert [n for n, _ in model.named_modules()] == [n for n, _ in plain.named_modules()]
     assert [n for n, _ in model.named_parameters()] == [n for n, _ in plain.named_parameters()]
 

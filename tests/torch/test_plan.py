@@ -69,11 +69,11 @@ def test_a_saved_plan_is_loaded_and_run_again(tmp_path: Path) -> None:
 def test_the_plan_of_another_model_is_refused(tmp_path: Path) -> None:
     trained(reprise.compile(Mlp(layers=2))).plan.save(tmp_path / "two.plan.json")
     model = trained(reprise.compile(Mlp(layers=6)))
-    with pytest.raises(ValueError, match="two.plan.json.*not for Mlp"):
+    with pytest.raises(ValueError, match=r"two.plan.json.*not for Mlp"):
         model.plan.load(tmp_path / "two.plan.json")
     broken = tmp_path / "broken.plan.json"
     broken.write_text(json.dumps({"format": "something else"}))
-    with pytest.raises(ValueError, match="broken.plan.json"):
+    with pytest.raises(ValueError, match=r"broken.plan.json"):
         model.plan.load(broken)
     trained(model)  # goes on with the plan it had
 

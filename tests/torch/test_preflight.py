@@ -14,8 +14,8 @@ from training import Mlp, batch
 
 import reprise
 from reprise import _core, planning
-from reprise.api import preflight as preflighting
 from reprise.__main__ import main
+from reprise.api import preflight as preflighting
 from reprise.forecast import known_calls
 from reprise.forecast.batches import StepFamily
 from reprise.forecast.known_calls import KnownCalls

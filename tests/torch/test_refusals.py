@@ -111,7 +111,7 @@ def test_what_depends_on_numbers_is_refused_with_the_reason(function: Any, said:
 @pytest.mark.skipif(torch.__version__ < (2, 13), reason="before, it was traced without its check")
 def test_a_check_of_a_result_is_refused_with_the_operator_that_does_without() -> None:
     model = Applies(lambda x: torch.linalg.inv(x.T @ x + torch.eye(x.shape[1])))
-    with pytest.raises(reprise.Unsupported, match="use torch.linalg.inv_ex, which does not look"):
+    with pytest.raises(reprise.Unsupported, match=r"use torch.linalg.inv_ex, which does not look"):
         reprise.compile(model)(batch())
 
 
@@ -169,7 +169,7 @@ def test_autograd_grad_works_without_it() -> None:
     x = batch().requires_grad_()
     wanted = torch.autograd.grad(plain(x).sum(), [x, plain.head.weight])
     got = torch.autograd.grad(model(x).sum(), [x, model.head.weight])
-    assert all(torch.equal(a, b) for a, b in zip(wanted, got))
+    assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
 
 
 def test_backward_twice_is_autograd_s_error() -> None:
@@ -211,7 +211,7 @@ def test_more_shapes_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch)
     model = reprise.compile(Mlp(layers=1))
     for rows in (3, 4, 3):
         model(batch(rows)).sum().backward()
-    with pytest.raises(reprise.RepriseError, match="more than 2 different shapes.*Pad the inputs"):
+    with pytest.raises(reprise.RepriseError, match=r"more than 2 different shapes.*Pad the inputs"):
         model(batch(5))
     model(batch(4)).sum().backward()
 
@@ -256,7 +256,7 @@ def test_spoiled_cache_files_are_ignored(content: str, tmp_path: Path, monkeypat
         reprise.compile(model, "1GB")(batch()).sum().backward()
 
     train()
-    files = [path for path in tmp_path.rglob("*.json")]
+    files = list(tmp_path.rglob("*.json"))
     assert len(files) >= 2
     for path in files:
         spoiled = path.read_text()[:-10] if content == "spoiled" else content

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .shared import CannotWrite, Places, Row, cases_of, failures, gib, last_line, network_of, origin, rows_of, table, title_of, write
+from .shared import (
+    CannotWrite, Places, Row, cases_of, failures, gib, last_line, network_of, origin, rows_of, table, title_of, write)
 
 COMMAND = "python bench/gpu/budget.py"
 
@@ -35,8 +36,8 @@ def page(places: Places) -> None:
     lines = ["# Budgets asked for, and kept", "", *origin(rows, COMMAND), "",
              f"Budgets from no recomputation to the smallest, a step at each: **{inside} of {count} inside**, by "
              f"`max_memory_allocated`; the prediction was the measured peak to the byte in "
-             f"{sum(step['allocated'] == step['predicted'] for step in steps)}, and off by {max(map(off_percent, steps)):.3f} % at "
-             "most. fp32, in GiB, everything on the device." + (" Reserved is what the allocator had taken from the device at "
+             f"{sum(step['allocated'] == step['predicted'] for step in steps)}, and off by {max(map(off_percent, steps)):.3f} % "
+             "at most. fp32, in GiB, everything on the device." + (" Reserved is what the allocator had taken from the device at "
              "most, with what it held for other budgets given back before." if any(map(is_reserved, steps)) else ""), "",
              *table(["", "no recomputation", "smallest budget", "of it", "inside", "prediction off by at most"],
                     [summary(by_case[case]) for case in cases])]

@@ -15,8 +15,8 @@ NETWORKS = {"vgg19": "VGG-19, batch 128", "alexnet": "AlexNet, batch 1024", "res
 def page(places: Places) -> None:
     rows = rows_of(places.results, "hong", COMMAND)
     lines = ["# Checkpoints on chains on a GPU", "", *origin(rows, COMMAND), "",
-             "fp32, peaks in GiB. Predicted: by Hong et al.'s formula for sets of checkpoints, by Reprise's simulator for its own "
-             "plans. Between layers: the most that was allocated when a layer was done, which is what the authors measured. "
+             "fp32, peaks in GiB. Predicted: by Hong et al.'s formula for sets of checkpoints, by Reprise's simulator for its "
+             "own plans. Between layers: the most that was allocated when a layer was done, which is what the authors measured. "
              "Highest: the allocator's own. Last two columns: `auto` within that highest."]
     order = list(NETWORKS)
     found = by_kind(rows)

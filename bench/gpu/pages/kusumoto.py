@@ -20,9 +20,9 @@ def page(places: Places) -> None:
     rows = rows_of(places.results, "kusumoto", COMMAND)
     by_case = by_kind(rows)
     lines = ["# Kusumoto et al.'s Table 1 on a GPU", "", *origin(rows, COMMAND), "",
-             "fp32. By how much a plan's measured peak is below eager's, and its time as a multiple of eager's; small: `auto` within "
-             "the same peak. The planners of the paper plan the captured step by the paper's formula at the smallest budget "
-             "that the formula has.", "", *their_planners(by_case), *spread_note(rows), *below_one(rows), "",
+             "fp32. By how much a plan's measured peak is below eager's, and its time as a multiple of eager's; small: `auto` "
+             "within the same peak. The planners of the paper plan the captured step by the paper's formula at the smallest "
+             "budget that the formula has.", "", *their_planners(by_case), *spread_note(rows), *below_one(rows), "",
              "## `auto` at the paper's reductions", "", *papers_reductions(by_case), "", "## Time against budget", "",
              "`auto` at budgets from no recomputation down to the least it can do.", "", *sweep(by_case)]
     refused = [f"- {network_of(row['case'])}, {row['kind']}: {refusal(row)}." for row in rows

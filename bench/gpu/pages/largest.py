@@ -46,7 +46,8 @@ def tried(rows: list[Row]) -> str:
     real = {kind: [fit for fit in fits[kind] if {"measured_bytes", "refused"} & fit[0].keys()] for kind in KINDS}
     inside = {kind: sum(fit.get("measured_bytes", budget + 1) <= budget for fit, budget in real[kind]) for kind in KINDS}
     fitted = " and ".join(f"{inside[kind]} of {len(real[kind])} {kind}" for kind in KINDS if real[kind])
-    return f"**Of {sum(map(len, fits.values()))} predictions {sum(map(len, real.values()))} were tried; {fitted or 'none'} fitted.**"
+    predicted, measured = (sum(map(len, some.values())) for some in (fits, real))
+    return f"**Of {predicted} predictions {measured} were tried; {fitted or 'none'} fitted.**"
 
 
 def off(rows: list[Row]) -> str:

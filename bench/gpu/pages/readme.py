@@ -15,7 +15,8 @@ PICTURED = "gpt2_medium_8x1024"
 def page(places: Places) -> None:
     table_lines, table_rows = networks(places)
     picture_lines, picture_rows = beside_others(places)
-    lines = [*table_lines, "", wrapped(kept(places)), "", *picture_lines, *map(wrapped, [*spread_note(table_rows + picture_rows), *below_one(table_rows)])]
+    notes = [*spread_note(table_rows + picture_rows), *below_one(table_rows)]
+    lines = [*table_lines, "", wrapped(kept(places)), "", *picture_lines, *map(wrapped, notes)]
     text = places.readme.read_text() if places.readme.exists() else ""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise CannotWrite(f"{places.readme} needs each of these lines once, in this order: {BEGIN} and {END}")
@@ -40,9 +41,9 @@ def networks(places: Places) -> tuple[list[str], list[Row]]:
             shown += [row for row in at if row]
             body.append([title_of(case), gib(kinds["eager"]["peak_bytes"]), kusumoto.reduction_of(kinds), time_cell(at[0]),
                          kusumoto.plan_cell(at[1])])
-    text = "The networks of Kusumoto et al. at the paper's sizes in fp32, by how much the peak is reduced and the time of a step as a " \
-           "multiple of eager PyTorch's. The paper's: the reduction in its Table 1, which Reprise is asked for on eager's " \
-           "peak. All of it: [docs/tables/kusumoto-gpu.md](docs/tables/kusumoto-gpu.md)."
+    text = "The networks of Kusumoto et al. at the paper's sizes in fp32, by how much the peak is reduced and the time of a " \
+           "step as a multiple of eager PyTorch's. The paper's: the reduction in its Table 1, which Reprise is asked for on " \
+           "eager's peak. All of it: [docs/tables/kusumoto-gpu.md](docs/tables/kusumoto-gpu.md)."
     head = ["", "eager, GiB", "the paper's", "Reprise at that, time", "Reprise's least peak, time"]
     return [*(wrapped(line) for line in [*machines(rows, kusumoto.COMMAND), text]), "", *table(head, body)], shown
 
@@ -59,8 +60,8 @@ def machines(rows: list[Row], command: str) -> list[str]:
 def kept(places: Places) -> str:
     rows = budgets.measured(budgets.all_rows(places))
     inside, count = budgets.count_inside(rows)
-    return f"Budgets: on {len(rows)} networks, each at {count // len(rows)} budgets from no recomputation to the smallest, {inside} of " \
-           f"{count} were kept by the allocator's own count: [docs/tables/budgets.md](docs/tables/budgets.md). " + \
+    return f"Budgets: on {len(rows)} networks, each at {count // len(rows)} budgets from no recomputation to the smallest, " \
+           f"{inside} of {count} were kept by the allocator's own count: [docs/tables/budgets.md](docs/tables/budgets.md). " + \
            " ".join(machines(rows, budgets.COMMAND))
 
 

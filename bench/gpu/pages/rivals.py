@@ -5,8 +5,8 @@ from __future__ import annotations
 from chart import Series, chart
 
 from .shared import (
-    GIB, Places, Row, below_one, cases_of, failures, gib, is_clear, last_line, origin, picture, ratio, rows_of, spread_note, table,
-    title_of, write)
+    GIB, Places, Row, below_one, cases_of, failures, gib, is_clear, last_line, origin, picture, ratio, rows_of, spread_note,
+    table, title_of, write)
 
 COMMAND = "python bench/gpu/rivals.py"
 OWN = ("reprise", "reprise_graphs")
@@ -54,11 +54,14 @@ def summary(by_case: dict[str, list[Row]]) -> list[str]:
         compiled = [row for row in rivals_among(rows) if row["kind"] == "compile"]
         cells += [beside(rows, min(compiled, key=lambda row: row[key], default=None)) for key in ("ratio", "peak_bytes")]
         body.append(cells)
-    head = ["", "eager", *(NAMES[kind] for kind in columns), "torch.compile, fastest measured", "torch.compile, least peak measured"]
+    head = ["", "eager", *(NAMES[kind] for kind in columns), "torch.compile, fastest measured",
+            "torch.compile, least peak measured"]
     said = [f"- {title_of(case)}: {short_verdict(rows)}" for case, rows in by_case.items()]
     shown = [row for rows in by_case.values() for row in rows]
-    return ["Times as multiples of eager's: theirs / Reprise's within the same peak, **bold** where one is smaller beyond the spread of "
-            "the samples of both, and in milliseconds too; small: that peak in GiB.", "", *table(head, body), *spread_note(shown), *below_one(row for row in shown if row["kind"] in OWN), "", "Better than Reprise in both time and memory:", "", *said]
+    return ["Times as multiples of eager's: theirs / Reprise's within the same peak, **bold** where one is smaller beyond the "
+            "spread of the samples of both, and in milliseconds too; small: that peak in GiB.", "", *table(head, body),
+            *spread_note(shown), *below_one(row for row in shown if row["kind"] in OWN), "",
+            "Better than Reprise in both time and memory:", "", *said]
 
 
 def beside(rows: list[Row], row: Row | None) -> str:
@@ -69,7 +72,7 @@ def beside(rows: list[Row], row: Row | None) -> str:
     theirs, ours = ratio(row), ratio(own) if own else "no plan" if any("refused" in r for r in at) else "not measured"
     if own and is_clear(own, row):
         ours = f"**{ours}**"
-    elif ours == "no plan" or own and is_clear(row, own):
+    elif ours == "no plan" or (own and is_clear(row, own)):
         theirs = f"**{theirs}**"
     return f"{theirs} / {ours} <sub>{gib(row['peak_bytes'])}</sub>"
 

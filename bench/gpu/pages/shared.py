@@ -120,14 +120,15 @@ def below_one(rows: Iterable[Row]) -> list[str]:
     """A paragraph, where a plan that repeats eager's kernels took less time than eager."""
     if not any(row.get("ratio", 1.0) < 0.97 for row in rows):
         return []
-    return ["", "Below 1: the same kernels, for which eager waits for the CPU, longer in some processes than in others. Such ratios "
-            "say little about recomputation."]
+    return ["", "Below 1: the same kernels, for which eager waits for the CPU, longer in some processes than in others. Such "
+            "ratios say little about recomputation."]
 
 
 def is_clear(faster: Row, slower: Row) -> bool:
     """Beyond the spread of the samples of both, as multiples of eager's time and in milliseconds: eager beside one may have
     waited for the CPU longer than beside the other."""
-    return all(faster["spread_ms"][1] / a < slower["spread_ms"][0] / b for a, b in [(faster["eager_ms"], slower["eager_ms"]), (1, 1)])
+    units = [(faster["eager_ms"], slower["eager_ms"]), (1, 1)]
+    return all(faster["spread_ms"][1] / a < slower["spread_ms"][0] / b for a, b in units)
 
 
 def refusal(row: Row) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from net import Net
+
 from networks.densenet import densenet161
 from networks.googlenet import googlenet
 from networks.pspnet import pspnet

@@ -5,6 +5,7 @@ auxiliary loss, scaled and added to the main one.
 """
 
 from net import Net, Tensor
+
 from networks.residual import STAGE_CHANNELS, bottleneck, conv_bn_relu
 
 BLOCKS = [3, 4, 23, 3]
@@ -25,7 +26,7 @@ def stem(net: Net) -> Tensor:
 def backbone(net: Net, x: Tensor) -> list[Tensor]:
     """The last features of each stage. Only the second strides; the third and fourth dilate instead."""
     outputs: list[Tensor] = []
-    for stage, (count, channels, dilation) in enumerate(zip(BLOCKS, STAGE_CHANNELS, DILATIONS), start=1):
+    for stage, (count, channels, dilation) in enumerate(zip(BLOCKS, STAGE_CHANNELS, DILATIONS, strict=True), start=1):
         for block in range(count):
             with net.scope(f"layer{stage}.{block}"):
                 x = bottleneck(net, x, channels, (1, 2) if stage == 2 and block == 0 else (1, 1), dilation)

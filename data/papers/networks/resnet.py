@@ -4,6 +4,7 @@ As in the original, the first convolution of a block strides, and the one of the
 """
 
 from net import Net
+
 from networks.residual import STAGE_CHANNELS, bottleneck
 
 
@@ -12,7 +13,7 @@ def resnet(name: str, blocks: list[int]) -> Net:
     with net.scope("stem"):
         x = net.relu(net.bn(net.conv(net.input(3, 224), 64, kernel=7, stride=2, pad=3)))
         x = net.max_pool(x, kernel=3, stride=2)
-    for stage, (count, channels) in enumerate(zip(blocks, STAGE_CHANNELS), start=1):
+    for stage, (count, channels) in enumerate(zip(blocks, STAGE_CHANNELS, strict=True), start=1):
         for block in range(count):
             with net.scope(f"layer{stage}.{block}"):
                 x = bottleneck(net, x, channels, strides=(2, 1) if stage > 1 and block == 0 else (1, 1))

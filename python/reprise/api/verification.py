@@ -187,7 +187,7 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
             yield
         finally:
             with torch.no_grad():
-                for tensor, content, gradient in zip(tensors, contents, gradients):
+                for tensor, content, gradient in zip(tensors, contents, gradients, strict=True):
                     tensor.copy_(content)
                     tensor.grad = gradient
 

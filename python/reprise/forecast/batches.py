@@ -115,8 +115,8 @@ class StepFamily:
             return max(0, Line(a.batch, y1, b.batch, y2).at(batch))
 
         counts = Counts()
-        sizes = [line(y1, y2) for y1, y2 in zip(a.first.value_bytes, b.first.value_bytes)]
-        workspaces = [line(y1, y2) for y1, y2 in zip(a.first.workspace_bytes, b.first.workspace_bytes)]
+        sizes = [line(y1, y2) for y1, y2 in zip(a.first.value_bytes, b.first.value_bytes, strict=True)]
+        workspaces = [line(y1, y2) for y1, y2 in zip(a.first.workspace_bytes, b.first.workspace_bytes, strict=True)]
         times = [0] * len(workspaces)
         for op in a.signatures:
             times[op], workspaces[op] = self._cost(op, batch, alike, counts)

@@ -37,13 +37,13 @@ class KnownCalls:
 
     def _look_up(self, batch1: int, call1: str, batch2: int, call2: str) -> Iterator[tuple[int, Cost]]:
         (words, first), (other_words, second) = taken_apart(call1), taken_apart(call2)
-        grow = tuple(i for i, (a, b) in enumerate(zip(first, second)) if a != b)
+        grow = tuple(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
         lines = [(int(first[i]), int(second[i]) - int(first[i])) for i in grow]
         if words != other_words or not lines or any(slope == 0 for _, slope in lines):  # .5 and .05
             return
         for numbers, cost in self._with_rest(words, grow).get(_rest(first, grow), ()):
             # number = first + slope * (batch - batch1), the same batch for all
-            sizes = {divmod((int(numbers[i]) - y) * (batch2 - batch1), slope) for i, (y, slope) in zip(grow, lines)}
+            sizes = {divmod((int(numbers[i]) - y) * (batch2 - batch1), slope) for i, (y, slope) in zip(grow, lines, strict=True)}
             size, remainder = sizes.pop()
             if not sizes and remainder == 0 and batch1 + size >= 1:
                 yield batch1 + size, cost

@@ -31,8 +31,8 @@ class AnyBatch(dict[str, Any]):
         words, numbers = taken_apart(key)
         wanted = [int(number) for number in numbers]
         for (a, first), (b, second) in itertools.permutations(self.alike.get(words, ()), 2):
-            step = next(((w - x, y - x) for w, x, y in zip(wanted, a, b) if x != y), None)
-            if step is None or any((w - x) * step[1] != (y - x) * step[0] for w, x, y in zip(wanted, a, b)):
+            step = next(((w - x, y - x) for w, x, y in zip(wanted, a, b, strict=True) if x != y), None)
+            if step is None or any((w - x) * step[1] != (y - x) * step[0] for w, x, y in zip(wanted, a, b, strict=True)):
                 continue
             with contextlib.suppress(ValueError):
                 found: list[Layout | None] = _on_line(first, second, *step)
@@ -43,7 +43,7 @@ class AnyBatch(dict[str, Any]):
 def _on_line(a: Any, b: Any, part: int, whole: int) -> Any:
     """part / whole of the way from a to b. ValueError where there is no such thing."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return type(a)(_on_line(x, y, part, whole) for x, y in zip(a, b))
+        return type(a)(_on_line(x, y, part, whole) for x, y in zip(a, b, strict=True))
     if isinstance(a, int) and isinstance(b, int):
         if (b - a) * part % whole != 0:
             raise ValueError

@@ -64,7 +64,7 @@ class Capture:
         for node in self._backward_order(nodes, gradients):
             self._emit(node)
         handed_over = [(self._use(node), geometry_of(primal), node.name, scope_of(node))
-                       if isinstance(node, fx.Node) else None for node, primal in zip(gradients, self.primals)]
+                       if isinstance(node, fx.Node) else None for node, primal in zip(gradients, self.primals, strict=True)]
         program, origins = self.builder.finish(handed_over, self.split)
         return Captured(program, {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys})
 

@@ -61,5 +61,5 @@ def own_memory(fake: torch.Tensor) -> torch.Tensor:
 def extent_bytes(fake: torch.Tensor) -> int:
     if fake.numel() == 0:
         return 0
-    last = int(fake.storage_offset()) + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride()))
+    last = int(fake.storage_offset()) + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride(), strict=True))
     return (last + 1) * fake.element_size()

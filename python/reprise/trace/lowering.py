@@ -132,7 +132,7 @@ def _bernoulli(graph: fx.Graph, node: fx.Node, x: fx.Node, keep: float) -> fx.No
     """Numbers drawn in the order of x's memory, as eager draws them: the operator itself draws in
     the order of its dimensions."""
     fake = x.meta["val"]
-    order = sorted(range(fake.dim()), key=lambda d: fake.stride(d), reverse=True)
+    order = sorted(range(fake.dim()), key=fake.stride, reverse=True)
     if fake.is_contiguous() or order == list(range(fake.dim())):
         return _like(graph, node, aten.bernoulli.p, (x, keep))
     back = [order.index(d) for d in range(fake.dim())]
