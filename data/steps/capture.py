@@ -65,8 +65,8 @@ def captured(step: Step, device: str, *, tiny: bool) -> CapturedStep:
 
 def estimated(program: _torch.Program) -> _core.Costs:
     """The CPU's operators at the rates of a GPU."""
-    _, workspaces, sizes = _torch.bare_costs(program)
-    return _core.Costs(_torch.roofline_ns(program, "cuda"), workspaces, sizes)
+    bare = _core.Costs.from_capsule(_torch.bare_costs(program))
+    return _core.Costs(_torch.roofline_ns(program, "cuda"), bare.workspace_bytes, bare.value_bytes)
 
 
 def make(step: Step, device: str, out: Path, *, tiny: bool, lock: Path | None) -> dict[str, Any]:

@@ -1,11 +1,9 @@
-// Graph and Costs, and how they cross from one extension module to another.
-//
-// A capsule named "reprise.Graph" holds a std::shared_ptr<const Graph>*, which it owns, and "reprise.Costs" likewise.
-// So a module built with another pybind11 can hand over either without copying it.
+// Graph and Costs, and their text.
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "capsule.h"
 #include "core.h"
 #include "reprise/io.h"
 #include "reprise/papers.h"
@@ -13,12 +11,17 @@
 namespace reprise::bindings {
 namespace {
 
+// x.capsule() and X.from_capsule(): shared, not copied.
 template <typename T>
-constexpr const char* kCapsuleName = nullptr;
-template <>
-constexpr const char* kCapsuleName<Graph> = "reprise.Graph";
-template <>
-constexpr const char* kCapsuleName<Costs> = "reprise.Costs";
+void def_capsule(py::class_<T, std::shared_ptr<T>>& type) {
+  type.def_static(
+          "from_capsule",
+          [](const py::capsule& capsule) { return std::const_pointer_cast<T>(from_capsule<T>(capsule)); },
+          py::arg("capsule"), "What a capsule holds, shared, not copied.")
+      .def(
+          "capsule", [](const std::shared_ptr<T>& self) { return to_capsule<T>(std::shared_ptr<const T>(self)); },
+          "For another extension module.");
+}
 
 OpId checked_op(const Graph& graph, std::size_t op) {
   if (op < graph.num_ops()) return op_id(op);
@@ -39,25 +42,6 @@ const char* phase_name(Phase phase) {
 const char* residence_name(Residence residence) {
   constexpr const char* kNames[] = {"planned", "arriving", "resident"};
   return kNames[static_cast<std::size_t>(residence)];
-}
-
-template <typename T>
-py::capsule to_capsule(const std::shared_ptr<T>& shared) {
-  using Shared = std::shared_ptr<const T>;
-  auto owned = std::make_unique<Shared>(shared);
-  py::capsule capsule(owned.get(), kCapsuleName<T>, [](PyObject* object) {
-    delete static_cast<Shared*>(PyCapsule_GetPointer(object, kCapsuleName<T>));
-  });
-  static_cast<void>(owned.release());  // the capsule has it now
-  return capsule;
-}
-
-template <typename T>
-std::shared_ptr<T> from_capsule(const py::capsule& capsule) {
-  if (!PyCapsule_IsValid(capsule.ptr(), kCapsuleName<T>)) {
-    throw py::value_error(std::string("not a capsule named '") + kCapsuleName<T> + "'");
-  }
-  return std::const_pointer_cast<T>(*capsule.get_pointer<std::shared_ptr<const T>>());
 }
 
 py::tuple to_pair(CostedGraph both) {
@@ -113,16 +97,15 @@ void bind_values(GraphClass& graph) {
 
 void bind_costs(py::module_& module) {
   using Numbers = std::vector<std::int64_t>;
-  CostsClass(module, "Costs", "What a graph costs, beside it: lists by op and by value. Frozen.")
+  CostsClass costs(module, "Costs", "What a graph costs, beside it: lists by op and by value. Frozen.");
+  def_capsule(costs);
+  costs
       .def(py::init([](Numbers time_ns, Numbers workspace_bytes, Numbers value_bytes) {
              return std::make_shared<Costs>(Costs{.time_ns = std::move(time_ns),
                                                   .workspace_bytes = std::move(workspace_bytes),
                                                   .value_bytes = std::move(value_bytes)});
            }),
            py::arg("time_ns"), py::arg("workspace_bytes"), py::arg("value_bytes"))
-      .def_static("from_capsule", &from_capsule<Costs>, py::arg("capsule"),
-                  "The costs of a capsule, shared, not copied.")
-      .def("capsule", &to_capsule<Costs>, "The costs for another extension module.")
       .def_readonly("time_ns", &Costs::time_ns, "By op: of one run.")
       .def_readonly("workspace_bytes", &Costs::workspace_bytes, "By op: needed only while it runs.")
       .def_readonly("value_bytes", &Costs::value_bytes, "By value.")
@@ -147,10 +130,8 @@ void bind_text(py::module_& module) {
 
 void bind_graph(py::module_& module) {
   GraphClass graph(module, "Graph", "One training step, frozen. Ops and values are named by their index.");
+  def_capsule(graph);
   graph
-      .def_static("from_capsule", &from_capsule<Graph>, py::arg("capsule"),
-                  "The graph of a capsule, shared, not copied.")
-      .def("capsule", &to_capsule<Graph>, "The graph for another extension module.")
       .def(
           "__eq__", [](const Graph& a, const Graph& b) { return a == b; }, py::is_operator())
       .def("__repr__",

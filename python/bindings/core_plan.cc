@@ -1,9 +1,9 @@
 // Plan, its text, and what the library says of a plan of any origin.
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "capsule.h"
 #include "core.h"
 #include "reprise/error.h"
 #include "reprise/io.h"
@@ -16,7 +16,6 @@ namespace reprise::bindings {
 namespace {
 
 using Pair = std::pair<Action::Kind, std::uint32_t>;  // and op or value
-constexpr std::size_t kPairBytes = 8;
 
 Pair to_pair(Action action) {
   return {action.kind(), static_cast<std::uint32_t>(action.computes() ? index(action.op()) : index(action.value()))};
@@ -47,47 +46,6 @@ std::vector<Pair> pairs_of(const Plan& plan) {
   return pairs;
 }
 
-void append_word(std::string& bytes, std::uint32_t word) {
-  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>((word >> shift) & 0xFFU));
-}
-
-std::uint32_t word_at(std::string_view bytes, std::size_t begin) {
-  std::uint32_t word = 0;
-  for (std::size_t i = 4; i-- > 0;) word = (word << 8) | static_cast<unsigned char>(bytes[begin + i]);
-  return word;
-}
-
-py::bytes to_bytes(const Plan& plan) {
-  std::string bytes;
-  bytes.reserve(plan.actions.size() * kPairBytes);
-  for (const auto& [kind, id] : pairs_of(plan)) {
-    append_word(bytes, static_cast<std::uint32_t>(kind));
-    append_word(bytes, id);
-  }
-  return {bytes};
-}
-
-Action::Kind kind_of(std::size_t position, std::uint32_t word) {
-  constexpr auto kLast = static_cast<std::uint32_t>(Action::Kind::kFree);
-  if (word <= kLast) return static_cast<Action::Kind>(word);
-  throw InputError("action " + std::to_string(position) + ": kind " + std::to_string(word) + "; there are " +
-                   std::to_string(kLast + 1));
-}
-
-Plan from_bytes(const py::bytes& data) {
-  const auto bytes = static_cast<std::string_view>(data);
-  if (bytes.size() % kPairBytes != 0) {
-    throw InputError("a plan of " + std::to_string(bytes.size()) + " bytes; each action has " +
-                     std::to_string(kPairBytes));
-  }
-  Plan plan;
-  plan.actions.reserve(bytes.size() / kPairBytes);
-  for (std::size_t i = 0; i < bytes.size(); i += kPairBytes) {
-    plan.actions.push_back(from_pair({kind_of(i / kPairBytes, word_at(bytes, i)), word_at(bytes, i + 4)}));
-  }
-  return plan;
-}
-
 // simulate() asks for a legal plan; Python may bring any.
 void check_legal(const Graph& graph, const Plan& plan) {
   if (const auto violation = validate(graph, plan)) throw InputError(violation->message);
@@ -100,8 +58,11 @@ void bind_actions(py::module_& module) {
       .value("FREE", Action::Kind::kFree);
   py::class_<Plan>(module, "Plan", "What to run and what to free, in order. Frozen.")
       .def(py::init(&plan_of), py::arg("actions"), "From pairs (kind, op or value).")
-      .def_static("from_bytes", &from_bytes, py::arg("data"), "From what to_bytes() gave.")
-      .def("to_bytes", &to_bytes, "Two little-endian 32-bit words an action: kind, op or value.")
+      .def_static(
+          "from_capsule", [](const py::capsule& capsule) { return *from_capsule<Plan>(capsule); }, py::arg("capsule"),
+          "The plan of a capsule.")
+      .def(
+          "capsule", [](const Plan& plan) { return to_capsule(plan); }, "The plan for another extension module.")
       .def_property_readonly("actions", &pairs_of, "Pairs (kind, op or value).")
       .def("__len__", [](const Plan& plan) { return plan.actions.size(); })
       .def(

@@ -1,4 +1,3 @@
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
@@ -18,46 +17,7 @@
 
 namespace reprise::bindings {
 
-// -- Plans, costs and layouts on their way between the modules and Python.
-
-Plan plan_from(const std::string& bytes) {
-  Plan plan;
-  for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
-    std::uint32_t pair[2];
-    std::memcpy(pair, bytes.data() + i, 8);
-    switch (static_cast<Action::Kind>(pair[0])) {
-      case Action::Kind::kCompute:
-        plan.actions.push_back(Action::compute(OpId{pair[1]}));
-        break;
-      case Action::Kind::kComputeInPlace:
-        plan.actions.push_back(Action::compute(OpId{pair[1]}, /*in_place=*/true));
-        break;
-      case Action::Kind::kFree:
-        plan.actions.push_back(Action::free(ValueId{pair[1]}));
-        break;
-    }
-  }
-  return plan;
-}
-
-py::bytes bytes_of(const Plan& plan) {
-  std::string bytes;
-  for (const Action& action : plan.actions) {
-    const std::size_t id = action.computes() ? index(action.op()) : index(action.value());
-    const std::uint32_t pair[2] = {static_cast<std::uint32_t>(action.kind()), static_cast<std::uint32_t>(id)};
-    bytes.append(reinterpret_cast<const char*>(pair), sizeof pair);
-  }
-  return bytes;
-}
-
-py::capsule graph_capsule(Graph graph) {
-  auto* owned = new std::shared_ptr<const Graph>(std::make_shared<const Graph>(std::move(graph)));
-  return py::capsule(owned, "reprise.Graph", [](PyObject* capsule) {
-    delete static_cast<std::shared_ptr<const Graph>*>(PyCapsule_GetPointer(capsule, "reprise.Graph"));
-  });
-}
-
-CostLists cost_lists(const Costs& costs) { return {costs.time_ns, costs.workspace_bytes, costs.value_bytes}; }
+// -- Captured steps and layouts on their way to Python and back.
 
 std::map<std::uint32_t, std::string> key_numbers(const CapturedStep& step) {
   std::map<std::uint32_t, std::string> keys;
@@ -127,8 +87,12 @@ void bind_cost_book(py::module_& module) {
           return captured_from(again(layout_tuples(layouts)).cast<py::tuple>());
         };
         CapturedStep step = captured_from(std::move(program), keys);
-        const py::gil_scoped_release no_gil;
-        return cost_lists(measure_step(std::move(step), capture_again).costs);
+        Costs costs;
+        {
+          const py::gil_scoped_release no_gil;
+          costs = measure_step(std::move(step), capture_again).costs;
+        }
+        return to_capsule(std::move(costs));
       },
       py::arg("program"), py::arg("layout_keys"), py::arg("capture_again"),
       "What the calls cost on the device. `capture_again` gets layouts and gives (program, layout_keys), until capture "
@@ -141,36 +105,25 @@ void bind_cost_book(py::module_& module) {
       },
       py::arg("program"), py::arg("device"), "By op, what a device of this kind would take; 0 of what is no call.");
   module.def(
-      "bare_costs", [](const Program& program) { return cost_lists(bare_costs(program)); },
+      "bare_costs", [](const Program& program) { return to_capsule(bare_costs(program)); },
       "Bytes of values; no times, and workspaces of what is no call.");
-}
-
-std::shared_ptr<const Graph> graph_from(const py::capsule& capsule) {
-  auto* shared = static_cast<std::shared_ptr<const Graph>*>(PyCapsule_GetPointer(capsule.ptr(), "reprise.Graph"));
-  if (shared == nullptr) throw py::error_already_set();
-  return *shared;
-}
-
-Costs costs_from(CostLists lists) {
-  auto& [time_ns, workspace_bytes, value_bytes] = lists;
-  return {std::move(time_ns), std::move(workspace_bytes), std::move(value_bytes)};
 }
 
 void bind_forecasts(py::module_& module) {
   module.def(
-      "with_first_caller",
-      [](const Program& program, CostLists lists) {
-        Costs costs = costs_from(std::move(lists));
+      "first_costs",
+      [](const Program& program) {
+        Costs costs = bare_costs(program);
         Caller(program, /*is_user=*/true).apply(costs);
-        return cost_lists(costs);
+        return to_capsule(std::move(costs));
       },
-      py::arg("program"), py::arg("costs"), "With what a compiled model plans for the caller of its first step.");
+      py::arg("program"), "Bare costs with what a compiled model plans for the caller of its first step.");
   module.def(
       "eager_graph",
       [](const py::capsule& graph, const std::vector<std::uint32_t>& lone_seeds) {
         std::set<ValueId> seeds;
         for (const std::uint32_t seed : lone_seeds) seeds.insert(ValueId{seed});
-        EagerGraph eager = eager_graph(*graph_from(graph), seeds);
+        EagerGraph eager = eager_graph(*from_capsule<Graph>(graph), seeds);
         std::vector<std::vector<std::size_t>> parts;
         for (const auto& ops : eager.parts) {
           parts.emplace_back();
@@ -178,7 +131,7 @@ void bind_forecasts(py::module_& module) {
         }
         std::vector<std::size_t> views;
         for (const ValueId value : eager.views) views.push_back(index(value));
-        return std::tuple(graph_capsule(std::move(eager.graph)), parts, views);
+        return std::tuple(to_capsule(std::move(eager.graph)), parts, views);
       },
       py::arg("graph"), py::arg("lone_seeds"),
       "(graph, ops that each op stands for, values without memory) of the step as plain PyTorch runs it.");
@@ -186,19 +139,19 @@ void bind_forecasts(py::module_& module) {
 
 // A book and the step that it is of.
 struct OwnedBook {
-  OwnedBook(std::shared_ptr<const Graph> of, Costs at, std::string planner)
-      : graph(std::move(of)), costs(std::move(at)), book(*graph, costs, std::move(planner)) {}
+  OwnedBook(const py::capsule& of, const py::capsule& at, std::string planner)
+      : graph(from_capsule<Graph>(of)), costs(from_capsule<Costs>(at)), book(*graph, *costs, std::move(planner)) {}
   std::shared_ptr<const Graph> graph;
-  Costs costs;
+  std::shared_ptr<const Costs> costs;
   PlanBook book;
 };
 
 void bind_plan_book(py::module_& module) {
   py::class_<FoundPlan>(module, "FoundPlan", "A plan, or the smallest budget that has one.")
       .def_property_readonly("plan",
-                             [](const FoundPlan& self) -> std::optional<py::bytes> {
+                             [](const FoundPlan& self) -> std::optional<py::capsule> {
                                if (!self.found()) return std::nullopt;
-                               return bytes_of(self.plan);
+                               return to_capsule(self.plan);
                              })
       .def_readonly("planner", &FoundPlan::planner)
       .def_property_readonly("peak_bytes", [](const FoundPlan& self) { return self.simulation.peak_bytes; })
@@ -206,10 +159,8 @@ void bind_plan_book(py::module_& module) {
       .def_property_readonly("recompute_ns", [](const FoundPlan& self) { return self.simulation.recompute_ns; })
       .def_readonly("smallest_budget_bytes", &FoundPlan::smallest_budget_bytes);
   py::class_<OwnedBook, std::shared_ptr<OwnedBook>>(module, "PlanBook", "The plans known for one step.")
-      .def(py::init([](const py::capsule& graph, CostLists costs, std::string planner) {
-             return std::make_shared<OwnedBook>(graph_from(graph), costs_from(std::move(costs)), std::move(planner));
-           }),
-           py::arg("graph"), py::arg("costs"), py::arg("planner"))
+      .def(py::init<const py::capsule&, const py::capsule&, std::string>(), py::arg("graph"), py::arg("costs"),
+           py::arg("planner"))
       .def(
           "find",
           [](OwnedBook& self, std::optional<std::int64_t> budget_bytes, double seconds) {

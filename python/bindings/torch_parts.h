@@ -11,9 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "reprise/costs.h"
-#include "reprise/graph.h"
-#include "reprise/plan.h"
+#include "capsule.h"
 #include "runtime/program/captured_step.h"
 
 namespace reprise {
@@ -30,15 +28,6 @@ void bind_books(py::module_& module);
 void bind_memory(py::module_& module);
 void bind_session(py::module_& module);
 void bind_files(py::module_& module);
-
-// A graph on its way to reprise._core.
-[[nodiscard]] py::capsule graph_capsule(Graph graph);
-// Pairs of a kind and an id, 32 bits each.
-[[nodiscard]] Plan plan_from(const std::string& bytes);
-[[nodiscard]] py::bytes bytes_of(const Plan& plan);
-// Times, workspaces, bytes of values.
-using CostLists = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<std::int64_t>>;
-[[nodiscard]] CostLists cost_lists(const Costs& costs);
 
 // (dtype, sizes, strides, offset, bytes of storage, device) of a result; nothing: undefined.
 using LayoutTuple = std::tuple<std::string, std::vector<std::int64_t>, std::vector<std::int64_t>, std::int64_t,

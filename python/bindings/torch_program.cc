@@ -168,7 +168,7 @@ void bind_program(py::module_& module) {
       .def(
           "graph",
           [](const Program& program, bool random_once) {
-            return graph_capsule(make_graph(program, random_once ? RandomCalls::kOnce : RandomCalls::kRepeat));
+            return to_capsule(make_graph(program, random_once ? RandomCalls::kOnce : RandomCalls::kRepeat));
           },
           py::arg("random_once") = false, "The step as planners see it, in a capsule for reprise._core.Graph.")
       .def(

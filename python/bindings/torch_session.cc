@@ -142,7 +142,7 @@ void bind_options(py::module_& module) {
 
 void bind_plan_at_work(py::module_& module) {
   py::class_<PlanAtWork, std::shared_ptr<PlanAtWork>>(module, "PlanAtWork", "A plan that steps run by.")
-      .def_property_readonly("plan", [](const PlanAtWork& self) { return bytes_of(self.found.plan); })
+      .def_property_readonly("plan", [](const PlanAtWork& self) { return to_capsule(self.found.plan); })
       .def_property_readonly("planner", [](const PlanAtWork& self) { return self.found.planner; })
       .def_property_readonly("step_peak_bytes", [](const PlanAtWork& self) { return self.found.simulation.peak_bytes; })
       .def_property_readonly("time_ns", [](const PlanAtWork& self) { return self.found.simulation.time_ns; })
@@ -211,8 +211,8 @@ void bind_session(py::module_& module) {
       .def("drop_plans", &Session::drop_plans)
       .def(
           "use",
-          [](Session& self, const py::bytes& plan, const std::string& planner, const std::string& source) {
-            return self.use(plan_from(plan), planner, source);
+          [](Session& self, const py::capsule& plan, const std::string& planner, const std::string& source) {
+            return self.use(*from_capsule<Plan>(plan), planner, source);
           },
           py::arg("plan"), py::arg("planner"), py::arg("source"), "Takes a plan made elsewhere for this step.")
       .def("use", [](Session& self, std::shared_ptr<PlanAtWork> plan) { self.use(std::move(plan)); })
@@ -220,9 +220,9 @@ void bind_session(py::module_& module) {
       .def(
           "measure", [](Session& self) { (void)self.costs(); }, py::call_guard<py::gil_scoped_release>(),
           "Gives every call the cost it has on the device, and its results their layout there.")
-      .def_property_readonly("graph", [](const Session& self) { return graph_capsule(self.graph()); })
+      .def_property_readonly("graph", [](const Session& self) { return to_capsule(self.graph()); })
       .def_property_readonly(
-          "costs", [](Session& self) { return cost_lists(self.costs()); }, "Times, workspaces, and bytes of values.")
+          "costs", [](Session& self) { return to_capsule(self.costs()); }, "In a capsule for reprise._core.Costs.")
       .def_property_readonly("program", [](const Session& self) { return self.step().program; })
       .def_property_readonly("layout_keys", [](const Session& self) { return key_numbers(self.step()); })
       .def_property_readonly("device", [](const Session& self) { return self.program().device; })

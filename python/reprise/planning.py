@@ -43,7 +43,7 @@ def find(graph: _core.Graph, costs: _core.Costs, budget_bytes: int | None, plann
     taken = time.monotonic() - begin
     if found.plan is None:
         return Found(None, "", None, found.smallest_budget_bytes, taken)
-    plan = _core.Plan.from_bytes(found.plan)
+    plan = _core.Plan.from_capsule(found.plan)
     return Found(plan, found.planner, _core.simulate(graph, costs, plan), 0, taken)
 
 
@@ -55,7 +55,7 @@ def smallest_budget_bytes(graph: _core.Graph, costs: _core.Costs, planner: str, 
 def _book(graph: _core.Graph, costs: _core.Costs, planner: str) -> PlanBook:
     from .native import _torch  # planning at all budgets does without torch
 
-    return _torch.PlanBook(graph.capsule(), (costs.time_ns, costs.workspace_bytes, costs.value_bytes), planner)
+    return _torch.PlanBook(graph.capsule(), costs.capsule(), planner)
 
 
 def curve(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float) -> _core.Curve:

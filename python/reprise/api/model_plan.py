@@ -124,7 +124,7 @@ class ModelPlan:
 
     @property
     def actions(self) -> _core.Plan:
-        return _core.Plan.from_bytes(self.at_work.plan)
+        return _core.Plan.from_capsule(self.at_work.plan)
 
     @property
     def cuda_graphs(self) -> CudaGraphsUse:
@@ -163,7 +163,7 @@ class ModelPlan:
     def use(self, plan: _core.Plan, planner: str) -> _torch.PlanAtWork:
         """Takes a plan that was made for `graph` elsewhere, from the next step on, and turns CUDA graphs off. What it
         returns can be given to `use_again`, with all that was measured of it."""
-        return self.session.runtime.use(plan.to_bytes(), planner, "this plan")
+        return self.session.runtime.use(plan.capsule(), planner, "this plan")
 
     def use_again(self, taken: _torch.PlanAtWork) -> None:
         self.session.runtime.use(taken)
@@ -188,7 +188,7 @@ class ModelPlan:
         """Uses the plan of a file for the steps of the same shapes from now on."""
         path = Path(path)
         file = _core.PlanFile.parse(path.read_text(), source=str(path))
-        self.session.runtime.use(file.plan.to_bytes(), file.planner, str(path))
+        self.session.runtime.use(file.plan.capsule(), file.planner, str(path))
 
     def report(self, path: str | Path, *, curve_seconds: float = CURVE_SECONDS) -> Path:
         """Writes the plan as one HTML file: memory over the step, predicted and measured, what is kept and

@@ -58,7 +58,7 @@ class StepSession:
     @property
     def costs(self) -> _core.Costs:
         """Of the calls on the device, and of the caller as it is planned for now."""
-        return _core.Costs(*self.runtime.costs)
+        return _core.Costs.from_capsule(self.runtime.costs)
 
 
 def _future_bytes(settings: Settings, device: torch.device) -> Callable[[], int] | None:

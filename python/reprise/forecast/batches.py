@@ -42,11 +42,11 @@ class Sized:
     @staticmethod
     def of(batch: int, step: DryStep, device_type: str) -> Sized:
         program = step.step.captured.program
-        bare = _torch.bare_costs(program)
+        bare, first = (_core.Costs.from_capsule(costs(program)) for costs in (_torch.bare_costs, _torch.first_costs))
         graph = _core.Graph.from_capsule(program.graph())
         calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
-        return Sized(batch, graph, bare[2], _core.Costs(*_torch.with_first_caller(program, bare)), step.outside_bytes,
-                     calls, _torch.roofline_ns(program, device_type), program.seed_values, _form(graph))
+        return Sized(batch, graph, bare.value_bytes, first, step.outside_bytes, calls,
+                     _torch.roofline_ns(program, device_type), program.seed_values, _form(graph))
 
 
 def _form(graph: _core.Graph) -> str:

@@ -57,7 +57,7 @@ class CapturedStep:
 
         _torch.install_meter()
         with measuring():
-            return _core.Costs(*_torch.measure_step(self.captured.program, self.captured.keys, again))
+            return _core.Costs.from_capsule(_torch.measure_step(self.captured.program, self.captured.keys, again))
 
     def fakes_of(self, tensors: Sequence[Tensor]) -> list[FakeTensor]:
         """As the joint graph's inputs have them: what shares memory shares it there, too."""
