@@ -15,15 +15,10 @@
 #include "solve/lower_sets/overhead_search.h"
 #include "support/costed.h"
 #include "support/shrink.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
-
-#ifdef REPRISE_SMALL_TESTS
-constexpr bool kSmallTests = true;
-#else
-constexpr bool kSmallTests = false;
-#endif
 
 struct Pattern {
   const char* name;

@@ -6,15 +6,12 @@
 #include "oracle/chain_reference.h"
 #include "solve/chain/budget_chain.h"
 #include "solve/chain/dynamic_chain.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr int kRounds = 50;
-#else
-constexpr int kRounds = 1500;
-#endif
+constexpr int kRounds = kSmallTests ? 50 : 1500;
 constexpr std::int64_t kNever = std::int64_t{1} << 60;
 
 struct Instance {

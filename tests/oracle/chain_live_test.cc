@@ -3,15 +3,12 @@
 
 #include "oracle/chain_reference.h"
 #include "solve/chain/dynamic_chain.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr int kRounds = 30;
-#else
-constexpr int kRounds = 600;
-#endif
+constexpr int kRounds = kSmallTests ? 30 : 600;
 
 std::int64_t formula(const LiveInstance& chain, const Checkpoints& c) {
   return detail::live_peak(chain.layers, chain.input_bytes, chain.input_gradient, c);

@@ -6,6 +6,7 @@
 #include "solve/chain/dynamic_chain.h"
 #include "solve/chain/feng_huang.h"
 #include "solve/chain/static_chain.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
@@ -14,11 +15,7 @@ using detail::ByteSpan;
 using detail::ChainAnswer;
 using detail::SegmentMemory;
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr int kRounds = 40;
-#else
-constexpr int kRounds = 1200;
-#endif
+constexpr int kRounds = kSmallTests ? 40 : 1200;
 
 TEST(ChainPeakTest, DynamicMatchesAllSubsets) {
   Random random(1);

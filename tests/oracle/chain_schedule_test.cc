@@ -10,6 +10,7 @@
 #include "oracle/chain_reference.h"
 #include "solve/chain/chen_chain.h"
 #include "solve/chain/revolve.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
@@ -19,11 +20,7 @@ using detail::revolve_schedule;
 using detail::RotorAnswer;
 using detail::RotorTable;
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr int kRounds = 20;
-#else
-constexpr int kRounds = 1200;
-#endif
+constexpr int kRounds = kSmallTests ? 20 : 1200;
 
 ScheduleRun run_equal(std::uint32_t stages, const std::vector<ChainAction>& actions) {
   const std::vector<RotorStage> equal(stages, RotorStage{.forward_ns = 1, .output_bytes = 1, .saved_bytes = 1});

@@ -10,15 +10,12 @@
 #include "reprise/solve.h"
 #include "support/random.h"
 #include "support/random_step.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr std::uint64_t kSeeds = 150;
-#else
-constexpr std::uint64_t kSeeds = 1200;
-#endif
+constexpr std::uint64_t kSeeds = kSmallTests ? 150 : 1200;
 
 bool small_enough(const Graph& step) {
   if (step.num_values() > 13 || step.num_ops() > 14) return false;

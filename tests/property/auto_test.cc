@@ -9,15 +9,12 @@
 #include "support/random.h"
 #include "support/random_dag.h"
 #include "support/random_step.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr int kSteps = 25;
-#else
-constexpr int kSteps = 150;
-#endif
+constexpr int kSteps = kSmallTests ? 25 : 150;
 
 CostedGraph step_number(int i) {
   Random random(static_cast<std::uint64_t>(7000 + i));

@@ -12,15 +12,12 @@
 #include "solve/planner_knobs.h"
 #include "support/random.h"
 #include "support/random_step.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr std::uint64_t kSeeds = 150;
-#else
-constexpr std::uint64_t kSeeds = 1500;
-#endif
+constexpr std::uint64_t kSeeds = kSmallTests ? 150 : 1500;
 
 // Bytes while action `at` runs: all lives then, but what takes over memory is not counted beside what it replaces.
 std::int64_t bytes_during(const Lives& lives, const Costs& costs, std::size_t at) {

@@ -8,15 +8,12 @@
 #include "support/random.h"
 #include "support/random_dag.h"
 #include "support/random_step.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr int kSteps = 60;
-#else
-constexpr int kSteps = 400;
-#endif
+constexpr int kSteps = kSmallTests ? 60 : 400;
 
 CostedGraph step_number(int i) {
   Random random(static_cast<std::uint64_t>(1000 + i));

@@ -10,16 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "support/small_tests.h"
 #include "unit/papers/small_view.h"
 
 namespace reprise::detail {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr std::uint64_t kSeeds = 20;
-#else
-constexpr std::uint64_t kSeeds = 200;
-#endif
+constexpr std::uint64_t kSeeds = test::kSmallTests ? 20 : 200;
 
 using Mask = std::uint32_t;
 using Nodes = std::vector<NodeId>;

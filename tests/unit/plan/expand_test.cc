@@ -15,16 +15,13 @@
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
 #include "support/costed.h"
+#include "support/small_tests.h"
 #include "unit/papers/small_view.h"
 
 namespace reprise::detail {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr std::uint64_t kSeeds = 200;
-#else
-constexpr std::uint64_t kSeeds = 3000;
-#endif
+constexpr std::uint64_t kSeeds = test::kSmallTests ? 200 : 3000;
 
 std::string names(const Graph& graph, const std::vector<OpId>& runs) {
   std::string text;

@@ -15,17 +15,13 @@
 #include "reprise/io.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
+#include "support/small_tests.h"
 
 namespace reprise::detail {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr std::uint64_t kSeeds = 100;
-constexpr std::uint64_t kTinySeeds = 30;
-#else
-constexpr std::uint64_t kSeeds = 2000;
-constexpr std::uint64_t kTinySeeds = 400;
-#endif
+constexpr std::uint64_t kSeeds = test::kSmallTests ? 100 : 2000;
+constexpr std::uint64_t kTinySeeds = test::kSmallTests ? 30 : 400;
 
 using Set = std::uint64_t;  // of values
 
