@@ -27,13 +27,13 @@
 namespace reprise {
 namespace {
 
-using detail::append_json_string;
 using detail::append_list;
-using detail::append_number;
 using detail::JsonField;
 using detail::JsonKind;
+using detail::JsonObject;
 using detail::JsonReader;
 using detail::kRequired;
+using detail::name_of;
 
 constexpr std::string_view kCostsFormat = "reprise.costs";
 constexpr std::int64_t kCostsVersion = 1;
@@ -43,7 +43,7 @@ constexpr std::int64_t kEnoughNs = 5'000'000;  // per call
 
 struct Book {
   std::vector<std::string> environment;
-  std::unordered_map<std::string, CallCost> calls;
+  std::map<std::string, CallCost> calls;
   KnownLayouts layouts;
   std::int64_t kept_bytes = 0;
 };
@@ -130,27 +130,19 @@ constexpr JsonField<Book> kBookFields[] = {
      kRequired},
 };
 
-void append_integers(std::string& out, const std::vector<std::int64_t>& numbers) {
-  append_list(out, numbers, [&](std::int64_t number) { append_number(out, number); });
-}
-
 void append_layouts(std::string& out, const ResultLayouts& layouts) {
   append_list(out, layouts, [&](const std::optional<Layout>& layout) {
     if (!layout) {
       out += "null";
       return;
     }
-    out += "{\"dtype\":\"";
-    out += detail::dtype_name(layout->geometry.dtype);
-    out += "\",\"sizes\":";
-    append_integers(out, layout->geometry.sizes);
-    out += ",\"strides\":";
-    append_integers(out, layout->geometry.strides);
-    out += ",\"offset\":";
-    append_number(out, layout->geometry.offset);
-    out += ",\"storage_bytes\":";
-    append_number(out, layout->storage_bytes);
-    out += ",\"device\":\"" + c10::DeviceTypeName(layout->device, /*lower_case=*/true) + "\"}";
+    JsonObject object(out);
+    object.field("dtype", detail::dtype_name(layout->geometry.dtype));
+    object.field("sizes", layout->geometry.sizes);
+    object.field("strides", layout->geometry.strides);
+    object.field("offset", layout->geometry.offset);
+    object.field("storage_bytes", layout->storage_bytes);
+    object.field("device", name_of(kDevices, layout->device));
   });
 }
 
@@ -235,38 +227,27 @@ void CostBook::read() {
 }
 
 void CostBook::write() const {
-  std::string out = "{\"format\":\"";
-  out += kCostsFormat;
-  out += "\",\"version\":";
-  append_number(out, kCostsVersion);
-  out += ",\"environment\":";
-  append_list(out, environment_lines(device_), [&](const std::string& line) { append_json_string(out, line); });
-  out += ",\"kept_bytes\":";
-  append_number(out, kept_bytes_);
-  out += ",\n\"calls\":";
-  std::vector<const std::pair<const std::string, CallCost>*> calls;
-  for (const auto& call : calls_) calls.push_back(&call);
-  std::ranges::sort(calls, {}, [](const auto* call) -> const std::string& { return call->first; });
-  append_list(out, calls, [&](const auto* call) {
-    out += "\n{\"call\":";
-    append_json_string(out, call->first);
-    out += ",\"time_ns\":";
-    append_number(out, call->second.time_ns);
-    out += ",\"workspace_bytes\":";
-    append_number(out, call->second.workspace_bytes);
-    out += ",\"results\":";
-    append_layouts(out, call->second.results);
-    out += '}';
-  });
-  out += ",\n\"layouts\":";
-  append_list(out, layouts_, [&](const auto& known) {
-    out += "\n{\"key\":";
-    append_json_string(out, known.first);
-    out += ",\"results\":";
-    append_layouts(out, known.second);
-    out += '}';
-  });
-  write_cache(name_, out + "}\n");
+  std::string out;
+  {
+    JsonObject file(out);
+    file.field("format", kCostsFormat);
+    file.field("version", kCostsVersion);
+    file.field("environment", environment_lines(device_));
+    file.field("kept_bytes", kept_bytes_);
+    append_list(file.line("calls"), calls_, [&](const auto& known) {
+      JsonObject call(out += '\n');
+      call.field("call", known.first);
+      call.field("time_ns", known.second.time_ns);
+      call.field("workspace_bytes", known.second.workspace_bytes);
+      append_layouts(call.key("results"), known.second.results);
+    });
+    append_list(file.line("layouts"), layouts_, [&](const auto& known) {
+      JsonObject layouts(out += '\n');
+      layouts.field("key", known.first);
+      append_layouts(layouts.key("results"), known.second);
+    });
+  }
+  write_cache(name_, out + '\n');
 }
 
 const CallCost& CostBook::cost_of(const Program& program, OpId op, const std::string& signature) {

@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "reprise/costs.h"
@@ -37,7 +36,7 @@ class CostBook {
   // Of the device with the versions and flags of now. A file that cannot be used is made anew, with a warning.
   explicit CostBook(c10::Device device);
 
-  [[nodiscard]] const std::unordered_map<std::string, CallCost>& calls() const { return calls_; }
+  [[nodiscard]] const std::map<std::string, CallCost>& calls() const { return calls_; }
   [[nodiscard]] const KnownLayouts& layouts() const { return layouts_; }
   // What libraries keep of the device after the first calls of a thread (cuBLAS: its workspace).
   [[nodiscard]] std::int64_t kept_bytes() const { return kept_bytes_; }
@@ -53,7 +52,7 @@ class CostBook {
 
   c10::Device device_;
   std::string name_;  // of the file
-  std::unordered_map<std::string, CallCost> calls_;
+  std::map<std::string, CallCost> calls_;
   KnownLayouts layouts_;
   std::int64_t kept_bytes_ = 0;
   bool changed_ = false;

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "reprise/error.h"
@@ -15,7 +16,6 @@ namespace {
 struct ArgumentReading {
   const ProgramNames* names;
   Argument argument;
-  std::size_t keys = 0;
 
   void set(c10::IValue constant) { argument.constant = std::move(constant); }
 };
@@ -44,7 +44,7 @@ void read_device_argument(JsonReader& in, ArgumentReading& item) {
 template <typename T, typename Read>
 void read_list(JsonReader& in, ArgumentReading& item, Read read) {
   c10::List<T> list;
-  in.array([&] { list.push_back(read(in)); });
+  in.array([&] { list.push_back(std::invoke(read, in)); });
   item.set(std::move(list));
 }
 
@@ -58,37 +58,21 @@ void read_tensors(JsonReader& in, ArgumentReading& item, Argument::Kind kind) {
 }
 
 constexpr JsonField<ArgumentReading> kArgumentFields[] = {
-    {"double", [](JsonReader& in, ArgumentReading& item) { item.set(read_double(in)), ++item.keys; }},
-    {"string", [](JsonReader& in, ArgumentReading& item) { item.set(in.string()), ++item.keys; }},
-    {"device", [](JsonReader& in, ArgumentReading& item) { read_device_argument(in, item), ++item.keys; }},
-    {"ints",
-     [](JsonReader& in, ArgumentReading& item) {
-       read_list<std::int64_t>(in, item, [](JsonReader& reader) { return reader.integer(); });
-       ++item.keys;
-     }},
-    {"doubles", [](JsonReader& in, ArgumentReading& item) { read_list<double>(in, item, read_double), ++item.keys; }},
-    {"bools",
-     [](JsonReader& in, ArgumentReading& item) {
-       read_list<bool>(in, item, [](JsonReader& reader) { return reader.boolean(); });
-       ++item.keys;
-     }},
-    {"number", [](JsonReader& in, ArgumentReading& item) { read_number(in, item), ++item.keys; }},
+    {"double", [](JsonReader& in, ArgumentReading& item) { item.set(read_double(in)); }},
+    {"string", [](JsonReader& in, ArgumentReading& item) { item.set(in.string()); }},
+    {"device", read_device_argument},
+    {"ints", [](JsonReader& in, ArgumentReading& item) { read_list<std::int64_t>(in, item, &JsonReader::integer); }},
+    {"doubles", [](JsonReader& in, ArgumentReading& item) { read_list<double>(in, item, read_double); }},
+    {"bools", [](JsonReader& in, ArgumentReading& item) { read_list<bool>(in, item, &JsonReader::boolean); }},
+    {"number", read_number},
     {"undefined",
      [](JsonReader& in, ArgumentReading& item) {
        if (!in.boolean()) in.fail("can only be true");
        item.set(at::Tensor());
-       ++item.keys;
      }},
-    {"list",
-     [](JsonReader& in, ArgumentReading& item) {
-       read_tensors(in, item, Argument::Kind::kTensorList);
-       ++item.keys;
-     }},
+    {"list", [](JsonReader& in, ArgumentReading& item) { read_tensors(in, item, Argument::Kind::kTensorList); }},
     {"optional_list",
-     [](JsonReader& in, ArgumentReading& item) {
-       read_tensors(in, item, Argument::Kind::kOptionalTensorList);
-       ++item.keys;
-     }},
+     [](JsonReader& in, ArgumentReading& item) { read_tensors(in, item, Argument::Kind::kOptionalTensorList); }},
 };
 
 Argument read_argument(JsonReader& in, const ProgramNames& names) {
@@ -100,8 +84,7 @@ Argument read_argument(JsonReader& in, const ProgramNames& names) {
     return {};
   }
   ArgumentReading item{&names, {}};
-  in.object(kArgumentFields, item);
-  if (item.keys != 1) in.fail("an argument has one key");
+  if (in.object(kArgumentFields, item) != 1) in.fail("an argument has one key");
   return std::move(item.argument);
 }
 
@@ -216,9 +199,7 @@ Call read_call(JsonReader& in, const ProgramNames& names) {
   in.object(kCallFields, item);
   const std::string versions =
       " (the program was written by torch " + names.torch_version + ", this is torch " + torch_version() + ")";
-  const std::size_t dot = item.operator_name.find('.');
-  const std::string overload = dot == std::string::npos ? "" : item.operator_name.substr(dot + 1);
-  const auto found = c10::Dispatcher::singleton().findSchema({item.operator_name.substr(0, dot), overload});
+  const auto found = find_operator(item.operator_name);
   if (!found) {
     in.fail("this libtorch has no operator '" + item.operator_name + "'" + versions +
             "; load the library that registers it, or write the program with this version");

@@ -235,14 +235,6 @@ struct OpReading {
   ProgramOp op;
 };
 
-constexpr std::pair<std::string_view, ProgramOp::Kind> kKinds[] = {
-    {"call", ProgramOp::Kind::kCall},          {"generator_state", ProgramOp::Kind::kGeneratorState},
-    {"effect", ProgramOp::Kind::kEffect},      {"caller", ProgramOp::Kind::kCaller},
-    {"hand_over", ProgramOp::Kind::kHandOver},
-};
-constexpr std::pair<std::string_view, Phase> kPhases[] = {
-    {"forward", Phase::kForward}, {"caller", Phase::kCaller}, {"backward", Phase::kBackward}};
-
 void read_scope(JsonReader& in, OpReading& item) {
   const std::uint32_t position = in.id();
   if (position >= item.file->scopes.size()) {
@@ -259,9 +251,9 @@ std::vector<ValueId> read_values(JsonReader& in, const ProgramNames& names) {
 
 constexpr JsonField<OpReading> kOpFields[] = {
     {"name", [](JsonReader& in, OpReading& item) { item.op.name = in.string(); }, kRequired},
-    {"kind", [](JsonReader& in, OpReading& item) { item.op.kind = in.choice(kKinds); }},
+    {"kind", [](JsonReader& in, OpReading& item) { item.op.kind = in.choice(detail::kOpKinds); }},
     {"scope", read_scope},
-    {"phase", [](JsonReader& in, OpReading& item) { item.op.phase = in.choice(kPhases); }},
+    {"phase", [](JsonReader& in, OpReading& item) { item.op.phase = in.choice(detail::kPhases); }},
     {"once", [](JsonReader& in, OpReading& item) { item.op.once = in.boolean(); }},
     {"mutates", [](JsonReader& in, OpReading& item) { item.op.mutates = in.boolean(); }},
     {"expected", [](JsonReader& in, OpReading& item) { item.op.expected = in.boolean(); }},

@@ -9,12 +9,23 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "runtime/program/program.h"
 
 namespace reprise::detail {
 
 inline constexpr std::string_view kProgramFormat = "reprise.program";
 inline constexpr std::int64_t kProgramVersion = 1;
 inline constexpr std::size_t kMostConstantBytes = std::size_t{16} << 20;
+
+inline constexpr std::pair<std::string_view, ProgramOp::Kind> kOpKinds[] = {
+    {"call", ProgramOp::Kind::kCall},          {"generator_state", ProgramOp::Kind::kGeneratorState},
+    {"effect", ProgramOp::Kind::kEffect},      {"caller", ProgramOp::Kind::kCaller},
+    {"hand_over", ProgramOp::Kind::kHandOver},
+};
+inline constexpr std::pair<std::string_view, Phase> kPhases[] = {
+    {"forward", Phase::kForward}, {"caller", Phase::kCaller}, {"backward", Phase::kBackward}};
 
 // "float32"; throws InputError for types that no program file has (quantized ones).
 [[nodiscard]] std::string_view dtype_name(at::ScalarType dtype);

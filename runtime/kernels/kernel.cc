@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <mutex>
 #include <set>
@@ -14,15 +13,13 @@
 
 #include "reprise/error.h"
 #include "runtime/device/meter.h"
+#include "runtime/files/program_text.h"
 #include "runtime/program/operator_facts.h"
 
 namespace reprise {
 namespace {
 
-std::string double_text(double number) {
-  std::array<char, 32> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
-}
+using detail::double_text;
 
 // Of a wrapped number: a tensor of one element on the CPU. Read in place, since calls may be watched.
 std::string number_text(const at::Tensor& tensor) {

@@ -11,6 +11,7 @@
 
 #include "io/json_reader.h"
 #include "io/json_writer.h"
+#include "io/plan_json.h"
 #include "reprise/error.h"
 #include "reprise/io.h"
 #include "reprise/validate.h"
@@ -20,16 +21,15 @@
 namespace reprise {
 namespace {
 
-using detail::append_json_string;
+using detail::append_action;
 using detail::append_list;
-using detail::append_number;
 using detail::JsonField;
-using detail::JsonKind;
+using detail::JsonObject;
 using detail::JsonReader;
 using detail::kRequired;
 
 constexpr std::string_view kPlansFormat = "reprise.plans";
-constexpr std::int64_t kPlansVersion = 1;
+constexpr std::int64_t kPlansVersion = 2;
 
 using Clock = std::chrono::steady_clock;
 
@@ -41,36 +41,6 @@ std::string file_name(const Graph& graph, const Costs& costs, const std::string&
 
 std::int64_t milliseconds(double seconds) { return static_cast<std::int64_t>(std::llround(1e3 * seconds)); }
 
-// An action as a number: its id, and its kind in the last two bits.
-constexpr std::int64_t kKinds = 4;
-
-std::int64_t number_of(Action action) {
-  switch (action.kind()) {
-    case Action::Kind::kCompute:
-      return static_cast<std::int64_t>(index(action.op())) * kKinds;
-    case Action::Kind::kComputeInPlace:
-      return static_cast<std::int64_t>(index(action.op())) * kKinds + 1;
-    case Action::Kind::kFree:
-      return static_cast<std::int64_t>(index(action.value())) * kKinds + 2;
-  }
-  throw InternalError("an action of no kind");
-}
-
-Action action_from(JsonReader& in) {
-  const std::int64_t number = in.size();
-  const auto id = static_cast<std::size_t>(number / kKinds);
-  switch (number % kKinds) {
-    case 0:
-      return Action::compute(op_id(id));
-    case 1:
-      return Action::compute(op_id(id), /*in_place=*/true);
-    case 2:
-      return Action::free(value_id(id));
-    default:
-      in.fail("no action has this number");
-  }
-}
-
 }  // namespace
 
 // -- The file.
@@ -79,7 +49,7 @@ struct PlanBook::File {
   static constexpr JsonField<Known> kPlanFields[] = {
       {"planner", [](JsonReader& in, Known& known) { known.planner = in.string(); }, kRequired},
       {"actions",
-       [](JsonReader& in, Known& known) { in.array([&] { known.plan.actions.push_back(action_from(in)); }); },
+       [](JsonReader& in, Known& known) { in.array([&] { known.plan.actions.push_back(detail::read_action(in)); }); },
        kRequired},
       {"bound_budget_bytes", [](JsonReader& in, Known& known) { known.bound_budget_bytes = in.size(); }},
       {"lower_bound_ns", [](JsonReader& in, Known& known) { known.lower_bound_ns = in.size(); }},
@@ -110,37 +80,28 @@ struct PlanBook::File {
   };
 
   static std::string text(const Contents& contents) {
-    std::string out = "{\"format\":\"";
-    out += kPlansFormat;
-    out += "\",\"version\":";
-    append_number(out, kPlansVersion);
-    out += ",\n\"asked\":";
-    append_list(out, contents.asked, [&](const auto& asked) {
-      out += "\n{\"budget_bytes\":";
-      append_number(out, asked.first);
-      out += ",\"smallest_budget_bytes\":";
-      append_number(out, asked.second.smallest_budget_bytes);
-      if (asked.second.stopped_after_ms) {
-        out += ",\"stopped_after_ms\":";
-        append_number(out, *asked.second.stopped_after_ms);
-      }
-      out += '}';
-    });
-    out += ",\n\"plans\":";
-    append_list(out, contents.plans, [&](const Known& known) {
-      out += "\n{\"planner\":";
-      append_json_string(out, known.planner);
-      if (known.lower_bound_ns) {
-        out += ",\"bound_budget_bytes\":";
-        append_number(out, known.bound_budget_bytes);
-        out += ",\"lower_bound_ns\":";
-        append_number(out, *known.lower_bound_ns);
-      }
-      out += ",\"actions\":";
-      append_list(out, known.plan.actions, [&](Action action) { append_number(out, number_of(action)); });
-      out += '}';
-    });
-    return out + "}\n";
+    std::string out;
+    {
+      JsonObject file(out);
+      file.field("format", kPlansFormat);
+      file.field("version", kPlansVersion);
+      append_list(file.line("asked"), contents.asked, [&](const auto& one) {
+        JsonObject asked(out += '\n');
+        asked.field("budget_bytes", one.first);
+        asked.field("smallest_budget_bytes", one.second.smallest_budget_bytes);
+        if (one.second.stopped_after_ms) asked.field("stopped_after_ms", *one.second.stopped_after_ms);
+      });
+      append_list(file.line("plans"), contents.plans, [&](const Known& known) {
+        JsonObject plan(out += '\n');
+        plan.field("planner", known.planner);
+        if (known.lower_bound_ns) {
+          plan.field("bound_budget_bytes", known.bound_budget_bytes);
+          plan.field("lower_bound_ns", *known.lower_bound_ns);
+        }
+        append_list(plan.key("actions"), known.plan.actions, [&](Action action) { append_action(out, action); });
+      });
+    }
+    return out + '\n';
   }
 };
 

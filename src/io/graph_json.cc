@@ -14,12 +14,13 @@
 namespace reprise {
 namespace {
 
-using detail::append_json_string;
+using detail::append_json;
 using detail::append_list;
-using detail::append_number;
 using detail::JsonField;
+using detail::JsonObject;
 using detail::JsonReader;
 using detail::kRequired;
+using detail::name_of;
 
 constexpr std::pair<std::string_view, Phase> kPhases[] = {
     {"forward", Phase::kForward}, {"caller", Phase::kCaller}, {"backward", Phase::kBackward}};
@@ -149,19 +150,6 @@ CostedGraph build(GraphFile file) {
   return builder.build();
 }
 
-template <typename Value, std::size_t N>
-std::string_view name_of(const std::pair<std::string_view, Value> (&names)[N], Value value) {
-  for (const auto& [name, named] : names) {
-    if (named == value) return name;
-  }
-  throw InternalError("an enumerator without a name");
-}
-
-template <typename Ids>
-void append_ids(std::string& out, const Ids& ids) {
-  append_list(out, ids, [&](ValueId value) { append_number(out, index(value)); });
-}
-
 template <typename Select>
 std::vector<ValueId> values_where(const Graph& graph, Select select) {
   std::vector<ValueId> selected;
@@ -172,54 +160,30 @@ std::vector<ValueId> values_where(const Graph& graph, Select select) {
 }
 
 void append_values(std::string& out, const Graph& graph, const Costs& costs) {
-  out += "\"values\":{\n\"bytes\":";
-  append_list(out, costs.value_bytes, [&](std::int64_t bytes) { append_number(out, bytes); });
-  out += ",\n\"resident\":";
-  append_ids(out, values_where(graph, [&](ValueId v) { return graph.residence(v) == Residence::kResident; }));
-  out += ",\n\"arriving\":";
-  append_ids(out, values_where(graph, [&](ValueId v) { return graph.residence(v) == Residence::kArriving; }));
-  out += ",\n\"held\":";
-  append_ids(out, values_where(graph, [&](ValueId v) { return graph.held(v); }));
-  out += ",\n\"overwrites\":";
-  append_list(out, values_where(graph, [&](ValueId v) { return graph.overwrites(v) != kNoValue; }), [&](ValueId v) {
-    append_ids(out, std::array{v, graph.overwrites(v)});
-  });
-  out += "},\n";
-}
-
-void append_size_unless_zero(std::string& out, std::string_view key, std::int64_t size) {
-  if (size == 0) return;
-  out += key;
-  append_number(out, size);
+  JsonObject values(out);
+  values.line("bytes", costs.value_bytes);
+  values.line("resident", values_where(graph, [&](ValueId v) { return graph.residence(v) == Residence::kResident; }));
+  values.line("arriving", values_where(graph, [&](ValueId v) { return graph.residence(v) == Residence::kArriving; }));
+  values.line("held", values_where(graph, [&](ValueId v) { return graph.held(v); }));
+  append_list(values.line("overwrites"),
+              values_where(graph, [&](ValueId v) { return graph.overwrites(v) != kNoValue; }), [&](ValueId v) {
+                append_json(out, std::array{v, graph.overwrites(v)});
+              });
 }
 
 void append_op(std::string& out, const Graph& graph, const Costs& costs, OpId op) {
-  out += "{\"name\":";
-  append_json_string(out, graph.op_name(op));
-  if (graph.scope(op) != kNoScope) {
-    out += ",\"scope\":";
-    append_number(out, index(graph.scope(op)));
-  }
-  if (graph.phase(op) != Phase::kForward) {
-    out += ",\"phase\":";
-    append_json_string(out, name_of(kPhases, graph.phase(op)));
-  }
-  append_size_unless_zero(out, ",\"time_ns\":", costs.time_ns[index(op)]);
-  append_size_unless_zero(out, ",\"workspace_bytes\":", costs.workspace_bytes[index(op)]);
-  if (graph.once(op) && graph.phase(op) != Phase::kCaller) out += ",\"once\":true";
-  if (graph.backward_reads(op) != BackwardReads::kInputs) {
-    out += ",\"backward_reads\":";
-    append_json_string(out, name_of(kBackwardReads, graph.backward_reads(op)));
-  }
-  if (!graph.inputs(op).empty()) {
-    out += ",\"inputs\":";
-    append_ids(out, graph.inputs(op));
-  }
-  if (!graph.outputs(op).empty()) {
-    out += ",\"outputs\":";
-    append_ids(out, graph.outputs(op));
-  }
-  out += '}';
+  JsonObject object(out);
+  const Phase phase = graph.phase(op);
+  const BackwardReads reads = graph.backward_reads(op);
+  object.field("name", graph.op_name(op));
+  object.unless("scope", graph.scope(op), kNoScope);
+  if (phase != Phase::kForward) object.field("phase", name_of(kPhases, phase));
+  object.unless("time_ns", costs.time_ns[index(op)], 0);
+  object.unless("workspace_bytes", costs.workspace_bytes[index(op)], 0);
+  object.unless("once", graph.once(op) && phase != Phase::kCaller, false);
+  if (reads != BackwardReads::kInputs) object.field("backward_reads", name_of(kBackwardReads, reads));
+  object.unless_empty("inputs", graph.inputs(op));
+  object.unless_empty("outputs", graph.outputs(op));
 }
 
 }  // namespace
@@ -237,21 +201,23 @@ CostedGraph parse_graph(std::string_view text, std::string_view source) {
 
 std::string format_graph(const Graph& graph, const Costs& costs) {
   check_costs(graph, costs);
-  std::string out = "{\n\"format\":\"reprise.graph\",\"version\":1,\n\"name\":";
-  append_json_string(out, graph.name());
-  out += ",\n\"scopes\":";
-  append_list(out, graph.scopes(), [&](const std::string& scope) { append_json_string(out, scope); });
-  out += ",\n";
-  append_values(out, graph, costs);
-  out += "\"outputs\":";
-  append_ids(out, graph.step_outputs());
-  out += ",\n\"ops\":[\n";
-  for (std::size_t i = 0; i < graph.num_ops(); ++i) {
-    if (i > 0) out += ",\n";
-    append_op(out, graph, costs, op_id(i));
+  std::string out;
+  {
+    JsonObject file(out);
+    file.line("format", "reprise.graph");
+    file.field("version", 1);
+    file.line("name", graph.name());
+    file.line("scopes", graph.scopes());
+    append_values(file.line("values"), graph, costs);
+    file.line("outputs", graph.step_outputs());
+    file.line("ops") += "[\n";
+    for (std::size_t i = 0; i < graph.num_ops(); ++i) {
+      if (i > 0) out += ",\n";
+      append_op(out, graph, costs, op_id(i));
+    }
+    out += graph.num_ops() > 0 ? "\n]\n" : "]\n";
   }
-  out += graph.num_ops() > 0 ? "\n]\n}\n" : "]\n}\n";
-  return out;
+  return out + '\n';
 }
 
 }  // namespace reprise

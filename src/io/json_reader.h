@@ -11,6 +11,7 @@
 // is an InputError "point.json:1:7: label: expected a string, found a number".
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -39,8 +40,9 @@ class JsonReader {
   // Both must outlive the reader. `source` names the text in errors. Text that is no JSON is refused at once.
   JsonReader(std::string_view text, std::string_view source);
 
+  // Returns how many keys there were.
   template <typename T, std::size_t N>
-  void object(const JsonField<T> (&fields)[N], T& into);
+  int object(const JsonField<T> (&fields)[N], T& into);
   // Calls element() at the start of each element, which it must read.
   template <typename Element>
   void array(Element element);
@@ -92,7 +94,7 @@ class JsonReader {
 };
 
 template <typename T, std::size_t N>
-void JsonReader::object(const JsonField<T> (&fields)[N], T& into) {
+int JsonReader::object(const JsonField<T> (&fields)[N], T& into) {
   static_assert(N <= 64, "keys seen are the bits of one word");
   std::string_view known[N];
   for (std::size_t i = 0; i < N; ++i) known[i] = fields[i].key;
@@ -108,6 +110,7 @@ void JsonReader::object(const JsonField<T> (&fields)[N], T& into) {
   }
   blamed_ = begin;
   for (std::size_t i = 0; i < N; ++i) check_required(known[i], fields[i].required, ((seen >> i) & 1) != 0);
+  return std::popcount(seen);
 }
 
 template <typename Element>

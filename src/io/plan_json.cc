@@ -1,11 +1,12 @@
 // Plans as JSON: docs/formats.md.
+#include "io/plan_json.h"
+
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
 
-#include "io/json_reader.h"
 #include "io/json_writer.h"
 #include "reprise/error.h"
 #include "reprise/io.h"
@@ -13,12 +14,13 @@
 namespace reprise {
 namespace {
 
-using detail::append_json_string;
+using detail::append_action;
 using detail::append_list;
-using detail::append_number;
 using detail::JsonField;
+using detail::JsonObject;
 using detail::JsonReader;
 using detail::kRequired;
+using detail::read_action;
 
 // "c12", "c12!" or "f7", in exactly the spelling the writer uses.
 std::optional<Action> parse_action(std::string_view text) {
@@ -31,15 +33,6 @@ std::optional<Action> parse_action(std::string_view text) {
   if (text.front() == 'c') return Action::compute(op_id(id), in_place);
   if (text.front() == 'f' && !in_place) return Action::free(value_id(id));
   return std::nullopt;
-}
-
-void read_actions(JsonReader& in, PlanFile& file) {
-  in.array([&] {
-    const std::string text = in.string();
-    const std::optional<Action> action = parse_action(text);
-    if (!action) in.fail("'" + text + "' is no action; actions are 'c12', 'c12!' and 'f7'");
-    file.plan.actions.push_back(*action);
-  });
 }
 
 std::size_t count(JsonReader& in) { return static_cast<std::size_t>(in.size()); }
@@ -55,7 +48,8 @@ constexpr JsonField<PlanFile> kPlanFields[] = {
     {"peak_bytes", [](JsonReader& in, PlanFile& file) { file.simulation.peak_bytes = in.size(); }, kRequired},
     {"time_ns", [](JsonReader& in, PlanFile& file) { file.simulation.time_ns = in.size(); }, kRequired},
     {"recompute_ns", [](JsonReader& in, PlanFile& file) { file.simulation.recompute_ns = in.size(); }, kRequired},
-    {"actions", read_actions, kRequired},
+    {"actions", [](JsonReader& in, PlanFile& file) { in.array([&] { file.plan.actions.push_back(read_action(in)); }); },
+     kRequired},
 };
 
 // After the whole file is read: `actions` may come before `ops` and `values`.
@@ -71,7 +65,16 @@ void check_ids(const PlanFile& file, std::string_view source) {
   }
 }
 
-void append_action(std::string& out, Action action) {
+}  // namespace
+
+Action detail::read_action(JsonReader& in) {
+  const std::string text = in.string();
+  const std::optional<Action> action = parse_action(text);
+  if (!action) in.fail("'" + text + "' is no action; actions are 'c12', 'c12!' and 'f7'");
+  return *action;
+}
+
+void detail::append_action(std::string& out, Action action) {
   switch (action.kind()) {
     case Action::Kind::kCompute:
       append_number(out += "\"c", index(action.op()));
@@ -87,8 +90,6 @@ void append_action(std::string& out, Action action) {
   out += '"';
 }
 
-}  // namespace
-
 PlanFile parse_plan(std::string_view text, std::string_view source) {
   PlanFile file;
   JsonReader in(text, source);
@@ -98,24 +99,23 @@ PlanFile parse_plan(std::string_view text, std::string_view source) {
 }
 
 std::string format_plan(const PlanFile& file) {
-  std::string out = "{\n\"format\":\"reprise.plan\",\"version\":2,\n\"graph\":";
-  const auto append_field = [&](std::string_view key, auto number) {
-    out += key;
-    append_number(out, number);
-  };
-  append_json_string(out, file.graph);
-  append_field(",\n\"ops\":", file.ops);
-  append_field(",\"values\":", file.values);
-  out += ",\n\"planner\":";
-  append_json_string(out, file.planner);
-  append_field(",\n\"budget_bytes\":", file.budget_bytes);
-  append_field(",\"peak_bytes\":", file.simulation.peak_bytes);
-  append_field(",\"time_ns\":", file.simulation.time_ns);
-  append_field(",\"recompute_ns\":", file.simulation.recompute_ns);
-  out += ",\n\"actions\":";
-  append_list(out, file.plan.actions, [&](Action action) { append_action(out, action); });
-  out += "\n}\n";
-  return out;
+  std::string out;
+  {
+    JsonObject object(out);
+    object.line("format", "reprise.plan");
+    object.field("version", 2);
+    object.line("graph", file.graph);
+    object.line("ops", file.ops);
+    object.field("values", file.values);
+    object.line("planner", file.planner);
+    object.line("budget_bytes", file.budget_bytes);
+    object.field("peak_bytes", file.simulation.peak_bytes);
+    object.field("time_ns", file.simulation.time_ns);
+    object.field("recompute_ns", file.simulation.recompute_ns);
+    append_list(object.line("actions"), file.plan.actions, [&](Action action) { append_action(out, action); });
+    out += '\n';
+  }
+  return out + '\n';
 }
 
 }  // namespace reprise

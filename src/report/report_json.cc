@@ -1,6 +1,5 @@
 // The report's data as JSON: docs/report.md. Amounts of memory include what lies beside the step.
 #include <algorithm>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +12,6 @@
 namespace reprise {
 namespace {
 
-using detail::append_json_string;
 using detail::append_list;
 using detail::append_number;
 using detail::kind_name;
@@ -22,54 +20,23 @@ using detail::module_name;
 using detail::Recomputed;
 using detail::StepRun;
 using detail::StepStory;
-using Numbers = std::vector<std::int64_t>;
+using Numbers = std::vector<std::size_t>;
 
-// One object, key by key.
-class Object {
+// One object, a key a line.
+class Object : public detail::JsonObject {
  public:
-  explicit Object(std::string& out) : out_(out) { out_ += '{'; }
-  ~Object() { out_ += '}'; }
-  Object(const Object&) = delete;
-  Object& operator=(const Object&) = delete;
+  using JsonObject::JsonObject;
 
-  std::string& key(std::string_view name) {
-    out_ += first_ ? "\n\"" : ",\n\"";
-    first_ = false;
-    return out_.append(name).append("\":");
+  template <typename T>
+  void known(std::string_view name, const std::optional<T>& value) {
+    if (value) return line(name, *value);
+    line(name) += "null";
   }
-  void number(std::string_view name, std::int64_t number) { append_number(key(name), number); }
-  void known(std::string_view name, std::optional<std::int64_t> number) {
-    if (number) return this->number(name, *number);
-    key(name) += "null";
-  }
-  void flag(std::string_view name, bool flag) { key(name) += flag ? "true" : "false"; }
-  void text(std::string_view name, std::string_view text) { append_json_string(key(name), text); }
   template <typename Elements, typename Number>
   void column(std::string_view name, const Elements& elements, Number number) {
-    append_list(key(name), elements, [&](const auto& element) { append_number(out_, number(element)); });
+    std::string& out = line(name);
+    append_list(out, elements, [&](const auto& element) { append_number(out, number(element)); });
   }
-  void texts(std::string_view name, const std::vector<std::string>& texts) {
-    append_list(key(name), texts, [&](const std::string& text) { append_json_string(out_, text); });
-  }
-
- private:
-  std::string& out_;
-  bool first_ = true;
-};
-
-// Texts and their numbers, in the order in which they are first met.
-class Names {
- public:
-  std::int64_t operator[](std::string_view name) {
-    const auto [at, added] = numbers_.try_emplace(std::string(name), static_cast<std::int64_t>(list_.size()));
-    if (added) list_.emplace_back(name);
-    return at->second;
-  }
-  [[nodiscard]] const std::vector<std::string>& list() const { return list_; }
-
- private:
-  std::map<std::string, std::int64_t, std::less<>> numbers_;
-  std::vector<std::string> list_;
 };
 
 // What one module of the user's does in both steps.
@@ -101,8 +68,8 @@ class Writer {
     std::string out;
     {
       Object report(out);
-      report.text("format", "reprise.report");
-      report.number("version", 1);
+      report.line("format", "reprise.report");
+      report.line("version", 1);
       add_totals(report);
       add_ops(report);
       add_runs(report, "plain_runs", plain_, nullptr);
@@ -120,35 +87,35 @@ class Writer {
   [[nodiscard]] std::int64_t all(std::int64_t bytes) const { return bytes + input_.outside_bytes; }
 
   void add_totals(Object& report) {
-    report.text("name", graph_.name());
-    report.text("planner", input_.planner);
-    report.text("time_unit", input_.time_in_units ? "unit" : "ns");
+    report.line("name", graph_.name());
+    report.line("planner", input_.planner);
+    report.line("time_unit", input_.time_in_units ? "unit" : "ns");
     {
-      Object facts(report.key("facts"));
-      for (const auto& [name, text] : input_.facts) facts.text(name, text);
+      Object facts(report.line("facts"));
+      for (const auto& [name, text] : input_.facts) facts.line(name, text);
     }
     std::int64_t resident = 0;
     for (std::size_t i = 0; i < graph_.num_values(); ++i) {
       if (graph_.residence(value_id(i)) == Residence::kResident) resident += costs_.value_bytes[i];
     }
     report.known("budget_bytes", input_.budget_bytes > 0 ? std::optional(input_.budget_bytes) : std::nullopt);
-    report.number("outside_bytes", input_.outside_bytes);
-    report.number("resident_bytes", all(resident));
-    report.number("start_bytes", all(planned_.start_bytes));
+    report.line("outside_bytes", input_.outside_bytes);
+    report.line("resident_bytes", all(resident));
+    report.line("start_bytes", all(planned_.start_bytes));
     add_total(report, "plain", plain_);
     add_total(report, "planned", planned_);
     report.known("measured_peak_bytes", measured_peak());
     report.known("lower_bound_ns", bound());
     report.known("floor_bytes", floor());
-    report.flag("reordered", planned_.reordered);
+    report.line("reordered", planned_.reordered);
   }
 
   void add_total(Object& report, std::string_view key, const StepStory& story) {
-    Object total(report.key(key));
-    total.number("peak_bytes", all(story.total.peak_bytes));
-    total.number("time_ns", story.total.time_ns);
-    total.number("recompute_ns", story.total.recompute_ns);
-    total.number("kept_bytes", sum(story.live_at_caller));
+    Object total(report.line(key));
+    total.line("peak_bytes", all(story.total.peak_bytes));
+    total.line("time_ns", story.total.time_ns);
+    total.line("recompute_ns", story.total.recompute_ns);
+    total.line("kept_bytes", sum(story.live_at_caller));
   }
 
   // For the order of this plan: points of the curve may have others, and with them other bounds.
@@ -177,11 +144,11 @@ class Writer {
   }
 
   void add_ops(Object& report) {
-    report.texts("modules", modules_.list());
-    report.texts("kinds", kinds_.list());
+    report.line("modules", modules_.list());
+    report.line("kinds", kinds_.list());
     std::vector<OpId> ops;
     for (std::size_t i = 0; i < graph_.num_ops(); ++i) ops.push_back(op_id(i));
-    Object columns(report.key("ops"));
+    Object columns(report.line("ops"));
     columns.column("module", ops, [&](OpId op) { return module_of_[index(op)]; });
     columns.column("kind", ops, [&](OpId op) { return kind_of_[index(op)]; });
     columns.column("phase", ops, [&](OpId op) { return static_cast<int>(graph_.phase(op)); });
@@ -195,7 +162,7 @@ class Writer {
   }
 
   void add_runs(Object& report, std::string_view key, const StepStory& story, const MeasuredStep* measured) {
-    Object columns(report.key(key));
+    Object columns(report.line(key));
     columns.column("op", story.runs, [](const StepRun& run) { return index(run.op); });
     columns.column("again", story.runs, [](const StepRun& run) { return run.again ? 1 : 0; });
     columns.column("during_bytes", story.runs, [&](const StepRun& run) { return all(run.during_bytes); });
@@ -213,10 +180,10 @@ class Writer {
     const auto op_number = [](OpId op) {
       return op == kNoOp ? std::int64_t{-1} : static_cast<std::int64_t>(index(op));
     };
-    Object peak(report.key(key));
-    peak.known("run", story.peak_run ? std::optional(static_cast<std::int64_t>(*story.peak_run)) : std::nullopt);
-    peak.number("values_bytes", sum(story.live_at_peak));
-    peak.number("workspace_bytes", story.total.peak_bytes - sum(story.live_at_peak));
+    Object peak(report.line(key));
+    peak.known("run", story.peak_run);
+    peak.line("values_bytes", sum(story.live_at_peak));
+    peak.line("workspace_bytes", story.total.peak_bytes - sum(story.live_at_peak));
     peak.column("bytes", story.live_at_peak, [&](ValueId v) { return costs_.value_bytes[index(v)]; });
     peak.column("op", story.live_at_peak, [&](ValueId v) { return op_number(known_by(graph_, v)); });
     peak.column("there_at_start", story.live_at_peak, [&](ValueId v) { return graph_.producer(v) == kNoOp ? 1 : 0; });
@@ -236,7 +203,7 @@ class Writer {
   void add_recomputed(Object& report) {
     const std::vector<std::int64_t> away = not_held();
     const auto& rows = planned_.recomputed;
-    Object columns(report.key("recomputed"));
+    Object columns(report.line("recomputed"));
     columns.column("op", rows, [](const Recomputed& row) { return index(row.op); });
     columns.column("runs", rows, [](const Recomputed& row) { return row.runs; });
     columns.column("cost_ns", rows, [](const Recomputed& row) { return row.cost_ns; });
@@ -246,7 +213,7 @@ class Writer {
 
   void add_modules(Object& report) {
     std::vector<ModuleSums> sums(modules_.list().size());
-    const auto of = [&](OpId op) -> ModuleSums& { return sums[static_cast<std::size_t>(module_of_[index(op)])]; };
+    const auto of = [&](OpId op) -> ModuleSums& { return sums[module_of_[index(op)]]; };
     for (const StepRun& run : planned_.runs) {
       ModuleSums& row = of(run.op);
       (run.again ? row.recompute_ns : row.time_ns) += costs_.time_ns[index(run.op)];
@@ -258,7 +225,7 @@ class Writer {
     for (const ValueId v : planned_.live_at_peak) {
       if (known_by(graph_, v) != kNoOp) of(known_by(graph_, v)).at_peak_bytes += costs_.value_bytes[index(v)];
     }
-    Object columns(report.key("by_module"));
+    Object columns(report.line("by_module"));
     columns.column("time_ns", sums, [](const ModuleSums& row) { return row.time_ns; });
     columns.column("recomputed_runs", sums, [](const ModuleSums& row) { return row.recomputed_runs; });
     columns.column("recompute_ns", sums, [](const ModuleSums& row) { return row.recompute_ns; });
@@ -269,11 +236,11 @@ class Writer {
 
   void add_curve(Object& report) {
     const std::vector<Solution>& points = input_.curve;
-    Object columns(report.key("curve"));
+    Object columns(report.line("curve"));
     columns.column("peak_bytes", points, [&](const Solution& point) { return all(point.simulation.peak_bytes); });
     columns.column("time_ns", points, [](const Solution& point) { return point.simulation.time_ns; });
     columns.column("recompute_ns", points, [](const Solution& point) { return point.simulation.recompute_ns; });
-    std::string& out = columns.key("lower_bound_ns");
+    std::string& out = columns.line("lower_bound_ns");
     append_list(out, points, [&](const Solution& point) {
       if (!point.lower_bound_ns) {
         out += "null";
@@ -289,8 +256,8 @@ class Writer {
   Plan plain_plan_;
   StepStory plain_;
   StepStory planned_;
-  Names modules_;
-  Names kinds_;
+  detail::JsonNames modules_;
+  detail::JsonNames kinds_;
   Numbers module_of_;
   Numbers kind_of_;
 };

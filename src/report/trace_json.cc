@@ -1,6 +1,8 @@
 // A planned step in the Trace Event Format, which Perfetto and chrome://tracing open: one track per phase and one for
 // recomputation, an X event per run, and two counters. Times are microseconds from the start of the step.
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "io/json_writer.h"
 #include "report/step_story.h"
@@ -9,8 +11,8 @@
 namespace reprise {
 namespace {
 
-using detail::append_json_string;
 using detail::append_number;
+using detail::JsonObject;
 using detail::kind_name;
 using detail::StepRun;
 
@@ -24,46 +26,52 @@ void append_us(std::string& out, std::int64_t ns) {
   append_number(out, rest);
 }
 
-void append_track(std::string& out, Track track, std::string_view name) {
-  out += R"({"ph":"M","pid":1,"tid":)";
-  append_number(out, static_cast<int>(track));
-  out += R"(,"name":"thread_name","args":{"name":)";
-  append_json_string(out, name);
-  out += "}},\n";
+// The begin of every event.
+struct Event : JsonObject {
+  Event(std::string& out, std::string_view kind) : JsonObject(out) {
+    field("ph", kind);
+    field("pid", 1);
+  }
+};
+
+void append_name(std::string& out, std::string_view what, std::string_view name, std::optional<Track> track = {}) {
+  {
+    Event event(out, "M");
+    if (track) event.field("tid", static_cast<int>(*track));
+    event.field("name", what);
+    JsonObject(event.key("args")).field("name", name);
+  }
+  out += ",\n";
 }
 
 void append_counter(std::string& out, std::string_view name, std::int64_t at_ns, std::int64_t bytes) {
-  out += R"({"ph":"C","pid":1,"name":)";
-  append_json_string(out, name);
-  out += ",\"ts\":";
-  append_us(out, at_ns);
-  out += R"(,"args":{"bytes":)";
-  append_number(out, bytes);
-  out += "}},\n";
+  {
+    Event event(out, "C");
+    event.field("name", name);
+    append_us(event.key("ts"), at_ns);
+    JsonObject(event.key("args")).field("bytes", bytes);
+  }
+  out += ",\n";
 }
 
 void append_run(std::string& out, const ReportInput& input, const StepRun& run, std::int64_t at_ns,
                 std::int64_t peak_bytes) {
   const Graph& graph = input.graph;
-  const Track phase = graph.phase(run.op) == Phase::kBackward ? kBackwardTrack : kForwardTrack;
+  const bool is_backward = graph.phase(run.op) == Phase::kBackward;
   const std::string_view scope = graph.scope_name(run.op);
-  out += R"({"ph":"X","pid":1,"tid":)";
-  append_number(out, static_cast<int>(run.again ? kAgainTrack : phase));
-  out += ",\"name\":";
-  append_json_string(out, std::string(scope) + (scope.empty() ? "" : " ") + std::string(kind_name(graph, run.op)));
-  out += ",\"cat\":";
-  append_json_string(out, run.again ? "recomputed" : graph.phase(run.op) == Phase::kBackward ? "backward" : "forward");
-  out += ",\"ts\":";
-  append_us(out, at_ns);
-  out += ",\"dur\":";
-  append_us(out, input.costs.time_ns[index(run.op)]);
-  out += R"(,"args":{"op":)";
-  append_json_string(out, graph.op_name(run.op));
-  out += ",\"module\":";
-  append_json_string(out, scope);
-  out += ",\"peak_bytes\":";
-  append_number(out, peak_bytes);
-  out += "}},\n";
+  {
+    Event event(out, "X");
+    event.field("tid", static_cast<int>(run.again ? kAgainTrack : is_backward ? kBackwardTrack : kForwardTrack));
+    event.field("name", std::string(scope) + (scope.empty() ? "" : " ") + std::string(kind_name(graph, run.op)));
+    event.field("cat", run.again ? "recomputed" : is_backward ? "backward" : "forward");
+    append_us(event.key("ts"), at_ns);
+    append_us(event.key("dur"), input.costs.time_ns[index(run.op)]);
+    JsonObject arguments(event.key("args"));
+    arguments.field("op", graph.op_name(run.op));
+    arguments.field("module", scope);
+    arguments.field("peak_bytes", peak_bytes);
+  }
+  out += ",\n";
 }
 
 }  // namespace
@@ -73,12 +81,10 @@ std::string trace_json(const ReportInput& input) {
   const Graph& graph = input.graph;
   const detail::StepStory story = detail::tell(graph, input.costs, input.plan);
   std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  out += R"({"ph":"M","pid":1,"name":"process_name","args":{"name":)";
-  append_json_string(out, graph.name().empty() ? "planned step" : graph.name());
-  out += "}},\n";
-  append_track(out, kForwardTrack, "forward");
-  append_track(out, kBackwardTrack, "backward");
-  append_track(out, kAgainTrack, "recomputed");
+  append_name(out, "process_name", graph.name().empty() ? "planned step" : graph.name());
+  append_name(out, "thread_name", "forward", kForwardTrack);
+  append_name(out, "thread_name", "backward", kBackwardTrack);
+  append_name(out, "thread_name", "recomputed", kAgainTrack);
   std::int64_t now_ns = 0;
   append_counter(out, "memory", 0, story.start_bytes + input.outside_bytes);
   for (std::size_t i = 0; i < story.runs.size(); ++i) {
