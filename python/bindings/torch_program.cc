@@ -51,9 +51,9 @@ Argument argument_from(const py::handle& object, const c10::Argument& schema) {
 
 // Of the operator "aten::add.Tensor".
 Call call_from(const std::string& target, const py::sequence& positional, const py::dict& named) {
-  const std::size_t dot = target.find('.');
-  const std::string overload = dot == std::string::npos ? "" : target.substr(dot + 1);
-  Call call{c10::Dispatcher::singleton().findSchemaOrThrow(target.substr(0, dot).c_str(), overload.c_str()), {}};
+  const auto found = find_operator(target);
+  if (!found) throw InputError("this libtorch has no operator '" + target + "'");
+  Call call{*found, {}};
   const auto& schema = call.op.schema();
   for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];

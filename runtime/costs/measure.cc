@@ -34,11 +34,7 @@ constexpr std::int64_t kLargestElement = 16;
 class Operands {
  public:
   Operands(const Program& program, const Call& call) : call_(call) {
-    for (const Argument& argument : call.arguments) {
-      for (const auto& use : argument.tensors) {
-        if (use) reserve(*use, program.values[index(use->value)].bytes);
-      }
-    }
+    for_each_use(call, [&](const TensorUse& use) { reserve(use, program.values[index(use.value)].bytes); });
     for (auto& [value, need] : needs_) {
       const at::Device device = need.elsewhere ? at::Device(at::kCPU) : program.device;
       at::Tensor bytes =

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/program/operator_facts.h"
+
 namespace reprise {
 namespace {
 
@@ -22,12 +24,6 @@ const Sizes* sizes_of(const Call& call, std::size_t argument) {
   if (argument >= call.arguments.size() || call.arguments[argument].tensors.empty()) return nullptr;
   const auto& use = call.arguments[argument].tensors.front();
   return use ? &use->geometry.sizes : nullptr;
-}
-
-bool is_true(const Call& call, std::size_t argument) {
-  if (argument >= call.arguments.size()) return false;
-  const c10::IValue& value = call.arguments[argument].constant;
-  return value.isBool() && value.toBool();
 }
 
 double multiplication_flops(const Sizes* left, const Sizes* right) {
@@ -60,10 +56,10 @@ double flops(const ProgramOp& op) {
   if (is("aten::addmm") || is("aten::baddbmm")) return multiplication_flops(sizes_of(call, 1), sizes_of(call, 2));
   if (is("aten::convolution")) {
     const Sizes* output = op.outputs.empty() || !op.outputs.front() ? nullptr : &op.outputs.front()->geometry.sizes;
-    return convolution_flops(sizes_of(call, 1), is_true(call, 6) ? sizes_of(call, 0) : output);
+    return convolution_flops(sizes_of(call, 1), flag(call, "transposed") ? sizes_of(call, 0) : output);
   }
   if (is("aten::convolution_backward")) {
-    const double pass = convolution_flops(sizes_of(call, 2), sizes_of(call, is_true(call, 7) ? 1 : 0));
+    const double pass = convolution_flops(sizes_of(call, 2), sizes_of(call, flag(call, "transposed") ? 1 : 0));
     const auto wanted = [&](std::size_t i) { return i < op.outputs.size() && op.outputs[i] ? 1.0 : 0.0; };
     return pass * (wanted(0) + wanted(1));
   }
@@ -77,9 +73,7 @@ double flops(const ProgramOp& op) {
 
 double moved_bytes(const ProgramOp& op) {
   double total = 0;
-  for (const Argument& argument : op.call->arguments) {
-    for (const auto& use : argument.tensors) total += use ? bytes(*use) : 0;
-  }
+  for_each_use(*op.call, [&](const TensorUse& use) { total += bytes(use); });
   for (const auto& output : op.outputs) total += output ? bytes(*output) : 0;
   return total;
 }

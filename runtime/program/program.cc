@@ -31,15 +31,6 @@ class UniqueList {
   std::unordered_set<ValueId> seen_;
 };
 
-template <typename Visit>
-void for_each_tensor(const Call& call, Visit visit) {
-  for (const Argument& argument : call.arguments) {
-    for (const auto& tensor : argument.tensors) {
-      if (tensor) visit(*tensor);
-    }
-  }
-}
-
 // No streams: they must not cross into libtorch, which may bring a C++ library of its own.
 std::string list_text(at::IntArrayRef numbers) {
   std::string text = "[";
@@ -82,6 +73,12 @@ const Argument* Call::argument(std::string_view name) const {
   return found == schema.end() ? nullptr : &arguments[static_cast<std::size_t>(found - schema.begin())];
 }
 
+std::optional<c10::OperatorHandle> find_operator(const std::string& name) {
+  const std::size_t dot = name.find('.');
+  return c10::Dispatcher::singleton().findSchema(
+      {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+}
+
 OpId Program::caller_op() const {
   const auto found = std::ranges::find(ops, ProgramOp::Kind::kCaller, &ProgramOp::kind);
   return found == ops.end() ? kNoOp : op_id(static_cast<std::size_t>(found - ops.begin()));
@@ -90,7 +87,7 @@ OpId Program::caller_op() const {
 std::vector<ValueId> reads(const ProgramOp& op) {
   UniqueList list;
   if (op.call) {
-    for_each_tensor(*op.call, [&](const TensorUse& use) { list.add(use.value); });
+    for_each_use(*op.call, [&](const TensorUse& use) { list.add(use.value); });
   }
   list.add(op.generator_state);
   for (const ValueId value : op.also_reads) list.add(value);

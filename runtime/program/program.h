@@ -62,6 +62,19 @@ struct Call {
   [[nodiscard]] const Argument* argument(std::string_view name) const;
 };
 
+// The operator that is called "aten::add.Tensor", where this libtorch has it.
+[[nodiscard]] std::optional<c10::OperatorHandle> find_operator(const std::string& name);
+
+// All tensors that a call reads.
+template <typename Visit>
+void for_each_use(const Call& call, Visit visit) {
+  for (const Argument& argument : call.arguments) {
+    for (const auto& use : argument.tensors) {
+      if (use) visit(*use);
+    }
+  }
+}
+
 struct ProgramOp {
   enum class Kind : std::uint8_t { kCall, kGeneratorState, kEffect, kCaller, kHandOver };
   Kind kind = Kind::kCall;
@@ -86,6 +99,14 @@ struct ProgramOp {
   std::vector<ValueId> also_reads;
   std::vector<ValueId> also_makes;
 };
+
+// All calls that an op may run as.
+template <typename Visit>
+void for_each_call(const ProgramOp& op, Visit visit) {
+  for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
+    if (*call) visit(**call);
+  }
+}
 
 struct ProgramValue {
   std::int64_t bytes = 0;  // counted: 0 off the budgeted device

@@ -124,18 +124,15 @@ void Check::call_op(std::size_t i) const {
   if (op.phase == Phase::kCaller) fail_op(i, "wrong phase for its kind");
   const std::vector<ValueId> list = reads(op);
   const std::unordered_set<ValueId> read(list.begin(), list.end());
-  for (const auto* other : {&op.first_call, &op.in_place_call}) {
-    if (!*other) continue;
-    for (const Argument& argument : (*other)->arguments) {
-      for (const auto& use : argument.tensors) {
-        if (!use || read.contains(use->value)) continue;
-        const ProgramValue& value = program_.values[index(use->value)];
-        // Newer contents of memory that is there already are there, too: tokens and effects order them.
-        if (value.residence == Residence::kResident || value.overwrites != kNoValue) continue;
-        fail_op(i, "one of its calls reads " + label(use->value) + ", which `call` does not");
-      }
-    }
-  }
+  for_each_call(op, [&](const Call& call) {
+    for_each_use(call, [&](const TensorUse& use) {
+      const ProgramValue& value = program_.values[index(use.value)];
+      // Newer contents of memory that is there already are there, too: tokens and effects order them.
+      const bool is_there = value.residence == Residence::kResident || value.overwrites != kNoValue;
+      if (is_there || read.contains(use.value)) return;
+      fail_op(i, "one of its calls reads " + label(use.value) + ", which `call` does not");
+    });
+  });
   for (const auto& output : op.outputs) {
     if (!output || program_.values[index(output->value)].overwrites == kNoValue || op.in_place_call) continue;
     fail_op(i, label(output->value) + " may overwrite, but there is no `in_place_call`");
@@ -160,24 +157,22 @@ void Check::given_geometry() const {
   const auto begin = [](const Geometry& geometry) {
     return geometry.offset * static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
   };
-  const auto check = [&](const std::optional<TensorUse>& use, const std::string& where) {
-    const Geometry* given = use ? given_[index(use->value)] : nullptr;
-    if (given == nullptr || extent_bytes(use->geometry) == 0) return;
-    if (begin(use->geometry) >= begin(*given) && extent_bytes(use->geometry) <= extent_bytes(*given)) return;
-    fail(where + " reads " + label(use->value) + " as " + to_string(use->geometry) +
+  const auto check = [&](const TensorUse& use, const std::string& where) {
+    const Geometry* given = given_[index(use.value)];
+    if (given == nullptr || extent_bytes(use.geometry) == 0) return;
+    if (begin(use.geometry) >= begin(*given) && extent_bytes(use.geometry) <= extent_bytes(*given)) return;
+    fail(where + " reads " + label(use.value) + " as " + to_string(use.geometry) +
          ", beyond what is given: " + to_string(*given));
   };
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-    const ProgramOp& op = program_.ops[i];
-    for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
-      if (!*call) continue;
-      for (const Argument& argument : (*call)->arguments) {
-        for (const auto& use : argument.tensors) check(use, "op " + std::to_string(i) + " '" + op.name + "'");
-      }
-    }
+    const std::string where = "op " + std::to_string(i) + " '" + program_.ops[i].name + "'";
+    for_each_call(program_.ops[i],
+                  [&](const Call& call) { for_each_use(call, [&](const TensorUse& use) { check(use, where); }); });
   }
   for (const Uses* uses : {&program_.forward_outputs, &program_.gradients}) {
-    for (const auto& use : *uses) check(use, "an output");
+    for (const auto& use : *uses) {
+      if (use) check(*use, "an output");
+    }
   }
 }
 

@@ -35,14 +35,13 @@ std::int64_t number_bytes(const Program& program) {
   std::int64_t total = 0;
   std::unordered_set<const c10::StorageImpl*> seen;  // the calls of one op share theirs
   for (const ProgramOp& op : program.ops) {
-    for (const auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
-      if (!*call) continue;
-      for (const Argument& argument : (*call)->arguments) {
+    for_each_call(op, [&](const Call& call) {
+      for (const Argument& argument : call.arguments) {
         if (!argument.constant.isTensor() || !argument.constant.toTensor().defined()) continue;
         const c10::Storage& storage = argument.constant.toTensor().storage();
         if (seen.insert(storage.unsafeGetStorageImpl()).second) total += static_cast<std::int64_t>(storage.nbytes());
       }
-    }
+    });
   }
   return total;
 }

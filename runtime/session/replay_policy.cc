@@ -37,12 +37,8 @@ struct Policies {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 std::int64_t sum_of(const std::vector<std::optional<TensorUse>>& uses, const Costs& costs) {
-  std::set<ValueId> values;
-  for (const auto& use : uses) {
-    if (use) values.insert(use->value);
-  }
   std::int64_t bytes = 0;
-  for (const ValueId value : values) bytes += costs.value_bytes[index(value)];
+  for (const ValueId value : values_of(uses)) bytes += costs.value_bytes[index(value)];
   return bytes;
 }
 

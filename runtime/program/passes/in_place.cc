@@ -82,12 +82,11 @@ bool may_overwrite(const Program& program, const ProgramOp& op, const TensorUse&
   if (value.held || is_resident(program, use.value) || use.geometry != output.geometry) return false;
   if (value.bytes != program.values[index(output.value)].bytes) return false;
   if (value.bytes != granted_bytes(program.device, extent_bytes(use.geometry))) return false;
-  for (const Argument& argument : op.call->arguments) {
-    for (const auto& other : argument.tensors) {
-      if (other && other->value == use.value && other->geometry != use.geometry) return false;
-    }
-  }
-  return true;
+  bool is_seen_otherwise = false;
+  for_each_use(*op.call, [&](const TensorUse& other) {
+    is_seen_otherwise |= other.value == use.value && other.geometry != use.geometry;
+  });
+  return !is_seen_otherwise;
 }
 
 bool is_candidate(const ProgramOp& op) {
