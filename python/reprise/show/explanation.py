@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
 from dataclasses import dataclass, field
 
 from .. import _core, planning
@@ -74,29 +74,7 @@ class Explanation:
 
 
 def module_rows(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan) -> list[ModuleRow]:
-    rows: dict[str, ModuleRow] = {}
-    runs: dict[int, int] = defaultdict(int)
-    live: set[int] = set()
-    times, sizes = costs.time_ns, costs.value_bytes
-    for kind, number in plan.actions:
-        if kind == _core.ActionKind.FREE:
-            live.discard(number)
-            continue
-        scope = graph.scope_name(number)
-        row = rows.setdefault(scope, ModuleRow(scope))
-        if graph.phase(number) == "caller":
-            for value in live:
-                producer = graph.producer(value)
-                if producer is not None and not graph.held(value):
-                    rows[graph.scope_name(producer)].kept_bytes += sizes[value]
-            continue
-        runs[number] += 1
-        if runs[number] > 1:
-            row.recomputed_ops += 1
-            row.recompute_ns += times[number]
-        else:
-            row.time_ns += times[number]
-        live.update(graph.outputs(number))
-        if kind == _core.ActionKind.COMPUTE_IN_PLACE:
-            live.difference_update(graph.overwrites(value) for value in graph.outputs(number))
-    return [row for row in rows.values() if row.kept_bytes or row.recomputed_ops]
+    report = json.loads(_core.report_json(graph, costs, plan))
+    columns = (report["by_module"][key] for key in ("kept_bytes", "recomputed_runs", "recompute_ns", "time_ns"))
+    rows = [ModuleRow(*row) for row in zip(report["modules"], *columns, strict=True)]
+    return [row for row in rows if row.kept_bytes or row.recomputed_ops]

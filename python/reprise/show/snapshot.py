@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,73 +31,58 @@ def snapshot_of(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan) -> dic
         return [{"filename": "", "line": 0, "name": kinds[ops["kind"][op]]},
                 {"filename": "", "line": 0, "name": modules[ops["module"][op]] or "the model itself"}]
 
-    memory = _Lives(frames)
+    memory = _Memory()
     workspaces, sizes = costs.workspace_bytes, costs.value_bytes
-    for value in range(graph.num_values):
-        if graph.residence(value) != "planned":
-            memory.begin(value, sizes[value], None)
-    for kind, number in plan.actions:
-        if kind == _core.ActionKind.FREE:
-            memory.end(number)
-            continue
-        memory.passing(workspaces[number], number)
-        for value in graph.outputs(number):
-            old = graph.overwrites(value)
-            if kind == _core.ActionKind.COMPUTE_IN_PLACE and old is not None:
-                memory.end(old)
-            memory.begin(value, sizes[value], number)
-    left = sum(size for _, size, _ in memory.live.values())
-    segment = {"address": BASE, "total_size": memory.highest_address - BASE, "stream": 0, "segment_type": "large",
+    begins: dict[int | None, list[int]] = defaultdict(list)  # by action: values
+    ends: dict[int | None, list[int]] = defaultdict(list)
+    for life in _core.lives(graph, plan):
+        if sizes[life.value] and not life.second_copy:
+            begins[life.first].append(life.value)
+            ends[life.last].append(life.value)
+    live = {value: memory.alloc(sizes[value], frames(None)) for value in begins[None]}
+    for i, (kind, op) in enumerate(plan.actions):
+        if kind != _core.ActionKind.FREE and workspaces[op]:
+            memory.free(memory.alloc(workspaces[op], frames(op)))
+        for value in ends[i]:
+            memory.free(live.pop(value))
+        live |= {value: memory.alloc(sizes[value], frames(op)) for value in begins[i]}
+    left = sum(block["size"] for block in live.values())
+    segment = {"address": BASE, "total_size": memory.end - BASE, "stream": 0, "segment_type": "large",
                "allocated_size": left, "active_size": left, "requested_size": left, "device": 0,
-               "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": memory.blocks()}
+               "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": memory.blocks(live.values())}
     return {"segments": [segment], "device_traces": [memory.events], "allocator_settings": {},
             "external_annotations": []}
 
 
-class _Lives:
-    """Allocations and frees as the viewer reads them. Each life has an address of its own."""
+class _Memory:
+    """Allocations and frees as the viewer reads them. Each has an address of its own."""
 
-    def __init__(self, frames: Callable[[int | None], list[dict[str, Any]]]) -> None:
-        self.frames = frames
+    def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
-        self.live: dict[int, tuple[int, int, list[dict[str, Any]]]] = {}
-        self.highest_address = BASE
+        self.end = BASE  # the address above all
 
-    def begin(self, value: int, size: int, op: int | None) -> None:
-        if size == 0 or value in self.live:
-            return
-        self.live[value] = (self._alloc(size, op), size, self.frames(op))
+    def alloc(self, size: int, frames: list[dict[str, Any]]) -> dict[str, Any]:
+        block = {"address": self.end, "size": size, "requested_size": size, "state": "active_allocated", "frames": frames}
+        self.end += size
+        self._event("alloc", block)
+        return block
 
-    def end(self, value: int) -> None:
-        if value in self.live:
-            address, size, frames = self.live.pop(value)
-            self._event("free_requested", address, size, frames)
-            self._event("free_completed", address, size, frames)
+    def free(self, block: dict[str, Any]) -> None:
+        self._event("free_requested", block)
+        self._event("free_completed", block)
 
-    def passing(self, size: int, op: int) -> None:
-        """Workspace: there while the op runs."""
-        if size:
-            self.begin(-1, size, op)
-            self.end(-1)
-
-    def blocks(self) -> list[dict[str, Any]]:
-        """The whole segment: what is live at the end, and between that what is not in use any more."""
+    def blocks(self, live: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The whole segment: what is live, and between that what is not in use any more."""
         blocks, begin = [], BASE
-        for address, size, frames in [*sorted(self.live.values(), key=lambda b: b[0]), (self.highest_address, 0, [])]:
-            for at, length, state in ((begin, address - begin, "inactive"), (address, size, "active_allocated")):
-                if length:
-                    blocks.append({"address": at, "size": length, "requested_size": length if at == address else 0,
-                                   "state": state, "frames": frames if at == address else []})
-            begin = address + size
-        return blocks
+        for block in [*sorted(live, key=lambda block: block["address"]), {"address": self.end, "size": 0}]:
+            if block["address"] > begin:
+                blocks.append({"address": begin, "size": block["address"] - begin, "requested_size": 0,
+                               "state": "inactive", "frames": []})
+            blocks.append(block)
+            begin = block["address"] + block["size"]
+        return blocks[:-1]
 
-    def _alloc(self, size: int, op: int | None) -> int:
-        address = self.highest_address
-        self.highest_address += size
-        self._event("alloc", address, size, self.frames(op))
-        return address
-
-    def _event(self, action: str, address: int, size: int, frames: list[dict[str, Any]]) -> None:
-        self.events.append({"action": action, "addr": address, "size": size, "stream": 0,
+    def _event(self, action: str, block: dict[str, Any]) -> None:
+        self.events.append({"action": action, "addr": block["address"], "size": block["size"], "stream": 0,
                             "time_us": len(self.events), "compile_context": None, "user_metadata": "",
-                            "frames": frames})
+                            "frames": block["frames"]})
