@@ -4,7 +4,6 @@ reprise.verify: this is what that is checked against, too."""
 from __future__ import annotations
 
 import copy
-import functools
 import gc
 import math
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from torch.utils._pytree import tree_map_only
 
 import reprise
 from reprise.native import _torch
-from reprise.trace.capture import Capture
 
 CPU = torch.device("cpu")
 
@@ -26,10 +24,6 @@ CPU = torch.device("cpu")
 def model_of(case: Case, seed: int = 0, device: torch.device = CPU) -> nn.Module:
     torch.manual_seed(seed)
     return case.make_model().train().to(device)
-
-
-# On the CPU as on CUDA: the backward pass of a large convolution in two calls.
-SplitCapture = functools.partial(Capture, split=True)
 
 
 def inputs_of(model: nn.Module, case: Case, batch: int | None = None, seed: int = 0) -> Inputs:

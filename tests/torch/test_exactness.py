@@ -4,10 +4,10 @@ predicted peak is the allocator's, to the byte. All networks, budgets and planne
 import pytest
 import torch
 from models.zoo import CASES, Case
-from steps import SplitCapture, bits_of, compiled, different, model_of, run_step, smallest_budget
+from steps import bits_of, compiled, different, model_of, run_step, smallest_budget
 from training import DEVICE
 
-from reprise.trace import joint_graph
+from reprise.trace import capture
 
 # Small ones of every kind; deep ones take minutes to trace and are in the matrix.
 NAMES = ("unet", "lstm_cells", "dropout_mlp", "dropout_transformer", "inplace_views", "hf_gpt2", "hf_bert", "hf_vit")
@@ -104,7 +104,7 @@ def test_backward_of_large_convolutions_in_two_calls_has_the_same_bits(name: str
     whole = compiled(model_of(case))
     run_step(whole, case)
 
-    monkeypatch.setattr(joint_graph, "Capture", SplitCapture)
+    monkeypatch.setattr(capture, "SPLIT_CONVOLUTIONS", True)
     split = compiled(model_of(case))
     assert different(plain, run_step(split, case)) == []
     assert split.plan.peak_bytes == split.plan.measured_peak_bytes

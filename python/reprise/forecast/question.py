@@ -61,17 +61,17 @@ class Question:
             raise ValueError(f"profile='measure': there is no {self.device} here; use 'known' or 'roofline'")
         self.known = here and self.profile != "roofline"
         self.family = StepFamily(self._capture, self.device.type, {})
-        self._refresh()
+        self.refresh()
 
     def answer(self, largest: bool) -> Preflight:
         other = max(2, self.batch // 2) if self.batch > 3 else 2 * self.batch + 2
         self.family.add(self.batch)
         if largest:
             self.family.add(other)
-        self._refresh()
+        self.refresh()
         counts = self.family.at(self.batch)[3]
-        plain, planned = self._plain(self.batch), self._planned(self.batch)
-        best_plain = self._largest(lambda n: self._plain(n).peak_bytes, self._plain) if largest else None
+        plain, planned = self.plain(self.batch), self._planned(self.batch)
+        best_plain = self._largest(lambda n: self.plain(n).peak_bytes, self.plain) if largest else None
         best_planned = self._largest(self._least, self._feasible) if largest else None
         if best_planned is not None:
             best_planned = self._planned(best_planned.batch)
@@ -83,7 +83,7 @@ class Question:
     def step(self) -> tuple[_core.Graph, _core.Costs, int, Counts]:
         """The step as it was asked about, and what lies beside it."""
         self.family.add(self.batch)
-        self._refresh()
+        self.refresh()
         graph, costs, outside, counts = self.family.at(self.batch)
         return graph, costs, outside + self._kept(graph) + self.reserve_bytes, counts
 
@@ -117,7 +117,7 @@ class Question:
             step.step.measure(AnyBatch)
         return step
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Takes over what has been measured meanwhile."""
         self.kept_bytes = 0
         if self.known:
@@ -136,7 +136,7 @@ class Question:
     def _room(self, outside: int) -> int:
         return self.budget_bytes - self.reserve_bytes - outside
 
-    def _plain(self, batch: int) -> Fit:
+    def plain(self, batch: int) -> Fit:
         graph, costs, outside, _ = self.family.at(batch, eager=True)
         outside += self._kept(graph, threads=2)  # the caller's and autograd's
         found = _core.solve(graph, costs, planner="none").simulation
@@ -179,7 +179,7 @@ class Question:
             if found is None or self.family.has(found.batch):
                 return found
             self.family.add(found.batch)
-            self._refresh()
+            self.refresh()
             checked = fit(found.batch)
             if checked.fits and abs(checked.peak_bytes - found.peak_bytes) <= found.peak_bytes // 200:
                 return checked

@@ -29,6 +29,7 @@ from .operators import fake_results, wanted_results
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
 CUDNN_BATCH_NORM = aten.cudnn_batch_norm.default
+SPLIT_CONVOLUTIONS: bool | None = None  # large ones in two calls; None: as is right for the device
 
 
 @dataclass
@@ -42,7 +43,6 @@ class Capture:
     device: torch.device
     name: str = "step"
     layouts: Layouts = field(default_factory=dict)
-    split: bool | None = None  # large convolutions in two calls; None: as is right for the device
 
     env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
     memory: dict[int, int] = field(default_factory=dict, init=False)  # storage -> the builder's name for it
@@ -65,7 +65,7 @@ class Capture:
             self._emit(node)
         handed_over = [(self._use(node), geometry_of(primal), node.name, scope_of(node))
                        if isinstance(node, fx.Node) else None for node, primal in zip(gradients, self.primals, strict=True)]
-        program, origins = self.builder.finish(handed_over, self.split)
+        program, origins = self.builder.finish(handed_over, SPLIT_CONVOLUTIONS)
         return Captured(program, {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys})
 
     # -- Reading the graph.
