@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import GPU, ROOT, STEPS, Training, facts, write
+from common import GPU, ROOT, STEPS, Training, facts
 
 import reprise
 
@@ -86,8 +86,8 @@ def main() -> int:
         found[run] = json.loads(done.stdout.splitlines()[-1])
     same = found["plain"]["losses"] == found["limited"]["losses"]
     fits = found["limited"]["reserved_bytes"] <= limit
-    write(options.output, facts("python bench/gpu/beyond_memory.py") | {
-        "case": options.case, "limit_bytes": limit, "same_losses": same, **found})
+    options.output.write_text(json.dumps(facts("python bench/gpu/beyond_memory.py") | {
+        "case": options.case, "limit_bytes": limit, "same_losses": same, **found}, indent=1) + "\n")
     print(f"{options.case}: plain needs {found['plain']['peak_bytes'] / 2**30:.2f} GiB, "
           f"{'fails' if found['limited']['plain_fails'] else 'runs'} inside {options.limit}; planned for "
           f"{found['limited']['budget_bytes'] / 2**30:.2f} GiB, allocated {found['limited']['measured_bytes'] / 2**30:.2f}, "

@@ -18,58 +18,40 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, synchronize, write
+from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, write
+from measure import Way, in_turns, own_bytes, times
 
 import reprise
 from reprise.native import _torch
 
 CASES = ("resnet50_96", "resnet152_48", "densenet161_32", "vgg19_64", "gpt2_medium_8x1024")
 WARM_STEPS = 5
-STEPS_IN_A_ROW = 3
 PLANNING_SECONDS = 3.0
 ALLOWED = {"none": 1.02, "graphs": 1.0}  # times of eager
 
 
-def peak_of_eager(training: Training) -> int:
-    for _ in range(WARM_STEPS):
-        training.step()
-    training.model.zero_grad(set_to_none=True)
-    _torch.reset_peak(training.device)
-    training.step()
-    training.model.zero_grad(set_to_none=True)
-    return _torch.peak_bytes(training.device)
-
-
-class Kind:
-    """A way to run the step."""
+class Kind(Way):
+    """A way to run the step: `call`, or the captured step."""
 
     def __init__(self, training: Training, call: Any = None, budget: int | None = None, beside: int = 0,
                  graphs: bool = False) -> None:
-        self.training, self.call, self.budget, self.beside = training, call, budget, beside
-        self.graphs = graphs
+        super().__init__(training)
+        self.call, self.budget, self.beside, self.graphs = call, budget, beside, graphs
         self.plan: Any = None  # once it has been found
-        self.samples: list[float] = []
         self.facts: dict[str, Any] = {}
 
-    def sample(self, steps: int) -> float:
-        model = self.training.model
+    def begin(self) -> None:
         if self.call is None:
             self._take_over()
-        synchronize(self.training.device)
-        begin = time.perf_counter()
-        for _ in range(steps):
-            self.training.step(self.call)
-        synchronize(self.training.device)
-        seconds = time.perf_counter() - begin
-        model.zero_grad(set_to_none=True)
-        return 1e3 * seconds / steps
+
+    def step(self) -> None:
+        self.training.step(self.call)
 
     def _take_over(self) -> None:
         """One capture serves all kinds: each puts its budget, its plan and its graphs in place."""
@@ -97,11 +79,6 @@ def beside_bytes(training: Training) -> int:
     return _torch.allocated_bytes(training.device) - own_bytes(training) if training.device.type == "cuda" else 0
 
 
-def own_bytes(training: Training) -> int:
-    tensors = (*training.model.parameters(), *training.model.buffers(), *training.args, *training.kwargs.values())
-    return sum(_torch.granted_bytes(training.device, t.untyped_storage().nbytes()) for t in tensors)
-
-
 def kernels_ms(kind: Kind) -> dict[str, float]:
     """What one step spends in each kernel."""
     kind.sample(1)
@@ -112,10 +89,10 @@ def kernels_ms(kind: Kind) -> dict[str, float]:
 
 def compare_kernels(row: dict[str, Any], kinds: dict[str, Kind]) -> None:
     spent = {name: kernels_ms(kind) for name, kind in kinds.items()}
-    row["in_kernels_ms"] = {name: round(sum(times.values()), 3) for name, times in spent.items()}
-    for name, times in spent.items():
+    row["in_kernels_ms"] = {name: round(sum(taken.values()), 3) for name, taken in spent.items()}
+    for name, taken in spent.items():
         if row["ratio"][name] > ALLOWED.get(name, 1e9):
-            more = {key: ms - spent["eager"].get(key, 0) for key, ms in times.items()}
+            more = {key: ms - spent["eager"].get(key, 0) for key, ms in taken.items()}
             row[name]["longer_kernels_ms"] = {
                 key[:80]: round(ms, 3) for key, ms in sorted(more.items(), key=lambda item: -item[1])[:8]}
 
@@ -137,8 +114,9 @@ def times_of(name: str, options: argparse.Namespace, device: torch.device) -> di
     torch.backends.cudnn.benchmark = True
     dtype = options.dtypes
     training = Training(name, dtype, device, tiny=options.cpu)
-    _torch.install_meter()
-    peak = peak_of_eager(training)
+    eager = Way(training)
+    eager.run(WARM_STEPS)
+    peak = eager.peak()["peak_bytes"]
     row: dict[str, Any] = {"case": name, "dtype": dtype, "eager_peak_bytes": peak}
     kinds = {kind: made for kind, made in kinds_of(training, options.share, peak).items()
              if kind == "eager" or kind in options.kinds.split(",")}
@@ -151,13 +129,10 @@ def times_of(name: str, options: argparse.Namespace, device: torch.device) -> di
             row[f"{kind}_error"] = str(error)
             del kinds[kind]
     row["set_up_seconds"] = round(time.perf_counter() - begin, 1)
-    for _ in range(options.samples):
-        for kind in kinds.values():
-            kind.samples.append(kind.sample(STEPS_IN_A_ROW))
-    row["ms"] = {name: round(statistics.median(kind.samples), 3) for name, kind in kinds.items()}
-    row["spread_ms"] = {name: [round(min(k.samples), 3), round(max(k.samples), 3)] for name, k in kinds.items()}
-    row["ratio"] = {name: round(value / row["ms"]["eager"], 4) for name, value in row["ms"].items()}
-    row |= {name: kind.facts for name, kind in kinds.items() if name != "eager"}
+    samples = in_turns(kinds, options.samples)
+    compared = {kind: times(taken, samples["eager"]) for kind, taken in samples.items()}
+    row |= {key: {kind: compared[kind][key] for kind in kinds} for key in ("ms", "spread_ms", "ratio")}
+    row |= {kind: made.facts for kind, made in kinds.items() if kind != "eager"}
     if device.type == "cuda":
         compare_kernels(row, kinds)
     row["summary"] = f"{name:<20}{dtype:<6}eager {row['ms']['eager']:8.2f} ms, {peak / 2**30:6.2f} GiB   " + "   ".join(
