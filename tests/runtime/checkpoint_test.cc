@@ -1,5 +1,4 @@
 // Training with checkpoints against training without: the same bits, everything used once.
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <reprise/torch.h>  // first: it has to compile alone
 #include <torch/torch.h>
@@ -11,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "reprise/error.h"
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
+#include "runtime/training.h"
 
 namespace reprise {
 namespace {
@@ -29,16 +28,6 @@ void expect_same(const Tensors& expected, const Tensors& actual) {
     EXPECT_EQ(expected[i].scalar_type(), actual[i].scalar_type()) << "tensor " << i;
     EXPECT_TRUE(at::equal(expected[i], actual[i])) << "tensor " << i;
   }
-}
-
-template <typename Action>
-std::string input_error_of(const Action& action) {
-  try {
-    action();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no InputError";
 }
 
 nn::Sequential network() {
@@ -91,7 +80,7 @@ TEST(CheckpointSequential, RefusesSegmentsThatThereAreNoLayersFor) {
   const nn::Sequential model = network();
   const at::Tensor x = torch::randn({2, 3, 8, 8});
   for (const std::int64_t segments : {-1, 0, 10}) {
-    EXPECT_NE(input_error_of([&] { (void)checkpoint_sequential(model, segments, x); }).find("for 9 layers"),
+    EXPECT_NE(input_error([&] { (void)checkpoint_sequential(model, segments, x); }).find("for 9 layers"),
               std::string::npos);
   }
 }
@@ -150,7 +139,7 @@ PlannedStep one_step(nn::Sequential model, const at::Tensor& x, const ChainPlan*
 }
 
 std::int64_t smallest_budget(const nn::Sequential& model, const at::Tensor& x) {
-  const std::string message = input_error_of([&] { (void)plan_sequential(model, x, 1); });
+  const std::string message = input_error([&] { (void)plan_sequential(model, x, 1); });
   return std::stoll(message.substr(message.rfind(' ') + 1));
 }
 
@@ -202,10 +191,10 @@ TEST(PlanSequential, RunsNothingTwiceWhereAllFits) {
 TEST(PlanSequential, SaysWhatIsWrong) {
   const nn::Sequential model = network();
   const at::Tensor x = torch::randn({4, 3, 8, 8});
-  EXPECT_EQ(input_error_of([&] { (void)plan_sequential(nn::Sequential(), x, 1); }), "plan_sequential() got no layers");
-  EXPECT_NE(input_error_of([&] { (void)plan_sequential(model, at::Tensor(), 1); }).find("needs an input"),
+  EXPECT_EQ(input_error([&] { (void)plan_sequential(nn::Sequential(), x, 1); }), "plan_sequential() got no layers");
+  EXPECT_NE(input_error([&] { (void)plan_sequential(model, at::Tensor(), 1); }).find("needs an input"),
             std::string::npos);
-  EXPECT_NE(input_error_of([&] {
+  EXPECT_NE(input_error([&] {
               (void)checkpoint_sequential(model, ChainPlan{.parts = {{.layers = 3, .checkpoint = true}}}, x);
             }).find("a plan for 3 layers, and has 9"),
             std::string::npos);
@@ -248,21 +237,6 @@ TEST(Checkpoint, Nests) {
   expect_same(run(false), run(true));
 }
 
-class BFloat16OnCpu {
- public:
-  BFloat16OnCpu() {
-    at::autocast::increment_nesting();
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  }
-  ~BFloat16OnCpu() {
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  }
-  BFloat16OnCpu(const BFloat16OnCpu&) = delete;
-  BFloat16OnCpu& operator=(const BFloat16OnCpu&) = delete;
-};
-
 TEST(Checkpoint, RunsAgainUnderTheSameAutocast) {
   const auto run = [](bool with_checkpoint) {
     torch::manual_seed(4);
@@ -271,7 +245,7 @@ TEST(Checkpoint, RunsAgainUnderTheSameAutocast) {
     const at::Tensor w = torch::randn({8, 8}, torch::requires_grad());
     at::Tensor y;
     {
-      const BFloat16OnCpu autocast;
+      const test::Autocast autocast;
       const TensorFunction function = [&](const at::Tensor& h) { return h.mm(w).tanh().mm(v); };
       y = with_checkpoint ? checkpoint(function, x) : function(x);
       EXPECT_EQ(y.scalar_type(), at::kBFloat16);
@@ -287,7 +261,7 @@ TEST(Checkpoint, RunsAgainUnderTheSameAutocast) {
 TEST(Checkpoint, KeepsNoCastWithoutGradient) {
   const at::Tensor x = torch::randn({8, 8});
   const at::Tensor w = torch::randn({8, 8}, torch::requires_grad());
-  const BFloat16OnCpu autocast;
+  const test::Autocast autocast;
   (void)checkpoint([&](const at::Tensor& h) { return h.mm(w); }, x);
   EXPECT_TRUE(x.mm(w).requires_grad());
 }
@@ -344,7 +318,7 @@ TEST(Checkpoint, RunsOnceWithoutGradientsAndWithoutOutputs) {
 
 TEST(Checkpoint, RefusesInputsThatChange) {
   const at::Tensor x = torch::ones({4}, torch::requires_grad()) * 1;
-  const std::string wrote = input_error_of([&] { (void)checkpoint([](at::Tensor h) { return h.relu_(); }, x); });
+  const std::string wrote = input_error([&] { (void)checkpoint([](at::Tensor h) { return h.relu_(); }, x); });
   EXPECT_NE(wrote.find("wrote to its input 0"), std::string::npos) << wrote;
   const at::Tensor y = checkpoint([](const at::Tensor& h) { return h.exp(); }, x);
   x.add_(1);
@@ -355,22 +329,21 @@ TEST(Checkpoint, RefusesAFunctionThatDoesOtherwiseTheSecondTime) {
   int runs = 0;
   const TensorsFunction function = [&](const Tensors& given) { return Tensors(++runs == 1 ? 2 : 3, given[0] * 2); };
   const Tensors y = checkpoint(function, {torch::ones({1}, torch::requires_grad())});
-  EXPECT_NE(input_error_of([&] { y[0].backward(); }).find("2 outputs and then 3"), std::string::npos);
-  EXPECT_EQ(input_error_of([] { (void)checkpoint(TensorsFunction(), Tensors()); }),
-            "checkpoint() got an empty function");
+  EXPECT_NE(input_error([&] { y[0].backward(); }).find("2 outputs and then 3"), std::string::npos);
+  EXPECT_EQ(input_error([] { (void)checkpoint(TensorsFunction(), Tensors()); }), "checkpoint() got an empty function");
 }
 
 TEST(Checkpoint, SaysWhichBackwardPassesItHasNot) {
   const at::Tensor x = torch::ones({1}, torch::requires_grad());
   const at::Tensor y = checkpoint([](const at::Tensor& h) { return h * h; }, x);
-  EXPECT_NE(input_error_of([&] { (void)torch::autograd::grad({y}, {x}, {}, true); }).find("autograd::grad()"),
+  EXPECT_NE(input_error([&] { (void)torch::autograd::grad({y}, {x}, {}, true); }).find("autograd::grad()"),
             std::string::npos);
-  EXPECT_NE(input_error_of([&] { y.backward({}, true, /*create_graph=*/true); }).find("second derivative"),
+  EXPECT_NE(input_error([&] { y.backward({}, true, /*create_graph=*/true); }).find("second derivative"),
             std::string::npos);
   y.backward({}, /*retain_graph=*/true);
   y.backward();
   EXPECT_EQ(x.grad().item<float>(), 4);
-  EXPECT_NE(input_error_of([&] { y.backward(); }).find("retain_graph"), std::string::npos);
+  EXPECT_NE(input_error([&] { y.backward(); }).find("retain_graph"), std::string::npos);
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST_F(CudaGraphSteps, RefuseParametersThatMoveAllTheTime) {
   const Case network = in_place_case();
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
   step.plan(graphs());
-  const std::string error = error_of([&] {
+  const std::string error = input_error([&] {
     for (int i = 0; i < 20; ++i) {
       for (at::Tensor& parameter : network.module->parameters()) parameter.set_data(parameter.detach().clone());
       step.run(network.batch(1));
@@ -201,7 +201,7 @@ TEST_F(CudaGraphSteps, LeaveEverythingUsableWhereAnOperatorCannotBeRecorded) {
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
   step.plan(graphs());
   expect_same(train(plain, plainly(plain), sgd, 1, 2), train(network, planned_run(step), sgd, 1, 2));
-  const std::string error = error_of([&] { step.run(network.batch(1)); });
+  const std::string error = input_error([&] { step.run(network.batch(1)); });
   EXPECT_NE(error.find("an operator cannot be recorded"), std::string::npos) << error;
   const Case again = make();
   TrainingStep without = capture(again.module, again.loss, again.batch(1));
@@ -221,7 +221,7 @@ TEST_F(CudaGraphSteps, RefuseTensorsOnOtherDevices) {
   network.loss = [loss = network.loss, scale = torch::ones({})](const Batch& batch) { return loss(batch) * scale; };
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
   step.plan(graphs());
-  const std::string error = error_of([&] {
+  const std::string error = input_error([&] {
     for (int i = 0; i < 3; ++i) step.run(network.batch(i));
   });
   EXPECT_NE(error.find("lies on cpu"), std::string::npos) << error;

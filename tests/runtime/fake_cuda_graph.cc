@@ -80,10 +80,10 @@ TEST_F(Recordings, ThatCannotFitSayWhatWould) {
   const std::int64_t full = step.plan({}).peak_bytes;
   step.plan({.budget_bytes = full * 2, .planning_seconds = 1, .cuda_graphs = CudaGraphs::kOn});
   pools = {full * 4};
-  const std::string error = error_of([&] { run_three(); });
+  const std::string error = input_error([&] { run_three(); });
   EXPECT_NE(error.find("cannot run as CUDA graphs: no plan fits inside"), std::string::npos) << error;
   EXPECT_NE(error.find("a budget of about "), std::string::npos) << error;
-  EXPECT_EQ(error_of([&] { step.run(network.batch(1)); }), error);  // until it is planned anew
+  EXPECT_EQ(input_error([&] { step.run(network.batch(1)); }), error);  // until it is planned anew
   step.plan({.budget_bytes = full, .planning_seconds = 1});
   run_three();
   EXPECT_FALSE(step.summary().as_cuda_graph);
@@ -93,7 +93,7 @@ TEST_F(Recordings, LeaveRoomForWorkspacesThatTheFirstTryTook) {
   const std::int64_t full = step.plan({}).peak_bytes;
   step.plan({.budget_bytes = full * 2, .planning_seconds = 1, .cuda_graphs = CudaGraphs::kOn});
   cleared = {full * 2};
-  EXPECT_NE(error_of([&] { run_three(); }), "no error");
+  EXPECT_NE(input_error([&] { run_three(); }), "(no error)");
 }
 
 TEST_F(Recordings, CountTheirPoolForOtherSteps) {
@@ -142,7 +142,7 @@ TEST_F(Recordings, TryAgainAfterMemoryRanOut) {
 TEST_F(Recordings, ThatFailSayWhy) {
   step.plan({.cuda_graphs = CudaGraphs::kOn});
   fails = true;
-  const std::string error = error_of([&] { run_three(); });
+  const std::string error = input_error([&] { run_three(); });
   EXPECT_NE(error.find("an operator cannot be recorded (not permitted). Turn CUDA graphs off"), std::string::npos)
       << error;
   fails = false;

@@ -140,9 +140,18 @@ TEST_F(PlanBooks, MakeFilesThatAreWrongAnew) {
   for (const auto& entry : fs::directory_iterator(cache_folder() / "plans")) files.push_back(entry.path());
   ASSERT_EQ(files.size(), 1U);
   const std::string good = read_text(files[0]);
-  const std::string plans = good.substr(0, good.find("\"plans\"")) + "\"plans\":[]}";
-  const std::string action = good.substr(0, good.find("\"actions\":[")) + "\"actions\":[4294967296]}]}";
-  for (const std::string& wrong : {std::string("{}"), std::string("not JSON"), plans, action}) {
+  const auto ending = [&](const std::string& key, const std::string& by) {
+    return good.substr(0, good.find(key)) + by;
+  };
+  const std::string wrongs[] = {"{}",
+                                "[]",
+                                "not JSON",
+                                ending("\"asked\"", R"("asked":3,"plans":[]})"),
+                                ending("\"plans\"", R"("plans":[]})"),
+                                ending("\"actions\"", R"("actions":null}]})"),
+                                ending("\"actions\"", R"("actions":["c0"]}]})"),
+                                ending("\"actions\"", R"("actions":["c1073741824"]}]})")};
+  for (const std::string& wrong : wrongs) {
     write_text(files[0], wrong);
     EXPECT_FALSE(book().find(smallest, 0).found()) << wrong.substr(0, 80);
   }

@@ -36,10 +36,7 @@ class Net {
     return named(name, builder.seed(extent_bytes(geometry), at::kCPU), geometry);
   }
   OpId call(const std::string& name, const std::string& op, std::vector<Argument> arguments, Uses results) {
-    const std::size_t dot = op.find('.');
-    const std::string overload = dot == std::string::npos ? "" : op.substr(dot + 1);
-    Call made{c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + op.substr(0, dot)).c_str(), overload.c_str()),
-              std::move(arguments)};
+    Call made{find_operator("aten::" + op).value(), std::move(arguments)};
     for (std::size_t i = made.arguments.size(); i < made.op.schema().arguments().size(); ++i) {
       made.arguments.push_back({.constant = made.op.schema().arguments()[i].default_value().value()});
     }

@@ -17,6 +17,7 @@
 #include "runtime/engine/executor.h"
 #include "runtime/program/program_queries.h"
 #include "runtime/small_program.h"
+#include "support/input_error.h"
 
 namespace reprise {
 namespace {
@@ -35,12 +36,7 @@ class ProgramFiles : public ::testing::Test {
   [[nodiscard]] fs::path program() const { return folder_ / "net.program.json"; }
   [[nodiscard]] fs::path parameters() const { return folder_ / "net.parameters.pt"; }
   [[nodiscard]] std::string load_error() const {
-    try {
-      static_cast<void>(load_program(program()));
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "no error";
+    return input_error([&] { static_cast<void>(load_program(program())); });
   }
 
   const std::vector<std::string> names_{"unused", "w"};

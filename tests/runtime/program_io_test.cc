@@ -14,6 +14,7 @@
 #include "runtime/files/program_text.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/small_program.h"
+#include "support/input_error.h"
 
 namespace reprise {
 namespace {
@@ -25,12 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 std::string error_of(const std::string& text) {
-  try {
-    static_cast<void>(parse_program(text, "net.program.json"));
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  return input_error([&] { static_cast<void>(parse_program(text, "net.program.json")); });
 }
 
 std::string call_of(const std::string& operator_name, const std::string& arguments) {

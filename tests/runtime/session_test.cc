@@ -63,6 +63,7 @@ TEST(Sessions, AnswerWithTheSmallestBudgetWhereOneCannotBeKept) {
   } catch (const InfeasibleBudget& error) {
     EXPECT_EQ(error.budget_bytes(), 1000);
     EXPECT_EQ(error.smallest_budget_bytes(), refused.smallest_budget_bytes);
+    EXPECT_NE(std::string(error.what()).find("the smallest budget found is "), std::string::npos) << error.what();
   }
   step.run(network.batch(1));
   EXPECT_EQ(step.summary().recompute_ns, 0);  // the options are what they were

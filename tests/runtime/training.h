@@ -1,6 +1,7 @@
 // Training by one way or another, and all that it leaves behind.
 #pragma once
 
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -10,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "reprise/error.h"
 #include "runtime/networks.h"
 #include "runtime/own_cache.h"
+#include "support/input_error.h"
 
 namespace reprise::test {
 
@@ -84,13 +85,19 @@ inline RunStep planned_run(TrainingStep& step) {
   return [&step](const Batch& batch) { return step.run(batch); };
 }
 
-inline std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const InputError& error) {
-    return error.what();
+// Casts to bfloat16 on the CPU as autocast does, each weight once a step.
+struct Autocast {
+  Autocast() {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::increment_nesting();
   }
-  return "no error";
-}
+  ~Autocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+};
 
 }  // namespace reprise::test

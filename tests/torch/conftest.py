@@ -1,6 +1,7 @@
 """Tests of the torch layer run on two threads, so that results do not depend on the machine."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,3 +15,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(2)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in the place of what was measured and planned before."""
+    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+    return tmp_path

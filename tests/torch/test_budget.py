@@ -344,10 +344,9 @@ def test_the_roofline_plans_without_measuring() -> None:
     assert state_of(planned) == state_of(plain)
 
 
-def test_a_budget_named_as_the_smallest_can_be_set_however_little_time_there_is(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("own_cache")
+def test_a_budget_named_as_the_smallest_can_be_set_however_little_time_there_is() -> None:
     """What the caller takes is known after a step, and makes another graph: plans of the first count there too."""
-    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
     model = reprise.compile(Mlp(layers=12), planning_seconds=1e-9)
     step(model)
     step(model)
@@ -362,8 +361,8 @@ def test_a_budget_named_as_the_smallest_can_be_set_however_little_time_there_is(
     assert model.plan.recompute_ns > 0
 
 
-def test_so_can_one_that_a_refusal_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_cache")
+def test_so_can_one_that_a_refusal_names() -> None:
     model = reprise.compile(Mlp(layers=12), 1, planning_seconds=10.0)
     with pytest.raises(reprise.InfeasibleBudget) as caught:
         step(model)
@@ -376,22 +375,21 @@ def test_so_can_one_that_a_refusal_names(tmp_path: Path, monkeypatch: pytest.Mon
         assert model.plan.measured_peak_bytes <= budget
 
 
-def test_what_noisy_times_do_not_find_is_looked_for_with_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_noisy_times_do_not_find_is_looked_for_with_others(own_cache: Path) -> None:
     """As preflight does, which otherwise would promise more."""
-    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
     model, x = deep(), batch()
     free = reprise.compile(model)
     free(x)
     graph, costs, peak = free.plan.graph, free.plan.costs, free.plan.peak_bytes
     budget = (free.plan.smallest_budget_bytes() + peak) // 2
-    shutil.rmtree(tmp_path / "plans")  # what was measured stays
+    shutil.rmtree(own_cache / "plans")  # what was measured stays
     reprise.compile(model, budget)(x)
-    (path,) = (tmp_path / "plans").iterdir()
+    (path,) = (own_cache / "plans").iterdir()
     book = json.loads(path.read_text())
     plain = _core.solve(graph, costs, planner="none")
-    numbers = [4 * number + kind.value for kind, number in plain.plan.actions]
+    actions = json.loads(_core.PlanFile(graph, costs, plain.plan).format())["actions"]
     asked = {"budget_bytes": book["asked"][0]["budget_bytes"], "smallest_budget_bytes": plain.simulation.peak_bytes}
-    path.write_text(json.dumps(book | {"plans": [{"planner": "none", "actions": numbers}], "asked": [asked]}))
+    path.write_text(json.dumps(book | {"plans": [{"planner": "none", "actions": actions}], "asked": [asked]}))
     planned = reprise.compile(model, budget)  # with measured times a search has found nothing, says the file now
     step(planned, x)
     assert planned.plan.recompute_ns > 0

@@ -293,9 +293,8 @@ def test_a_wrong_shape_is_an_error_and_the_next_step_works() -> None:
     step(model)
 
 
-@pytest.mark.usefixtures("no_second_kernel")
-def test_an_error_while_it_is_profiled_is_survived(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+@pytest.mark.usefixtures("no_second_kernel", "own_cache")
+def test_an_error_while_it_is_profiled_is_survived() -> None:
     plain = Mlp()
     model = reprise.compile(copy.deepcopy(plain), "1GB")
     for nth in (1, 20, 60):

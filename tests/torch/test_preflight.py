@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from steps import CPU, SplitCapture
+from steps import CPU
 from torch.utils.flop_counter import FlopCounterMode
 from training import Mlp, batch
 
@@ -20,9 +20,9 @@ from reprise.forecast import known_calls
 from reprise.forecast.batches import StepFamily
 from reprise.forecast.known_calls import KnownCalls
 from reprise.forecast.known_layouts import AnyBatch
-from reprise.forecast.question import last_inside
+from reprise.forecast.question import Question, last_inside
 from reprise.native import _torch
-from reprise.trace import joint_graph
+from reprise.trace import capture
 from reprise.trace.step_capture import CapturedStep, capture_step
 
 CHAIN = Path(__file__).parents[1] / "cli/data/chain.graph.json"
@@ -49,6 +49,11 @@ def factory(size: int) -> tuple[torch.nn.Module, torch.Tensor]:
 
 def images(size: int) -> torch.Tensor:
     return torch.randn(size, 3, 20, 20, generator=torch.Generator().manual_seed(size))
+
+
+def question(model: torch.nn.Module, profile: str, seconds: float = 1) -> Question:
+    return preflighting.question(model, images(8), 1 << 40, device=None, optimizer=None, reserve=0, planner="auto",
+                                 planning_seconds=seconds, profile=profile)
 
 
 def real_peak(model: torch.nn.Module, x: torch.Tensor) -> int:
@@ -187,12 +192,11 @@ def rewrite_costs(folder: Path, change: Callable[[dict[str, Any]], None]) -> Non
     path.write_text(json.dumps(content))
 
 
-def test_what_libraries_keep_takes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_libraries_keep_takes_room(own_cache: Path) -> None:
     """On CUDA cuBLAS keeps memory for every thread: the one of a plan, or the caller's and autograd's."""
-    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
     model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)), torch.rand(4, 8)
     alone = reprise.preflight(model, x, budget="1GiB", profile="measure", largest=False)
-    rewrite_costs(tmp_path, lambda content: content.update(kept_bytes=1_000_000))
+    rewrite_costs(own_cache, lambda content: content.update(kept_bytes=1_000_000))
     beside = reprise.preflight(model, x, budget="1GiB", largest=False)
     assert beside.plain.peak_bytes - alone.plain.peak_bytes == 2_000_000
     assert beside.planned.peak_bytes - alone.planned.peak_bytes == 1_000_000
@@ -224,9 +228,8 @@ def test_layouts_at_other_batch_sizes_follow_from_two() -> None:
     assert AnyBatch({key(8): [layout(8)]}).get(key(4)) is None
 
 
-def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
     """Libraries take other algorithms, with other workspaces, for other sizes."""
-    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
     grown: list[int] = []
 
     def measured(step: CapturedStep, *args: Any) -> _core.Costs:
@@ -240,7 +243,7 @@ def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.Monkey
                 if len(grown) > 2 and entry["call"] in calls:
                     entry["workspace_bytes"] = 150_000
 
-        rewrite_costs(tmp_path, grow)
+        rewrite_costs(own_cache, grow)
         return costs
 
     measure = CapturedStep.measure
@@ -253,8 +256,7 @@ def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.Monkey
 
 def test_a_call_of_a_captured_batch_is_known_by_its_own_text(known_conv: Conv) -> None:
     """It need not follow from those at other sizes: numbers in it may be rounded."""
-    asked = preflighting.question(known_conv, images(8), 1 << 40, device=None, optimizer=None, reserve=0, planner="auto",
-                                  planning_seconds=1, profile="known")
+    asked = question(known_conv, "known")
     for size in (8, 16, 33):
         asked.family.add(size)
     step = asked.family.captured[33]
@@ -267,15 +269,14 @@ def test_a_call_of_a_captured_batch_is_known_by_its_own_text(known_conv: Conv) -
 
 
 def test_the_time_at_a_batch_is_not_that_of_another(known_conv: Conv) -> None:
-    asked = preflighting.question(known_conv, images(8), 1 << 40, device=None, optimizer=None, reserve=0, planner="auto",
-                                  planning_seconds=1, profile="known")
+    asked = question(known_conv, "known")
     asked.answer(largest=False)
     asked.family.add(16)
-    asked._refresh()
-    before = asked._plain(200).time_ns
-    assert before > 1.7 * asked._plain(100).time_ns  # of the same measurements: their noise is in both
+    asked.refresh()
+    before = asked.plain(200).time_ns
+    assert before > 1.7 * asked.plain(100).time_ns  # of the same measurements: their noise is in both
     asked.family.add(200)  # the step is known now; what it costs is not
-    assert asked._plain(200).time_ns == pytest.approx(before, rel=0.1)
+    assert asked.plain(200).time_ns == pytest.approx(before, rel=0.1)
 
 
 class OtherAtOne(Mlp):
@@ -298,15 +299,14 @@ def test_batch_one_may_have_other_operators(size: int) -> None:
 def test_plain_training_runs_whole_what_plans_split(monkeypatch: pytest.MonkeyPatch) -> None:
     """On CUDA the backward pass of a large convolution is two calls of a plan."""
     def convolutions(eager: bool) -> tuple[int, int]:
-        asked = preflighting.question(Conv().train(), images(8), 1 << 30, device=None, optimizer=None, reserve=0,
-                                      planner="auto", planning_seconds=1, profile="roofline")
+        asked = question(Conv().train(), "roofline")
         asked.answer(largest=False)
         graph = asked.family.at(8, eager=eager)[0]
         names = [graph.op_name(op) for op in range(graph.num_ops)]
-        return sum(name.startswith("convolution_backward") for name in names), asked._plain(8).peak_bytes
+        return sum(name.startswith("convolution_backward") for name in names), asked.plain(8).peak_bytes
 
     assert (whole := convolutions(eager=True)) == convolutions(eager=False)
-    monkeypatch.setattr(joint_graph, "Capture", SplitCapture)
+    monkeypatch.setattr(capture, "SPLIT_CONVOLUTIONS", True)
     assert convolutions(eager=True) == whole
     assert convolutions(eager=False)[0] > whole[0]
 
@@ -316,12 +316,10 @@ def test_a_plan_drops_the_input_between_the_two_calls_of_a_convolution(monkeypat
     def smallest() -> int:
         layers = [layer for width in (3, 16) for layer in (torch.nn.Conv2d(width, 16, 3, padding=1), torch.nn.Tanh())]
         model = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1))
-        asked = preflighting.question(model, images(8), 1 << 30, device=None, optimizer=None, reserve=0, planner="auto",
-                                      planning_seconds=5, profile="roofline")
-        return planning.smallest_budget_bytes(*asked.step()[:2], "auto", 5.0)
+        return planning.smallest_budget_bytes(*question(model, "roofline", 5).step()[:2], "auto", 5.0)
 
     whole = smallest()
-    monkeypatch.setattr(joint_graph, "Capture", SplitCapture)
+    monkeypatch.setattr(capture, "SPLIT_CONVOLUTIONS", True)
     assert smallest() == pytest.approx(whole - 8 * 16 * 20 * 20 * 4, abs=8192)
 
 
@@ -367,13 +365,13 @@ def test_bad_questions(options: dict, message: str) -> None:
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)
-    question = ["preflight", "test_preflight:factory", "--batch", "32", "--profile", "roofline", "--no-largest"]
-    assert main([*question, "--budget", "1MiB"]) == 0
+    asked = ["preflight", "test_preflight:factory", "--batch", "32", "--profile", "roofline", "--no-largest"]
+    assert main([*asked, "--budget", "1MiB"]) == 0
     assert "It fits as it is" in capsys.readouterr().out
-    assert main([*question, "--budget", "4KiB", "--json"]) == 1
+    assert main([*asked, "--budget", "4KiB", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     assert answer["plain"]["batch"] == 32 and answer["planned"]["fits"] is False
-    assert main([*question, "--budget", "much"]) == 3
+    assert main([*asked, "--budget", "much"]) == 3
     assert "budget" in capsys.readouterr().err
     for wrong in ("test_preflight", "no_such_module:f", "test_preflight:no_such_function"):
         with pytest.raises(SystemExit) as error:

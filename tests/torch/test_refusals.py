@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import re
 import shutil
@@ -244,9 +243,7 @@ GARBAGE = ["", "{", "[]", "17", '{"calls": 3}', '{"calls": {}, "layouts": []}', 
 
 
 @pytest.mark.parametrize("content", [*GARBAGE, "spoiled"], ids=repr)
-def test_spoiled_cache_files_are_ignored(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                         caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
+def test_spoiled_cache_files_are_ignored(content: str, own_cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     plain, model = Mlp(layers=2), Mlp(layers=2)
     model.load_state_dict(plain.state_dict())
     plain(batch()).sum().backward()
@@ -256,7 +253,7 @@ def test_spoiled_cache_files_are_ignored(content: str, tmp_path: Path, monkeypat
         reprise.compile(model, "1GB")(batch()).sum().backward()
 
     train()
-    files = list(tmp_path.rglob("*.json"))
+    files = list(own_cache.rglob("*.json"))
     assert len(files) >= 2
     for path in files:
         spoiled = path.read_text()[:-10] if content == "spoiled" else content
@@ -265,25 +262,6 @@ def test_spoiled_cache_files_are_ignored(content: str, tmp_path: Path, monkeypat
         train()
     assert state_of(model) == state_of(plain)
     assert "will be made anew" in caplog.text
-
-
-def test_a_cached_plan_of_other_contents_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
-    plain, model = Mlp(layers=2), Mlp(layers=2)
-    model.load_state_dict(plain.state_dict())
-    plain(batch()).sum().backward()
-    reprise.compile(model, "1GB")(batch()).sum().backward()
-    files = {path.name: json.loads(path.read_text()) for path in (tmp_path / "plans").iterdir()}
-    wrongs = [lambda good: {}, lambda good: [], lambda good: good | {"plans": []}, lambda good: good | {"asked": 3},
-              lambda good: good | {"plans": [{"actions": None}]},
-              lambda good: good | {"plans": [{"actions": [3], "planner": "none"}]},
-              lambda good: good | {"plans": [{"actions": [0], "planner": "none"}]}]
-    for wrong in wrongs:
-        for name, good in files.items():
-            (tmp_path / "plans" / name).write_text(json.dumps(wrong(good)))
-        model.zero_grad()
-        reprise.compile(model, "1GB")(batch()).sum().backward()
-        assert state_of(model) == state_of(plain)
 
 
 def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path,

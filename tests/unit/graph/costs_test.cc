@@ -5,7 +5,7 @@
 #include "fixtures/steps.h"
 #include "reprise/graph_builder.h"
 #include "reprise/reprise.h"
-#include "unit/io/input_error.h"
+#include "support/input_error.h"
 
 namespace reprise {
 namespace {

@@ -8,7 +8,7 @@
 #include "fixtures/odd_steps.h"
 #include "reprise/error.h"
 #include "reprise/graph_builder.h"
-#include "unit/io/input_error.h"
+#include "support/input_error.h"
 
 namespace reprise {
 namespace {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "reprise/io.h"
-#include "unit/io/input_error.h"
+#include "support/input_error.h"
 
 namespace reprise {
 namespace {

@@ -7,7 +7,7 @@
 #include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "support/costed.h"
-#include "unit/io/input_error.h"
+#include "support/input_error.h"
 
 namespace reprise {
 namespace {

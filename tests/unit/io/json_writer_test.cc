@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "unit/io/input_error.h"
+#include "support/input_error.h"
 
 namespace reprise::detail {
 namespace {

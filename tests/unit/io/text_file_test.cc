@@ -4,7 +4,7 @@
 #include <string>
 
 #include "reprise/io.h"
-#include "unit/io/input_error.h"
+#include "support/input_error.h"
 
 namespace reprise {
 namespace {

@@ -13,7 +13,7 @@
 #include "reprise/papers.h"
 #include "reprise/solve.h"
 #include "support/costed.h"
-#include "unit/io/input_error.h"
+#include "support/input_error.h"
 
 namespace reprise::detail {
 namespace {

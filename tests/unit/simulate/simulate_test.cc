@@ -13,16 +13,13 @@
 #include "reprise/io.h"
 #include "reprise/validate.h"
 #include "simulate/simulator.h"
-#include "unit/io/input_error.h"
+#include "support/input_error.h"
+#include "support/small_tests.h"
 
 namespace reprise {
 namespace {
 
-#ifdef REPRISE_SMALL_TESTS
-constexpr std::uint64_t kSeeds = 300;
-#else
-constexpr std::uint64_t kSeeds = 3000;
-#endif
+constexpr std::uint64_t kSeeds = test::kSmallTests ? 300 : 3000;
 
 constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
 constexpr Action c_in_place(std::size_t op) { return Action::compute(op_id(op), true); }

@@ -15,7 +15,7 @@
 #include "reprise/validate.h"
 #include "solve/planner_knobs.h"
 #include "support/costed.h"
-#include "unit/io/input_error.h"
+#include "support/input_error.h"
 
 namespace reprise {
 namespace {
