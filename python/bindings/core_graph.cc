@@ -34,65 +34,56 @@ ValueId checked_value(const Graph& graph, std::size_t value) {
                         " values");
 }
 
-const char* phase_name(Phase phase) {
+// As Python has it: names of enumerators, indices of ops and values, None where there is none.
+const char* to_python(Phase phase) {
   constexpr const char* kNames[] = {"forward", "caller", "backward"};
   return kNames[static_cast<std::size_t>(phase)];
 }
-
-const char* residence_name(Residence residence) {
+const char* to_python(Residence residence) {
   constexpr const char* kNames[] = {"planned", "arriving", "resident"};
   return kNames[static_cast<std::size_t>(residence)];
+}
+py::object to_python(OpId op) { return id_or_none(op, kNoOp); }
+py::object to_python(ValueId value) { return id_or_none(value, kNoValue); }
+template <typename Id>
+py::list to_python(std::span<const Id> ids) {
+  return id_list(ids);
+}
+template <typename T>
+T to_python(const T& value) {
+  return value;
 }
 
 py::tuple to_pair(CostedGraph both) {
   return py::make_tuple(std::make_shared<Graph>(std::move(both.graph)), std::make_shared<Costs>(std::move(both.costs)));
 }
 
-// graph.<name>(op): what `read` says of an op that exists.
-template <typename Read>
-void def_of_op(GraphClass& graph, const char* name, Read read, const char* doc) {
+// graph.<name>(op): what the graph says of an op that exists.
+template <typename Result>
+void def_of_op(GraphClass& graph, const char* name, Result (Graph::*read)(OpId) const, const char* doc) {
   graph.def(
-      name, [read](const Graph& g, std::size_t op) { return read(g, checked_op(g, op)); }, py::arg("op"), doc);
-}
-
-template <typename Read>
-void def_of_value(GraphClass& graph, const char* name, Read read, const char* doc) {
-  graph.def(
-      name, [read](const Graph& g, std::size_t value) { return read(g, checked_value(g, value)); }, py::arg("value"),
+      name, [read](const Graph& g, std::size_t op) { return to_python((g.*read)(checked_op(g, op))); }, py::arg("op"),
       doc);
 }
-
-void bind_ops(GraphClass& graph) {
-  def_of_op(
-      graph, "op_name", [](const Graph& g, OpId op) { return g.op_name(op); }, "The operator.");
-  def_of_op(
-      graph, "scope_name", [](const Graph& g, OpId op) { return g.scope_name(op); },
-      "The user's module path, '' where the op has none.");
-  def_of_op(
-      graph, "phase", [](const Graph& g, OpId op) { return phase_name(g.phase(op)); },
-      "'forward', 'caller' or 'backward'.");
-  def_of_op(
-      graph, "once", [](const Graph& g, OpId op) { return g.once(op); }, "Whether the op must not be repeated.");
-  def_of_op(
-      graph, "inputs", [](const Graph& g, OpId op) { return id_list(g.inputs(op)); }, "The values it reads.");
-  def_of_op(
-      graph, "outputs", [](const Graph& g, OpId op) { return id_list(g.outputs(op)); }, "The values it makes.");
+template <typename Result>
+void def_of_value(GraphClass& graph, const char* name, Result (Graph::*read)(ValueId) const, const char* doc) {
+  graph.def(
+      name, [read](const Graph& g, std::size_t value) { return to_python((g.*read)(checked_value(g, value))); },
+      py::arg("value"), doc);
 }
 
-void bind_values(GraphClass& graph) {
-  def_of_value(
-      graph, "residence", [](const Graph& g, ValueId v) { return residence_name(g.residence(v)); },
-      "'planned', 'arriving' or 'resident'.");
-  def_of_value(
-      graph, "held", [](const Graph& g, ValueId v) { return g.held(v); }, "Whether the caller owns it too.");
-  def_of_value(
-      graph, "producer", [](const Graph& g, ValueId v) { return id_or_none(g.producer(v), kNoOp); },
-      "The op that makes it; None where it is there at the start.");
-  def_of_value(
-      graph, "overwrites", [](const Graph& g, ValueId v) { return id_or_none(g.overwrites(v), kNoValue); },
-      "The value whose memory it may take over, or None.");
-  def_of_value(
-      graph, "readers", [](const Graph& g, ValueId v) { return id_list(g.readers(v)); }, "The ops that read it.");
+void bind_ops_and_values(GraphClass& graph) {
+  def_of_op(graph, "op_name", &Graph::op_name, "The operator.");
+  def_of_op(graph, "scope_name", &Graph::scope_name, "The user's module path, '' where the op has none.");
+  def_of_op(graph, "phase", &Graph::phase, "'forward', 'caller' or 'backward'.");
+  def_of_op(graph, "once", &Graph::once, "Whether the op must not be repeated.");
+  def_of_op(graph, "inputs", &Graph::inputs, "The values it reads.");
+  def_of_op(graph, "outputs", &Graph::outputs, "The values it makes.");
+  def_of_value(graph, "residence", &Graph::residence, "'planned', 'arriving' or 'resident'.");
+  def_of_value(graph, "held", &Graph::held, "Whether the caller owns it too.");
+  def_of_value(graph, "producer", &Graph::producer, "The op that makes it; None where it is there at the start.");
+  def_of_value(graph, "overwrites", &Graph::overwrites, "The value whose memory it may take over, or None.");
+  def_of_value(graph, "readers", &Graph::readers, "The ops that read it.");
 }
 
 void bind_costs(py::module_& module) {
@@ -150,8 +141,7 @@ void bind_graph(py::module_& module) {
           "step_outputs", [](const Graph& g) { return id_list(g.step_outputs()); },
           "Values that must be live at the end.");
   graph.attr("__hash__") = py::none();
-  bind_ops(graph);
-  bind_values(graph);
+  bind_ops_and_values(graph);
   bind_costs(module);
   bind_text(module);
 }

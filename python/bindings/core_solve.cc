@@ -120,18 +120,25 @@ SolveOptions options_of(const py::kwargs& given) {
 }
 
 // solve() or curve(): `run` is called without the interpreter's lock.
-template <typename Run>
-auto planned(Run run, const Graph& graph, const Costs& costs, py::object should_stop, py::object progress,
-             const py::kwargs& given) {
-  SolveOptions options = options_of(given);
-  Callbacks callbacks(std::move(should_stop), std::move(progress));
-  callbacks.attach(options);
-  auto found = [&] {
-    const py::gil_scoped_release unlocked;
-    return run(graph, costs, options);
-  }();
-  callbacks.rethrow();
-  return found;
+template <typename Found>
+void bind_planner(py::module_& module, const char* name,
+                  Found (*run)(const Graph& graph, const Costs& costs, const SolveOptions& options), const char* doc) {
+  module.def(
+      name,
+      [run](const Graph& graph, const Costs& costs, py::object should_stop, py::object progress,
+            const py::kwargs& given) {
+        SolveOptions options = options_of(given);
+        Callbacks callbacks(std::move(should_stop), std::move(progress));
+        callbacks.attach(options);
+        auto found = [&] {
+          const py::gil_scoped_release unlocked;
+          return run(graph, costs, options);
+        }();
+        callbacks.rethrow();
+        return found;
+      },
+      py::arg("graph"), py::arg("costs"), py::kw_only(), py::arg("should_stop") = py::none(),
+      py::arg("progress") = py::none(), doc);
 }
 
 py::dict stats_of(const Solution& found) {
@@ -198,28 +205,15 @@ void bind_solution(py::module_& module) {
 void bind_solve(py::module_& module) {
   bind_solution(module);
   module.def("planner_names", &planner_names, "The planners, as solve() takes them.");
-  module.def(
-      "solve",
-      [](const Graph& graph, const Costs& costs, py::object should_stop, py::object progress,
-         const py::kwargs& options) {
-        return planned(&solve, graph, costs, std::move(should_stop), std::move(progress), options);
-      },
-      py::arg("graph"), py::arg("costs"), py::kw_only(), py::arg("should_stop") = py::none(),
-      py::arg("progress") = py::none(),
+  bind_planner(
+      module, "solve", &solve,
       "The fastest plan whose simulated peak fits budget_bytes, or the plan of least peak where none is given.\n\n"
       "Options: planner, budget_bytes, judge, objective, keep_last, max_lower_sets, max_partials, candidates, work,\n"
       "bound_work.\n"
       "should_stop() is asked from time to time, and true ends the search; progress(done, total) is told of its\n"
       "course. What either raises ends the search too, and comes out of here; so does Ctrl-C.");
-  module.def(
-      "curve",
-      [](const Graph& graph, const Costs& costs, py::object should_stop, py::object progress,
-         const py::kwargs& options) {
-        return planned(&curve, graph, costs, std::move(should_stop), std::move(progress), options);
-      },
-      py::arg("graph"), py::arg("costs"), py::kw_only(), py::arg("should_stop") = py::none(),
-      py::arg("progress") = py::none(),
-      "Time against memory: the best plans over all budgets. Options as of solve(), budget_bytes ignored.");
+  bind_planner(module, "curve", &curve,
+               "Time against memory: the best plans over all budgets. Options as of solve(), budget_bytes ignored.");
 }
 
 }  // namespace reprise::bindings

@@ -161,29 +161,16 @@ void bind_plan_at_work(py::module_& module) {
           "Bytes during and after every action, of the latest step that was looked at action by action.");
 }
 
-void bind_cuda_graphs(py::class_<Session, std::shared_ptr<Session>>& session) {
-  session
-      .def_property_readonly(
-          "has_cuda_graphs",
-          [](const Session& self) { return self.replays() != nullptr && self.replays()->replay() != nullptr; })
-      .def_property_readonly(
-          "cuda_graph_recordings",
-          [](const Session& self) { return self.replays() == nullptr ? 0 : self.replays()->recordings(); })
-      .def_property_readonly(
-          "cuda_graph_refusal",
-          [](const Session& self) { return self.replays() == nullptr ? std::string() : self.replays()->refusal(); })
-      .def_property_readonly(
-          "cuda_graph_pool",
-          [](const Session& self) -> std::pair<std::int64_t, std::int64_t> {
-            if (self.replays() == nullptr || self.replays()->replay() == nullptr) return {0, 0};
-            return {self.replays()->replay()->pool_bytes(), self.replays()->replay()->hidden_bytes()};
-          },
-          "Bytes of the graphs' pool, and of these what is counted by no allocator.")
-      .def_property_readonly("cuda_graphs_pending",
-                             [](const Session& self) {
-                               return self.replays() != nullptr && self.replays()->replay() != nullptr &&
-                                      self.replays()->replay()->pending();
-                             })
+void bind_cuda_graphs(py::module_& module, py::class_<Session, std::shared_ptr<Session>>& session) {
+  py::class_<ReplayUse>(module, "CudaGraphsUse", "How the steps of a model run as CUDA graphs.")
+      .def_readonly("recorded", &ReplayUse::recorded, "The next step may be a replay.")
+      .def_readonly("pending", &ReplayUse::pending, "A forward whose backward has not run holds their memory.")
+      .def_readonly("recordings", &ReplayUse::recordings)
+      .def_readonly("refused", &ReplayUse::refusal, "Why there are none.")
+      .def_readonly("pool_bytes", &ReplayUse::pool_bytes)
+      .def_readonly("hidden_bytes", &ReplayUse::hidden_bytes,
+                    "Of the pool, in use at every replay and counted by no allocator.");
+  session.def_property_readonly("cuda_graphs", &Session::replay_use)
       .def("allow_cuda_graphs", &Session::allow_replays, "Also after a plan was given, which turns them off.")
       .def("release_cuda_graphs", &Session::release_replay);
 }
@@ -234,7 +221,7 @@ void bind_session(py::module_& module) {
       .def_property_readonly("profile_seconds", &Session::profile_seconds)
       .def_property_readonly("planning_seconds", &Session::planning_seconds)
       .def_property_readonly("last_call", &Session::last_call);
-  bind_cuda_graphs(session);
+  bind_cuda_graphs(module, session);
 }
 
 }  // namespace reprise::bindings

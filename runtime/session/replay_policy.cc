@@ -80,6 +80,16 @@ std::shared_ptr<Replay> ReplayPolicy::ready(const Situation& now) {
   return replay_;
 }
 
+ReplayUse ReplayPolicy::use() const {
+  ReplayUse use{.recordings = recordings_, .refusal = refusal_};
+  if (replay_ == nullptr) return use;
+  use.recorded = true;
+  use.pending = replay_->pending();
+  use.pool_bytes = replay_->pool_bytes();
+  use.hidden_bytes = replay_->hidden_bytes();
+  return use;
+}
+
 bool ReplayPolicy::takes(std::span<const at::Tensor> inputs) const {
   if (inputs.size() != program_->inputs.size()) return false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

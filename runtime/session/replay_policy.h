@@ -20,6 +20,16 @@
 
 namespace reprise {
 
+// How steps run as graphs.
+struct ReplayUse {
+  bool recorded = false;  // the next step may be a replay
+  bool pending = false;   // a forward whose backward has not run holds their memory
+  int recordings = 0;
+  std::string refusal{};  // why there are none
+  std::int64_t pool_bytes = 0;
+  std::int64_t hidden_bytes = 0;  // of the pool, in use at every replay and counted by no allocator
+};
+
 class ReplayPolicy {
  public:
   // How a step stands when it is called.
@@ -56,8 +66,7 @@ class ReplayPolicy {
   void make_others_give_way();
 
   [[nodiscard]] const std::shared_ptr<Replay>& replay() const { return replay_; }
-  [[nodiscard]] int recordings() const { return recordings_; }
-  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+  [[nodiscard]] ReplayUse use() const;
 
  private:
   [[nodiscard]] bool is_asked_for() const { return options_->cuda_graphs == CudaGraphs::kOn; }

@@ -110,7 +110,7 @@ class Session {
   [[nodiscard]] const SessionOptions& options() const { return *options_; }
   [[nodiscard]] std::shared_ptr<const PlanAtWork> current() const { return current_; }
   [[nodiscard]] const Caller& caller() const { return caller_; }
-  [[nodiscard]] const ReplayPolicy* replays() const { return replays_.get(); }
+  [[nodiscard]] ReplayUse replay_use() const { return replays_ == nullptr ? ReplayUse{} : replays_->use(); }
   [[nodiscard]] std::size_t num_plans() const { return plans_.size(); }
   [[nodiscard]] std::int64_t total_bytes() { return ledger_.total_bytes({}, 0); }
   [[nodiscard]] double profile_seconds() const { return profile_seconds_; }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,6 @@ from .settings import Settings
 log = logging.getLogger("reprise")
 
 CURVE_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class CudaGraphsUse:
-    """How the steps of a model run as CUDA graphs."""
-
-    recorded: bool  # the next step may be a replay
-    pending: bool  # a forward whose backward has not run holds their memory
-    recordings: int
-    refused: str  # why there are none
-    pool_bytes: int
-    hidden_bytes: int  # of the pool, in use at every replay and counted by no allocator
 
 
 class ModelPlan:
@@ -127,11 +114,9 @@ class ModelPlan:
         return _core.Plan.from_capsule(self.at_work.plan)
 
     @property
-    def cuda_graphs(self) -> CudaGraphsUse:
+    def cuda_graphs(self) -> _torch.CudaGraphsUse:
         """How steps run as CUDA graphs."""
-        runtime = self.session.runtime
-        return CudaGraphsUse(runtime.has_cuda_graphs, runtime.cuda_graphs_pending, runtime.cuda_graph_recordings,
-                             runtime.cuda_graph_refusal, *runtime.cuda_graph_pool)
+        return self.session.runtime.cuda_graphs
 
     def smallest_budget_bytes(self, seconds: float = 10.0) -> int:
         """The smallest budget found in that time, with what lies beside the step now."""
