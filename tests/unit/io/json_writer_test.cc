@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "reprise/graph.h"
 #include "support/input_error.h"
 
 namespace reprise::detail {
@@ -49,6 +50,22 @@ TEST(JsonWriterTest, WritesNumbersAndLists) {
   append_list(out, std::vector<int>{}, [&](int i) { append_number(out, i); });
   append_list(out, std::vector<int>{1, 2}, [&](int i) { append_number(out, i); });
   EXPECT_EQ(out, "-9223372036854775808[][1,2]");
+}
+
+TEST(JsonWriterTest, WritesObjectsKeyByKey) {
+  std::string out;
+  {
+    JsonObject object(out);
+    object.line("name", "conv");
+    object.field("once", true);
+    object.unless("bytes", 0, 0);
+    object.unless("time_ns", 7, 0);
+    object.unless_empty("inputs", std::vector<ValueId>{});
+    object.line("outputs", std::vector<ValueId>{value_id(2)});
+    JsonObject(object.key("more")).field("texts", std::vector<std::string>{"a", "b"});
+  }
+  EXPECT_EQ(out,
+            "{\n\"name\":\"conv\",\"once\":true,\"time_ns\":7,\n\"outputs\":[2],\"more\":{\"texts\":[\"a\",\"b\"]}}");
 }
 
 }  // namespace
