@@ -34,7 +34,7 @@ LIBTORCH = ("torch/", "ATen/", "c10/", "cuda")
 OUTSIDE = {"src/io": ("nlohmann/",), "tools": ("CLI/", "nlohmann/", "sys/", "unistd.h"),
            "include/torch": ("ATen/core/Tensor.h",), "runtime": (*LIBTORCH, "sys/"),
            "bindings": ("pybind11/",), "bindings/torch": ("pybind11/", *LIBTORCH)}
-INNER = {"runtime": ("io/json_reader.h", "io/json_writer.h"), "tools": ("solve/planner_knobs.h",),
+INNER = {"runtime": ("io/json_reader.h", "io/json_writer.h", "io/plan_json.h"), "tools": ("solve/planner_knobs.h",),
          "bindings": ("solve/planner_knobs.h",)}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
