@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from captured import CapturedStep
-from children import Children, add_arguments, device_alone, give
-from common import CPU, GPU, ROOT, STEPS, Training
+from children import Children, command_line, device_alone, give
+from common import CPU, GPU, STEPS, Training
 from measure import Row, Rows, fill
 
 CARD_BYTES = 11_400_000_000  # that a Tesla K40 has left for its user
@@ -67,21 +66,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default=",".join(POSTER))
+    parser = command_line(__doc__, "batch-sizes-cuda", POSTER, 300, samples=3)
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")],
                         help="the figure's, or twice and three times that of the paper's table")
-    parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=300, help="for each batch size")
-    add_arguments(parser)
-    parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "batch-sizes-cuda")
     options = parser.parse_args()
-    if options.one:
-        one_size(options.one, options)
-        return 0
-    return run(options)
+    if not options.one:
+        return run(options)
+    one_size(options.one, options)
+    return 0
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
-from children import Children, Row, add_arguments, give
-from common import CPU, GPU, ROOT, STEPS, Training
+from children import Children, Row, command_line, give
+from common import CPU, GPU, Training
 from measure import Rows, fill
 
 import reprise
@@ -84,13 +83,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default=",".join(CASES))
+    parser = command_line(__doc__, "budget-cuda", CASES, 600)
     parser.add_argument("--budgets", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=600, help="for each network")
-    add_arguments(parser)
-    parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "budget-cuda")
     options = parser.parse_args()
     if not options.one:
         return run(options)

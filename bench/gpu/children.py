@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import alone, facts
+from common import ROOT, STEPS, alone, facts
 
 from reprise.measuring import measured_within
 
@@ -33,11 +33,21 @@ Row = dict[str, Any]
 ALLOCATOR = "expandable_segments:True"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def command_line(doc: str, folder: str, cases: Iterable[str], seconds: float, *, samples: int | None = None,
+                 one: Iterable[str] = STEPS) -> argparse.ArgumentParser:
+    """What every comparison is asked with. `--one` is for the processes that it starts."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--cases", default=",".join(cases))
+    parser.add_argument("--seconds", type=float, default=seconds, help="for each process")
+    if samples is not None:
+        parser.add_argument("--samples", type=int, default=samples)
     parser.add_argument("--jobs", type=int, default=1, help="so many processes at a time, of which one alone is measured")
     parser.add_argument("--lock", type=Path, help="a file of your choice, the same for commands that run at the same time")
     parser.add_argument("--again", action="store_true", help="also what is there already")
     parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
+    parser.add_argument("--one", choices=one, help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / folder)
+    return parser
 
 
 class Limit:

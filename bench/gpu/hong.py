@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from captured import PLANNING_SECONDS, OwnPlan, recompute_percent
 from chains import NAMED_SETS, NETWORKS, PLANNERS, Chain, planned_set, predicted, sqrt_set
-from children import Children, add_arguments, clock, compile_beside, device_alone, give
-from common import CPU, GPU, ROOT
-from measure import WARM_STEPS, Row, Rows, Way, fill, in_turns, own_bytes, times
+from children import clock, command_line, compile_beside, device_alone, give
+from common import CPU, GPU
+from measure import WARM_STEPS, Row, Way, fill_cases, in_turns, own_bytes, times
 from torch import Tensor
 
 import reprise
@@ -231,27 +231,12 @@ def one(name: str, options: argparse.Namespace) -> None:
         give(row | {"set_up_seconds": set_up}, f"{COMMAND} --cases {name}")
 
 
-def run(options: argparse.Namespace) -> int:
-    rows = Rows(options.output, KEYS, options.again)
-    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
-    wanted = [{"case": case, "kind": "plain"} for case in options.cases.split(",")]
-    with Children(__file__, options.jobs, options.lock) as children:
-        return 1 if fill(children, rows, wanted, lambda key: ["--one", key["case"], *extra], options.seconds) else 0
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default=",".join(NETWORKS))
-    parser.add_argument("--samples", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=240, help="for each network")
-    add_arguments(parser)
-    parser.add_argument("--one", choices=NETWORKS, help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "hong-cuda")
-    options = parser.parse_args()
-    if options.one:
-        one(options.one, options)
-        return 0
-    return run(options)
+    options = command_line(__doc__, "hong-cuda", NETWORKS, 240, samples=5, one=NETWORKS).parse_args()
+    if not options.one:
+        return fill_cases(__file__, options, KEYS, "plain")
+    one(options.one, options)
+    return 0
 
 
 if __name__ == "__main__":

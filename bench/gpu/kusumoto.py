@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from captured import MAX_PARTIALS, PLANNING_SECONDS, THEIRS, CapturedStep, live_at_peak
-from children import Children, add_arguments, device_alone, give
-from common import CPU, GPU, ROOT, STEPS, Training
-from measure import Row, Rows, fill
+from children import command_line, device_alone, give
+from common import CPU, GPU, ROOT, Training
+from measure import Row, fill_cases
 
 import reprise
 from reprise import planning
@@ -88,27 +87,12 @@ def one_network(name: str, options: argparse.Namespace) -> None:
         give({"case": name, "paper_reduction_percent": PAPER.get(name)} | row, f"{COMMAND} --cases {name}")
 
 
-def run(options: argparse.Namespace) -> int:
-    rows = Rows(options.output, KEYS, options.again)
-    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
-    wanted = [{"case": case, "kind": "eager"} for case in options.cases.split(",")]
-    with Children(__file__, options.jobs, options.lock) as children:
-        return 1 if fill(children, rows, wanted, lambda key: ["--one", key["case"], *extra], options.seconds) else 0
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default=",".join(PAPER))
-    parser.add_argument("--samples", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=300, help="for each network")
-    add_arguments(parser)
-    parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "kusumoto-cuda")
-    options = parser.parse_args()
-    if options.one:
-        one_network(options.one, options)
-        return 0
-    return run(options)
+    options = command_line(__doc__, "kusumoto-cuda", PAPER, 300, samples=5).parse_args()
+    if not options.one:
+        return fill_cases(__file__, options, KEYS, "eager")
+    one_network(options.one, options)
+    return 0
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 from captured import PLANNING_SECONDS
-from children import Children, add_arguments, clock, compile_beside, device_alone, give, operators_alone
-from common import CPU, GPU, ROOT, STEPS, Training
+from children import Children, clock, command_line, compile_beside, device_alone, give, operators_alone
+from common import CPU, GPU, Training
 from kusumoto import PAPER
 from measure import AsCompiled, Row, Rows, Way, fill_one
 
@@ -101,22 +100,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default=",".join(PAPER))
+    parser = command_line(__doc__, "largest-batches-cuda", PAPER, 300)
     parser.add_argument("--budgets", default="16GiB,40GiB,80GiB",
                         type=lambda text: [reprise.parse_bytes(part) for part in text.split(",")])
-    parser.add_argument("--seconds", type=float, default=300, help="for each prediction, and for each step")
     parser.add_argument("--predict", action="store_true", help="without a real step at each predicted size")
-    add_arguments(parser)
-    parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--budget", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "largest-batches-cuda")
     options = parser.parse_args()
-    if options.one:
-        (train if options.at else predict)(options.one, options)
-        return 0
-    return run(options)
+    if not options.one:
+        return run(options)
+    (train if options.at else predict)(options.one, options)
+    return 0
 
 
 if __name__ == "__main__":

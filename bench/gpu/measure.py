@@ -6,6 +6,7 @@ with an `error` (a crash, too long) is tried again by the next run; one that was
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import threading
@@ -74,6 +75,15 @@ def fill(children: Children, rows: Rows, wanted: Iterable[Row], arguments: Calla
     """A process for each of the keys that is not there yet, whose row comes last. Returns how many failed."""
     missing = [key for key in wanted if rows.find(**key) is None]
     return children.each(lambda key: fill_one(children, rows, key, arguments(key), seconds), missing)
+
+
+def fill_cases(script: str, options: argparse.Namespace, keys: Sequence[str], last: str) -> int:
+    """A process for each case, of which the row of the kind `last` comes last. The exit code of a comparison."""
+    rows = Rows(options.output, keys, options.again)
+    extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
+    wanted = [{"case": case, "kind": last} for case in options.cases.split(",")]
+    with Children(script, options.jobs, options.lock) as children:
+        return 1 if fill(children, rows, wanted, lambda key: ["--one", key["case"], *extra], options.seconds) else 0
 
 
 def fill_one(children: Children, rows: Rows, key: Row, arguments: list[str], seconds: float) -> int:

@@ -21,13 +21,12 @@ import argparse
 import functools
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch._functorch.config
-from children import Children, add_arguments, clock, compile_beside, device_alone, give
-from common import CPU, GPU, ROOT, STEPS, Training
+from children import Children, clock, command_line, compile_beside, device_alone, give
+from common import CPU, GPU, Training
 from measure import WARM_STEPS, AsCompiled, Row, Rows, Way, fill_one, in_turns, times
 from models.resnet import Bottleneck
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -284,19 +283,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default=",".join(CASES))
+    parser = command_line(__doc__, "rivals-cuda", CASES, 120, samples=8)
     parser.add_argument("--kinds", default=",".join([*POINTS, *OWN]))
     parser.add_argument("--points", default=",".join(BUDGETS), type=lambda text: text.split(","), help="of compile")
-    parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=120, help="for each point of the others")
     parser.add_argument("--own-seconds", type=float, default=420, help="for all points of Reprise")
-    add_arguments(parser)
-    parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     parser.add_argument("--point", default="", help=argparse.SUPPRESS)
     parser.add_argument("--targets", help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "rivals-cuda")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     if not options.one:
