@@ -5,8 +5,9 @@ Three lists of folders, lowest first: a file may know its own folder and those b
 The core knows the C++ standard library alone (and io a JSON library), and is pure: below io/ nothing touches streams,
 files, clocks, random devices or the environment. Above it, tools, runtime and python/bindings see its public headers
 alone, runtime also how files are read and written as JSON, and tools and bindings the planners' knobs; of the bindings
-only torch*.cc see the runtime, so that the planner imports without it. Public headers for libtorch name its tensor and declare the rest, so that they compile
-quickly. In Python, modules of the package itself are the base, and no import leads back to where it came from.
+only torch*.cc see the runtime, so that the planner imports without it. Public headers for libtorch name its tensor and
+declare the rest, so that they compile quickly. In Python, modules of the package itself are the base, and no import
+leads back to where it came from.
 """
 
 import ast

@@ -88,7 +88,7 @@ class TestGraph:
         capsules = graph.capsule(), costs.capsule(), plan.capsule()
         text, actions = _core.format_graph(graph, costs), plan.actions
         del graph, costs, plan
-        graph, costs, plan = (kind.from_capsule(capsule) for kind, capsule in zip((Graph, Costs, Plan), capsules))
+        graph, costs, plan = (kind.from_capsule(capsule) for kind, capsule in zip((Graph, Costs, Plan), capsules, strict=True))
         del capsules
         assert _core.format_graph(graph, costs) == text
         assert plan.actions == actions
