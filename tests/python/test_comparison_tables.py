@@ -277,7 +277,7 @@ def constant(path: str, name: str) -> Any:
 
 
 def test_titles_and_the_poster_are_those_of_the_measurements() -> None:
-    steps = re.findall(r'(?:pictured|reading)\("(\w+)", "([^"]+)"', (ROOT / "models/steps.py").read_text())
+    steps = re.findall(r'(?:pictured|Step)\("(\w+)", "([^"]+)"', (ROOT / "models/steps.py").read_text())
     titles = constant("bench/gpu/pages/shared.py", "TITLES")
     assert titles and titles.items() <= dict(steps).items()
     kinds = constant("bench/gpu/batch_sizes.py", "KINDS")
