@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "reprise/torch/errors.h"
@@ -133,18 +134,23 @@ std::int64_t median(Times times) {
   return *middle;
 }
 
-// The first run warms libraries up.
-std::int64_t time_on_cpu(const std::function<void()>& run, std::int64_t enough_ns) {
-  Times times;
-  std::int64_t spent = 0;
-  for (int i = 0; i < 4 || (spent < enough_ns && i < 100); ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    run();
-    const auto time = std::chrono::steady_clock::now() - begin;
-    const std::int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-    spent += nanoseconds;
-    if (i > 0) times.push_back(nanoseconds);
-  }
+std::int64_t timed(const std::function<void()>& run) {
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Two samples are enough where they agree. Others go on for as long as is enough, and to five at least.
+bool suffice(const Times& times, std::int64_t enough_ns) {
+  const auto [least, most] = std::ranges::minmax(times);
+  const std::int64_t spent = std::accumulate(times.begin(), times.end(), std::int64_t{0});
+  return spent >= enough_ns && (times.size() >= 5 || most - least <= least / 20);
+}
+
+// `first`: the time of a run before.
+std::int64_t time_on_cpu(std::int64_t first, const std::function<void()>& run, std::int64_t enough_ns) {
+  Times times = {first, timed(run)};
+  while (times.size() < 100 && !suffice(times, enough_ns)) times.push_back(timed(run));
   return median(std::move(times));
 }
 
@@ -209,8 +215,14 @@ Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
       Kernel(call).run(stack);
     };
     try_out(call, run);  // libraries warm up: they choose algorithms and allocate what they keep
-    for (int i = 0; i < 2; ++i) measure_memory(device, call, operands, result);
-    result.time_ns = device.is_cpu() ? time_on_cpu(run, enough_ns) : time_on_device(device, run, enough_ns);
+    const auto look_at_memory = [&] { measure_memory(device, call, operands, result); };
+    const std::int64_t first = timed(look_at_memory);
+    if (device.is_cpu()) {
+      result.time_ns = time_on_cpu(first, run, enough_ns);
+    } else {
+      look_at_memory();  // libraries of CUDA's may settle on another algorithm at their second run
+      result.time_ns = time_on_device(device, run, enough_ns);
+    }
   });
   return result;
 }
