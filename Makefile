@@ -38,7 +38,9 @@ picture:
 	@scripts/setup.sh
 	@scripts/python.sh scripts/documents/picture.py
 
-matrix: package
+matrix:
+	@scripts/setup.sh
+	@REPRISE_SET_UP=1 scripts/build.sh release reprise_python
 	@scripts/python.sh scripts/matrix.py --device $(DEVICE) --jobs $(JOBS)
 
 bench: build

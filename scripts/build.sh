@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 shift
-scripts/setup.sh
+if [ "$*" = reprise_python ]; then scripts/setup.sh package; else scripts/setup.sh; fi
 
 # without <cmake package> <piece>: the package is left out when the piece is missing.
 settings=()

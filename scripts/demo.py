@@ -80,7 +80,7 @@ def main() -> int:
     del twin
     budget = int(options.share * plain.peak_bytes)
     print(f"\n  model = reprise.compile(model, budget=\"{size(budget)}\")\n"
-          "  (the first step also captures, profiles and plans)")
+          "  (the first step also captures the model, measures its operators and plans)")
     reprise.compile(model, budget)
     planned = train(model, data, "planned")
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sets up what the make targets need; quick when everything is there.
+# setup.sh [package]: sets up what the make targets need; quick when everything is there. With `package`, only what it
+# takes to build and use the Python package, without tests, lint and benchmarks.
 #
 # Installs missing packages where apt-get can reach archives that have them: there, a failure
 # to install is an error. Elsewhere goes on with what the machine has and writes the pieces
@@ -9,6 +10,7 @@ set -euo pipefail
 [ -z "${REPRISE_SET_UP:-}" ] || exit 0
 cd "$(dirname "$0")/.."
 mkdir -p build
+scope=${1:-everything}
 
 fail() { echo "setup: $*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null; }
@@ -23,6 +25,8 @@ python3-venv:venv:has_ensurepip:no .venv
 cmake:cmake:have cmake:
 ninja-build:ninja:have ninja:
 nlohmann-json3-dev:nlohmann-json:cmake_has nlohmann_json:
+LIST
+  [ "$scope" = package ] || cat <<'LIST'
 ccache:ccache:have ccache:compiled files are not cached
 libcli11-dev:cli11:cmake_has CLI11:no reprise command, no cli tests
 libgtest-dev:gtest:cmake_has GTest:no C++ tests
@@ -76,12 +80,14 @@ check_python() {
 # Makes .venv anew for another Python, and otherwise brings it up to date: what it has already is not fetched again.
 make_venv() {
   local stamp=.venv/requirements.sha256 sum
-  sum=$({ python3 -VV; cat requirements-dev.txt; } | sha256sum)
+  sum=$({ python3 -VV; cat requirements*.txt; } | sha256sum)
+  [ "$(cat $stamp 2>/dev/null)" != "$sum" ] || return 0  # all of them are there
+  [ "$scope" != package ] || stamp=.venv/package.sha256
   [ "$(cat $stamp 2>/dev/null)" != "$sum" ] || return 0
-  echo "setup: filling .venv"
+  echo "setup: installing PyTorch and what else $requirements names into .venv"
   [ "$(.venv/bin/python -VV 2>/dev/null)" = "$(python3 -VV)" ] || rm -rf .venv
   [ -d .venv ] || python3 -m venv .venv >build/pip.log 2>&1 || { rm -rf .venv; return 1; }
-  .venv/bin/python -m pip install -q --disable-pip-version-check -r requirements-dev.txt </dev/null >build/pip.log 2>&1 ||
+  .venv/bin/python -m pip install -q --disable-pip-version-check -r "$requirements" </dev/null >build/pip.log 2>&1 ||
     return 1
   echo "$sum" >$stamp
 }
@@ -90,18 +96,21 @@ make_venv() {
 # the machine's own where that one has torch and pytest. None: the line is empty, and the modules are left out.
 choose_python() {
   local piece python="" has='import importlib.metadata as m; m.version("torch"); m.version("pytest")'
+  local requirements=requirements-dev.txt
+  [ "$scope" != package ] || requirements=requirements.txt has='import importlib.metadata as m; m.version("torch")'
   if make_venv; then
     python=$PWD/.venv/bin/python
   elif [ -n "${CI:-}" ]; then
     tail -20 build/pip.log
-    fail "could not install requirements-dev.txt"
+    fail "could not install $requirements"
   elif python3 -c "$has" 2>/dev/null; then
     python=$(python3 -c 'import sys; print(sys.executable)')
   else
-    echo "SKIPPED: requirements-dev.txt cannot be installed here: no Python modules, no Python tests"
+    echo "SKIPPED: $requirements cannot be installed here: no Python modules, no Python tests"
     echo python-packages >>build/missing
   fi
   echo "$python" >build/python
+  [ "$scope" != package ] || return 0
   for piece in ruff mypy; do
     [ -n "$python" ] && "$python" -c "import importlib.metadata as m; m.version('$piece')" 2>/dev/null && continue
     echo "SKIPPED: $piece is missing and cannot be installed here: lint does without it"
@@ -141,6 +150,8 @@ while IFS=: read -r package piece _ loss; do
   echo "SKIPPED: $piece is missing and cannot be installed here: $loss"
   echo "$piece" >>build/missing
 done <<<"$missing"
+# What is not there and was not asked for is left out of the build.
+[ "$scope" != package ] || scope=everything missing_pieces | cut -d: -f2 | sort -u >>build/missing
 
 check_python
 choose_python
