@@ -130,7 +130,7 @@ def test_without_rows_there_is_no_page(tmp_path: Path) -> None:
     done = tables(tmp_path)
     assert done.returncode == 1
     for page, script in {"rivals": "rivals", "kusumoto": "kusumoto", "batches": "batch_sizes", "largest": "largest_batches",
-                         "hong": "hong", "budgets": "budget", "readme": "kusumoto"}.items():
+                         "hong": "hong", "budgets": "budget", "readme": "rivals"}.items():
         folder = script.replace("_", "-")
         assert f"{page}: {tmp_path}/{folder}-cuda has no rows: run python bench/gpu/{script}.py" in done.stderr
     assert not (tmp_path / "docs").exists()
@@ -212,43 +212,71 @@ GPT = [one | {"case": "gpt2_medium_8x1024"} for one in (
     row("selective", "", 6, 1.1), row("reprise", "selective", 6, 1.095))]
 
 
-def test_writes_its_part_of_the_readme(tmp_path: Path) -> None:
-    put(tmp_path, "kusumoto", [*paper_rows("pspnet_2"), *paper_rows("vgg19_64")[:2],
-                               {"case": "vgg19_64", "kind": "auto-paper", "refused": "none", "facts": FACTS}])
-    put(tmp_path, "rivals", GPT)
-    (tmp_path / "README.md").write_text(MARKS)
-    put_budgets(tmp_path)
-    done = tables(tmp_path, "readme")
+def readme_of(folder: Path, rows: list[dict[str, Any]]) -> str:
+    put(folder, "rivals", rows)
+    put_budgets(folder)
+    (folder / "README.md").write_text(MARKS)
+    done = tables(folder, "readme")
     assert done.returncode == 0, done.stderr
-    text = (tmp_path / "README.md").read_text()
+    return (folder / "README.md").read_text()
+
+
+def test_writes_its_part_of_the_readme(tmp_path: Path) -> None:
+    text = readme_of(tmp_path, GPT)
     assert text.startswith("before\n<!-- evidence") and text.endswith("\n<!-- evidence end -->\nafter\n") and "old" not in text
-    assert "| PSPNet, batch 2 of 713x713 | 8.00 | -71 % | 1.12 | -85 %, 1.31 |" in text
-    assert "| VGG19, batch 64 | 8.00 | -71 % | no plan | -85 %, 1.31 |" in text
+    assert "| GPT-2 medium, 8 x 1024 | 8.00 GiB, 100 ms | 3.90 GiB (-51 %), 1.30 | 3.90 GiB (-51 %), 1.30 |" in text
     flat = " ".join(text.split())
-    assert "on 1 networks, each at 2 budgets from no recomputation to the smallest, 1 of 2 were kept" in flat
-    assert "torch.compile: 1.25 in 4.00 GiB, Reprise 1.30. **Ahead of Reprise**" in flat
-    assert "checkpoints of blocks: 1.20 in 5.00 GiB, Reprise 1.10 " in flat
-    assert "selective checkpoints: 1.10 in 6.00 GiB, Reprise 1.09, level" in flat
+    assert "1 of 2 budgets were kept by the allocator's own count: 1 networks, each at 2 budgets" in flat
+    assert "same peak: GPT-2 medium 1.25 in 4.00 GiB (Reprise 1.30). **Ahead of Reprise on GPT-2 medium.**" in flat
+    assert "same peak: GPT-2 medium 1.20 in 5.00 GiB (Reprise 1.10). **Behind Reprise on GPT-2 medium.**" in flat
     assert tables(tmp_path, "readme").returncode == 0
     assert (tmp_path / "README.md").read_text() == text
 
 
-def test_readme_tells_what_was_not_measured_and_where_there_is_no_plan(tmp_path: Path) -> None:
-    put(tmp_path, "kusumoto", paper_rows("pspnet_2"))
+def test_readme_names_who_is_ahead_network_by_network(tmp_path: Path) -> None:
+    llama = [one | {"case": "llama_1b_4x2048"} for one in RIVALS]
+    resnet = [one | {"case": "resnet50_96"} for one in (*RIVALS[:3], row("reprise", "compile 0.4", 4, 1.26))]
+    text = " ".join(readme_of(tmp_path, [*GPT, *llama, *resnet]).split())
+    assert "**Ahead of Reprise on GPT-2 medium; behind it on Llama; level with it on ResNet50.**" in text
+    assert "same peak: ResNet50 not measured, GPT-2 medium 1.20 in 5.00 GiB (Reprise 1.10), Llama not measured." in text
+    assert text.index("| ResNet50") < text.index("| GPT-2 medium") < text.index("| Llama")
+
+
+def test_readme_has_the_smallest_budgets_and_the_row_nearest_below_half(tmp_path: Path) -> None:
     at = {"case": "gpt2_medium_8x1024"}
-    put(tmp_path, "rivals", [*GPT, row("compile", "0.0", 3.5, 1.4) | at, row("compile", "1.0", 3, 1.2) | at,
-                             at | {"kind": "reprise", "point": "compile 1.0", "refused": "no plan", "facts": FACTS}])
+    more = [row("reprise", "checkpoint_graph", 4.1, 1.2) | at, row("reprise_graphs", "compile 0.0", 2, 1.6) | at]
+    put(tmp_path, "rivals", [*GPT, *more])
+    steps = [{"budget": 2**33, "predicted": 2**33, "allocated": 2**33, "recompute_percent": 0.0},
+             {"budget": 2**31, "predicted": 2**31, "allocated": 2**31, "recompute_percent": 41.6}]
+    put(tmp_path, "budget", [at | {"plain_bytes": 2**33, "smallest_bytes": 2**31, "rows": steps, "facts": FACTS}])
     (tmp_path / "README.md").write_text(MARKS)
-    put_budgets(tmp_path)
     assert tables(tmp_path, "readme").returncode == 0
-    flat = " ".join((tmp_path / "README.md").read_text().split())
-    assert "torch.compile: 1.20 in 3.00 GiB, Reprise has no plan there. **Ahead of Reprise at 2 of 2 settings measured**" in flat
-    assert "- Reprise was not measured at the peak of compile 0.0" in flat
+    assert "| 3.90 GiB (-51 %), 1.30 | 2.00 GiB (-75 %), 1.60 | 2.00 of 8.00 GiB, 42 % |" in (tmp_path / "README.md").read_text()
+
+
+def test_readme_tells_what_was_not_measured_and_where_there_is_no_plan(tmp_path: Path) -> None:
+    at = {"case": "gpt2_medium_8x1024"}
+    no_plan = [row("compile", "1.0", 3, 1.2) | at,
+               at | {"kind": "reprise", "point": "compile 1.0", "refused": "no plan", "facts": FACTS}]
+    text = " ".join(readme_of(tmp_path, [*GPT, *no_plan]).split())
+    assert "GPT-2 medium 1.20 in 3.00 GiB (Reprise has no plan). **Ahead of Reprise on GPT-2 medium.**" in text
+    text = " ".join(readme_of(tmp_path, [*GPT[:2], GPT[2] | {"peak_bytes": 2**33}]).split())
+    assert "| 8.00 GiB, 100 ms | not measured | 8.00 GiB (+0 %), 0.99 | not measured |" in text
+    assert "`torch.compile`" not in text
+
+
+def test_readme_needs_a_network_that_it_shows(tmp_path: Path) -> None:
+    put(tmp_path, "rivals", RIVALS)
+    put_budgets(tmp_path)
+    (tmp_path / "README.md").write_text(MARKS)
+    done = tables(tmp_path, "readme")
+    assert done.returncode == 1
+    assert "has no eager times of resnet50_96, gpt2_medium_8x1024" in done.stderr
+    assert (tmp_path / "README.md").read_text() == MARKS
 
 
 @pytest.mark.parametrize("readme", ["no marks\n", MARKS + MARKS, "<!-- evidence end -->\n" + MARKS.replace("end", "of"), None])
 def test_needs_its_marks_in_the_readme(tmp_path: Path, readme: str | None) -> None:
-    put(tmp_path, "kusumoto", paper_rows("pspnet_2"))
     put(tmp_path, "rivals", GPT)
     put_budgets(tmp_path)
     if readme is not None:
@@ -260,8 +288,8 @@ def test_needs_its_marks_in_the_readme(tmp_path: Path, readme: str | None) -> No
 
 
 def test_readme_is_what_the_rows_give(tmp_path: Path) -> None:
-    if not list((ROOT / "bench/results/kusumoto-cuda").glob("*.json")):
-        pytest.skip("bench/results/kusumoto-cuda has no rows yet")
+    if not list((ROOT / "bench/results/rivals-cuda").glob("*.json")):
+        pytest.skip("bench/results/rivals-cuda has no rows yet")
     (tmp_path / "README.md").write_text((ROOT / "README.md").read_text())
     done = written(ROOT / "bench/results", tmp_path, "readme")
     assert done.returncode == 0, done.stderr

@@ -1,22 +1,29 @@
-"""The lines of README.md that are made of rows: the paper's networks, and one picture of time against memory."""
+"""The lines of README.md that are made of rows: four networks that people train, and who is ahead of whom on them."""
 
 from __future__ import annotations
 
 import textwrap
 
-from . import budgets, kusumoto, rivals
-from .shared import (
-    CannotWrite, Places, Row, below_one, by_kind, gib, is_clear, network_of, origin, ratio, rows_of, spread_note, table, title_of)
+from . import budgets, rivals
+from .shared import CannotWrite, Places, Row, gib, is_clear, network_of, origin, ratio, rows_of, spread_note, table, title_of
 
 BEGIN, END = "<!-- evidence: written by bench/gpu/tables.py -->", "<!-- evidence end -->"
-PICTURED = "gpt2_medium_8x1024"
+SHOWN = ("resnet50_96", "gpt2_medium_8x1024", "bert_large_32x512", "llama_1b_4x2048")
+OTHERS = {"checkpoint": "`torch.utils.checkpoint` around every block", "compile": "`torch.compile` at its fastest memory budget"}
+ByCase = dict[str, list[Row]]
 
 
 def page(places: Places) -> None:
-    table_lines, table_rows = networks(places)
-    picture_lines, picture_rows = beside_others(places)
-    notes = [*spread_note(table_rows + picture_rows), *below_one(table_rows)]
-    lines = [*table_lines, "", wrapped(kept(places)), "", *picture_lines, *map(wrapped, notes)]
+    rows = rows_of(places.results, "rivals", rivals.COMMAND)
+    by_case = {case: found for case in SHOWN if eager_of(found := [row for row in rows if row["case"] == case])}
+    if not by_case:
+        raise CannotWrite(f"{places.results}/rivals-cuda has no eager times of {', '.join(SHOWN)}: run {rivals.COMMAND}")
+    tried = budgets.measured(budgets.all_rows(places))
+    head = f"{' '.join(machines(by_case))} Training under bf16 autocast. Times are multiples of plain PyTorch's. The last column " \
+           "was measured in fp32, without times, and says how much of the planned step is recomputation."
+    lines = [wrapped(head), "", *networks(by_case, {row["case"]: row for row in tried}), "",
+             *(wrapped(f"- {line}", "  ") for line in beside_others(by_case)), "", wrapped(kept(tried)),
+             *map(wrapped, spread_note(row for of_case in by_case.values() for row in shown(of_case)))]
     text = places.readme.read_text() if places.readme.exists() else ""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise CannotWrite(f"{places.readme} needs each of these lines once, in this order: {BEGIN} and {END}")
@@ -25,79 +32,103 @@ def page(places: Places) -> None:
     print(places.readme)
 
 
-def wrapped(text: str) -> str:
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+def wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-# -- The seven networks of Kusumoto et al.
-
-
-def networks(places: Places) -> tuple[list[str], list[Row]]:
-    rows = rows_of(places.results, "kusumoto", kusumoto.COMMAND)
-    body, shown = [], []
-    for case, kinds in by_kind(rows).items():
-        if "peak_bytes" in kinds.get("eager", {}):
-            at = [kinds.get("auto-paper"), kinds.get("auto-least")]
-            shown += [row for row in at if row]
-            body.append([title_of(case), gib(kinds["eager"]["peak_bytes"]), kusumoto.reduction_of(kinds), time_cell(at[0]),
-                         kusumoto.plan_cell(at[1])])
-    text = "The networks of Kusumoto et al. at the paper's sizes in fp32, by how much the peak is reduced and the time of a " \
-           "step as a multiple of eager PyTorch's. The paper's: the reduction in its Table 1, which Reprise is asked for on " \
-           "eager's peak. All of it: [docs/tables/kusumoto-gpu.md](docs/tables/kusumoto-gpu.md)."
-    head = ["", "eager, GiB", "the paper's", "Reprise at that, time", "Reprise's least peak, time"]
-    return [*(wrapped(line) for line in [*machines(rows, kusumoto.COMMAND), text]), "", *table(head, body)], shown
-
-
-def time_cell(row: Row | None) -> str:
-    return ratio(row) if row and "ratio" in row else kusumoto.plan_cell(row)
-
-
-def machines(rows: list[Row], command: str) -> list[str]:
-    known = [line for line in origin(rows, command) if line.startswith(("- ", "**"))]
+def machines(by_case: ByCase) -> list[str]:
+    rows = [row for of_case in by_case.values() for row in of_case]
+    known = [line for line in origin(rows, rivals.COMMAND) if line.startswith(("- ", "**"))]
     return [line.removeprefix("- ") + ("" if line.endswith("**") else ".") for line in known]
 
 
-def kept(places: Places) -> str:
-    rows = budgets.measured(budgets.all_rows(places))
+def eager_of(rows: list[Row]) -> Row | None:
+    return next((row for row in rivals.rivals_among(rows) if row["kind"] == "eager"), None)
+
+
+def own_of(rows: list[Row]) -> list[Row]:
+    return sorted((row for row in rows if row["kind"] in rivals.OWN and "ratio" in row), key=lambda row: row["peak_bytes"])
+
+
+# -- The table.
+
+
+def networks(by_case: ByCase, smallest: dict[str, Row]) -> list[str]:
+    body = []
+    for case, rows in by_case.items():
+        eager = eager_of(rows)
+        assert eager  # or it would not be here
+        body.append([title_of(case), f"{gib(eager['peak_bytes'])} GiB, {eager['ms']:.0f} ms", plan_cell(within_half(rows), eager),
+                     plan_cell(next(iter(own_of(rows)), None), eager), smallest_cell(smallest.get(case))])
+    return table(["", "plain PyTorch", "Reprise inside half of that", "least peak timed", "smallest budget kept, fp32"], body)
+
+
+def within_half(rows: list[Row]) -> Row | None:
+    """The measured row that is nearest below half of eager's peak."""
+    eager = eager_of(rows)
+    return next((row for row in reversed(own_of(rows)) if eager and 2 * row["peak_bytes"] <= eager["peak_bytes"]), None)
+
+
+def plan_cell(row: Row | None, eager: Row) -> str:
+    if row is None:
+        return "not measured"
+    return f"{gib(row['peak_bytes'])} GiB ({100 * row['peak_bytes'] / eager['peak_bytes'] - 100:+.0f} %), {ratio(row)}"
+
+
+def smallest_cell(row: Row | None) -> str:
+    if row is None:
+        return "not measured"
+    return f"{gib(row['smallest_bytes'])} of {gib(row['plain_bytes'])} GiB, {row['rows'][-1]['recompute_percent']:.0f} %"
+
+
+def kept(rows: list[Row]) -> str:
     inside, count = budgets.count_inside(rows)
-    return f"Budgets: on {len(rows)} networks, each at {count // len(rows)} budgets from no recomputation to the smallest, " \
-           f"{inside} of {count} were kept by the allocator's own count: [docs/tables/budgets.md](docs/tables/budgets.md). " + \
-           " ".join(machines(rows, budgets.COMMAND))
+    return f"{inside} of {count} budgets were kept by the allocator's own count: {len(rows)} networks, each at " \
+           f"{count // len(rows)} budgets from no recomputation to the smallest " \
+           "([docs/tables/budgets.md](docs/tables/budgets.md))."
 
 
 # -- What PyTorch offers.
 
 
-def beside_others(places: Places) -> tuple[list[str], list[Row]]:
-    """The picture, and who is ahead of whom in it."""
-    rows = [row for row in rows_of(places.results, "rivals", rivals.COMMAND) if row["case"] == PICTURED]
-    if not rivals.rivals_among(rows):
-        raise CannotWrite(f"{places.results}/rivals-cuda has no times of {PICTURED}: run {rivals.COMMAND} --cases {PICTURED}")
-    text = f"{network_of(PICTURED)} under bf16 autocast beside what PyTorch offers: times as multiples of eager's, and " \
-           "Reprise's within the same peak. Other networks: [docs/tables/rivals.md](docs/tables/rivals.md). " + \
-           " ".join(machines(rows, rivals.COMMAND))
-    return [f"![{title_of(PICTURED)}: time against peak](docs/pictures/rivals-{PICTURED}.svg)", "", wrapped(text), "",
-            *(f"- {line}" for line in who_is_ahead(rows))], rows
+def fastest(rows: list[Row], kind: str) -> Row | None:
+    """Where points are ahead of Reprise, the fastest of those."""
+    points = [row for row in rivals.rivals_among(rows) if row["kind"] == kind]
+    lead = [row for row, _ in rivals.ahead(rows) if row["kind"] == kind]
+    return min(lead or points, key=lambda row: row["ratio"], default=None)
 
 
-def who_is_ahead(rows: list[Row]) -> list[str]:
-    """Of each kind the fastest point, or where it is ahead of Reprise the fastest of those."""
-    theirs = {rivals.point_name(row) for row, _ in rivals.ahead(rows)}
-    missing = rivals.not_measured(rows)
+def shown(rows: list[Row]) -> list[Row]:
+    """Of one network, everything the reader sees a time of."""
+    theirs = [row for kind in OTHERS if (row := fastest(rows, kind))]
+    ours = [rivals.best_within(rows, row["peak_bytes"]) for row in theirs]
+    return [row for row in (within_half(rows), next(iter(own_of(rows)), None), *theirs, *ours) if row]
+
+
+def beside_others(by_case: ByCase) -> list[str]:
     lines = []
-    for kind, name in rivals.NAMES.items():
-        points = sorted((row for row in rivals.rivals_among(rows) if row["kind"] == kind and kind != "eager"
-                         and rivals.point_name(row) not in missing), key=lambda row: row["ratio"])
-        lead = [row for row in points if rivals.point_name(row) in theirs]
-        if lead:
-            ours = rivals.best_within(rows, lead[0]["peak_bytes"])
-            count = f" at {len(lead)} of {len(points)} settings measured" if len(points) > 1 else ""
-            lines.append(f"{name}: {against(lead[0], ours)}. **Ahead of Reprise{count}**")
-        elif points:
-            ours = rivals.best_within(rows, points[0]["peak_bytes"])
-            lines.append(f"{name}: {against(points[0], ours)}" + ("" if is_clear(ours, points[0]) else ", level"))
-    return [*lines, *([f"Reprise was not measured at the peak of {', '.join(missing)}"] if missing else [])]
+    for kind, name in OTHERS.items():
+        said = []
+        verdicts: dict[str, list[str]] = {"ahead of Reprise": [], "behind it": [], "level with it": []}
+        for case, rows in by_case.items():
+            row = fastest(rows, kind)
+            if row is None or rivals.point_name(row) in rivals.not_measured(rows):
+                said.append(f"{short(case)} not measured")
+                continue
+            ours = rivals.best_within(rows, row["peak_bytes"])
+            said.append(f"{short(case)} {ratio(row)} in {gib(row['peak_bytes'])} GiB (Reprise "
+                        f"{ratio(ours) if ours else 'has no plan'})")
+            verdict = "ahead of Reprise" if ours is None or is_clear(row, ours) else \
+                "behind it" if is_clear(ours, row) else "level with it"
+            verdicts[verdict].append(short(case))
+        found = [f"{verdict} on {', '.join(names)}" for verdict, names in verdicts.items() if names]
+        if found:
+            first = found[0].replace(" it on", " Reprise on")
+            lines.append(f"{name}, and Reprise within the same peak: {', '.join(said)}. "
+                         f"**{'; '.join([first[0].upper() + first[1:], *found[1:]])}.**")
+    return lines
 
 
-def against(row: Row, ours: Row | None) -> str:
-    return f"{ratio(row)} in {gib(row['peak_bytes'])} GiB, Reprise {ratio(ours) if ours else 'has no plan there'}"
+def short(case: str) -> str:
+    """The name of a network, without what it is made of."""
+    return network_of(case).partition(" with ")[0].partition(" of ")[0]
