@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The documents show what is there: README code stands in the examples, links lead to files."""
+"""The documents show what is there: quoted code stands in the examples, links lead to files, the index has every page."""
 
 import pathlib
 import re
@@ -7,23 +7,39 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("data/**/*.md")])
-CPP_BLOCK = re.compile(r"^```cpp\n(.*?)^```", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"^<!-- (examples/\S+) -->\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```(?:cpp|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # a lambda in it looks like a link
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
 class DocumentsTest(unittest.TestCase):
-    def test_readme_code_stands_in_an_example(self) -> None:
-        examples = [path.read_text() for path in ROOT.glob("examples/*.cc")]
-        blocks = CPP_BLOCK.findall((ROOT / "README.md").read_text())
-        self.assertTrue(blocks)
-        for block in blocks:
-            self.assertTrue(any(block in example for example in examples), f"in no example:\n{block}")
+    def test_quoted_code_stands_in_its_example(self) -> None:
+        quoted = [(document, *found) for document in DOCUMENTS for found in QUOTED.findall(document.read_text())]
+        self.assertEqual({pathlib.Path(name).suffix for _, name, _ in quoted}, {".cc", ".py"})
+        for document, name, block in quoted:
+            self.assertIn(block, (ROOT / name).read_text(), f"{document.relative_to(ROOT)}: not in {name}:\n{block}")
+
+    def test_readme_quotes_all_of_its_code(self) -> None:
+        text = (ROOT / "README.md").read_text()
+        self.assertTrue(CODE.findall(text))
+        self.assertEqual(CODE.findall(text), [block for _, block in QUOTED.findall(text)])
+
+    def test_every_mark_is_followed_by_code(self) -> None:
+        for document in DOCUMENTS:
+            text = document.read_text()
+            self.assertEqual(text.count("<!-- examples/"), len(QUOTED.findall(text)), document.relative_to(ROOT))
 
     def test_links_lead_to_files(self) -> None:
         for document in DOCUMENTS:
             for target in LINK.findall(BLOCK.sub("", document.read_text())):
                 self.assertTrue((document.parent / target).exists(), f"{document.relative_to(ROOT)}: {target}")
+
+    def test_index_has_every_page(self) -> None:
+        index = ROOT / "docs" / "README.md"
+        named = {(index.parent / target).resolve() for target in LINK.findall(index.read_text())}
+        pages = [page for page in ROOT.glob("docs/**/*.md") if page != index and "decisions" not in page.parts]
+        self.assertEqual([str(page.relative_to(ROOT)) for page in pages if page not in named], [])
 
 
 if __name__ == "__main__":

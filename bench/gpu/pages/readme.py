@@ -19,8 +19,8 @@ def page(places: Places) -> None:
     if not by_case:
         raise CannotWrite(f"{places.results}/rivals-cuda has no eager times of {', '.join(SHOWN)}: run {rivals.COMMAND}")
     tried = budgets.measured(budgets.all_rows(places))
-    head = f"{' '.join(machines(by_case))} Training under bf16 autocast. Times are multiples of plain PyTorch's. The last column " \
-           "was measured in fp32, without times, and says how much of the planned step is recomputation."
+    head = f"{' '.join(machines(by_case))} Training under bf16 autocast. Times are multiples of plain PyTorch's. The last " \
+           "column was measured in fp32, without times, and says how much of the planned step is recomputation."
     lines = [wrapped(head), "", *networks(by_case, {row["case"]: row for row in tried}), "",
              *(wrapped(f"- {line}", "  ") for line in beside_others(by_case)), "", wrapped(kept(tried)),
              *map(wrapped, spread_note(row for of_case in by_case.values() for row in shown(of_case)))]
