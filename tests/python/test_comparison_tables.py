@@ -172,7 +172,7 @@ def test_has_the_paper_beside_and_its_order(tmp_path: Path) -> None:
     assert "| PSPNet, batch 2 of 713x713 | -71 % | 1.21 <sub>batch 3</sub> | -71 %, 1.12 | " \
            "-85 %, 1.31 <sub>1.20 GiB</sub> |" in page
     assert "| GoogLeNet, batch 256 | -71 % | not known |" in page
-    assert "of the others no time could be consulted" in page
+    assert "for the others, no time could be found" in page
     assert page.index("| PSPNet") < page.index("| DenseNet161") < page.index("| GoogLeNet")
 
 
@@ -351,12 +351,12 @@ def test_tells_the_largest_batches(tmp_path: Path) -> None:
     put(tmp_path, "largest-batches", rows)
     assert tables(tmp_path, "largest").returncode == 0
     page = (tmp_path / "docs/tables/largest-batches.md").read_text()
-    assert "Of 2 predictions 1 were tried; 1 of 1 planned fitted." in page
+    assert "1 of 2 predictions were tried; 1 of 1 planned fitted." in page
     assert "Measured peaks against predicted ones: planned -0.8 to -0.8 %." in page
     assert "| net | 10 <sub>not tried</sub>, 30 <sub>50.0 %</sub> |" in page
     rows[0]["plain"]["measured_bytes"] = 2**34 + 3 * 2**20
     page = page_of(tmp_path, "largest-batches", rows, "largest", "largest-batches.md")
-    assert "Of 2 predictions 2 were tried; 0 of 1 plain and 1 of 1 planned fitted." in page
+    assert "2 of 2 predictions were tried; 0 of 1 plain and 1 of 1 planned fitted." in page
     assert "| net | 10 <sub>over by 3 MiB</sub>, 30 <sub>50.0 %</sub> |" in page
 
 

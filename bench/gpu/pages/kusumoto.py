@@ -89,7 +89,7 @@ def papers_reductions(by_case: dict[str, Kinds]) -> list[str]:
     lines = table(["", "the paper's, approx. MC", "the paper's time", "`auto` at that reduction", "least peak of `auto`"], body)
     lines += ["", "The paper's time, as a multiple of its plain step, is read off Figure 3 on the authors' poster at the "
               "smallest batch it shows, which is larger than the table's; framework and card were Chainer and a Tesla K40. "
-              "The poster has three of the networks; of the others no time could be consulted."]
+              "The poster has three of the networks; for the others, no time could be found."]
     for case, kinds in by_case.items():
         if "refused" in kinds.get("auto-paper", {}) and "at_peak" in kinds.get("auto-least", {}):
             lines += ["", f"{network_of(case)}: {forbids(kinds['auto-least'])}"]

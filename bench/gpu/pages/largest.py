@@ -47,7 +47,7 @@ def tried(rows: list[Row]) -> str:
     inside = {kind: sum(fit.get("measured_bytes", budget + 1) <= budget for fit, budget in real[kind]) for kind in KINDS}
     fitted = " and ".join(f"{inside[kind]} of {len(real[kind])} {kind}" for kind in KINDS if real[kind])
     predicted, measured = (sum(map(len, some.values())) for some in (fits, real))
-    return f"**Of {predicted} predictions {measured} were tried; {fitted or 'none'} fitted.**"
+    return f"**{measured} of {predicted} predictions were tried; {fitted or 'none'} fitted.**"
 
 
 def off(rows: list[Row]) -> str:

@@ -19,8 +19,9 @@ def page(places: Places) -> None:
     if not by_case:
         raise CannotWrite(f"{places.results}/rivals-cuda has no eager times of {', '.join(SHOWN)}: run {rivals.COMMAND}")
     tried = budgets.measured(budgets.all_rows(places))
-    head = f"{' '.join(machines(by_case))} Training under bf16 autocast. Times are multiples of plain PyTorch's. The last " \
-           "column was measured in fp32, without times, and says how much of the planned step is recomputation."
+    head = f"{' '.join(machines(by_case))} Training under bf16 autocast. Times are multiples of plain PyTorch's. Inside half: " \
+           "the measured peak nearest below half of plain PyTorch's. The last column was measured in fp32, without times; its " \
+           "percentage is how much of the planned step is recomputation."
     lines = [wrapped(head), "", *networks(by_case, {row["case"]: row for row in tried}), "",
              *(wrapped(f"- {line}", "  ") for line in beside_others(by_case)), "", wrapped(kept(tried)),
              *map(wrapped, spread_note(row for of_case in by_case.values() for row in shown(of_case)))]
@@ -99,7 +100,7 @@ def fastest(rows: list[Row], kind: str) -> Row | None:
 
 
 def shown(rows: list[Row]) -> list[Row]:
-    """Of one network, everything the reader sees a time of."""
+    """The rows of one network whose times the reader sees."""
     theirs = [row for kind in OTHERS if (row := fastest(rows, kind))]
     ours = [rivals.best_within(rows, row["peak_bytes"]) for row in theirs]
     return [row for row in (within_half(rows), next(iter(own_of(rows)), None), *theirs, *ours) if row]
