@@ -1,8 +1,8 @@
 # One CTest per binary or script; its folder under tests/ is its label. (One per case would
 # cost seconds each under LeakSanitizer on small machines.)
 
-# Labels, a time limit that holds on a machine five times slower, and leak checking off: one run of its own looks for
-# leaks. Containers that libtorch fills are not annotated, and look overrun.
+# Labels, a time limit that holds on a machine five times slower, and leak checking off: the unit tests look for leaks.
+# Containers that libtorch fills are not annotated, and look overrun.
 function(reprise_test_properties name label)
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 1800)
   if(REPRISE_SANITIZE MATCHES "address")
@@ -24,6 +24,14 @@ function(reprise_test label)
   reprise_target_defaults(${label}_test)
   add_test(NAME ${label} COMMAND ${label}_test)
   reprise_test_properties(${label} ${label})
+endfunction()
+
+# reprise_sees_runtime(<target>): a test that includes parts of the runtime. Hardly optimized: nearly all of its code is
+# that of libtorch's headers.
+function(reprise_sees_runtime target)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${target} PRIVATE reprise::torch)
+  target_compile_options(${target} PRIVATE -O1)
 endfunction()
 
 # reprise_python_test(<name> <label> <script> <argument>...)
