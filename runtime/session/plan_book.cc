@@ -126,6 +126,16 @@ struct PlanBook::Unwritten {
   }
 };
 
+namespace {
+
+// Held from reading a file to writing it: what threads find at the same time is all kept.
+std::mutex& updates() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+}  // namespace
+
 void PlanBook::read() {
   {
     Unwritten& unwritten = Unwritten::instance();
@@ -233,7 +243,8 @@ void PlanBook::search(std::int64_t budget_bytes, double seconds) {
     if (plan.plan.actions.empty()) return;  // stopped too early to know anything
     plan.simulation = simulate(graph_, costs_, plan.plan);
   }
-  read();  // again: another process may have written while this one searched
+  const std::lock_guard lock(updates());
+  read();  // again: somebody else may have written while this one searched
   contents_.asked[budget_bytes] = asked;
   keep(std::move(plan));
   write();
@@ -264,6 +275,7 @@ std::int64_t PlanBook::smallest_budget_bytes(double seconds) {
 
 void PlanBook::carry_over(const PlanBook& other) {
   if (other.contents_.plans.empty()) return;
+  const std::lock_guard lock(updates());
   read();
   for (const Known& known : other.contents_.plans) {
     keep({.planner = known.planner, .plan = known.plan, .simulation = simulate(graph_, costs_, known.plan)});
