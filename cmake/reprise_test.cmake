@@ -26,12 +26,10 @@ function(reprise_test label)
   reprise_test_properties(${label} ${label})
 endfunction()
 
-# reprise_sees_runtime(<target>): a test that includes parts of the runtime. Hardly optimized: nearly all of its code is
-# that of libtorch's headers.
+# reprise_sees_runtime(<target>): a test that includes parts of the runtime.
 function(reprise_sees_runtime target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${target} PRIVATE reprise::torch)
-  target_compile_options(${target} PRIVATE -O1)
+  reprise_uses_torch(${target})
 endfunction()
 
 # reprise_python_test(<name> <label> <script> <argument>...)

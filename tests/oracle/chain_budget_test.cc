@@ -11,7 +11,7 @@
 namespace reprise::test {
 namespace {
 
-constexpr int kRounds = kSmallTests ? 50 : 1500;
+constexpr int kBudgetRounds = kSmallTests ? 50 : 1500;
 constexpr std::int64_t kNever = std::int64_t{1} << 60;
 
 struct Instance {
@@ -41,7 +41,7 @@ std::int64_t time_of(const Instance& instance, const Checkpoints& c) {
 
 TEST(ChainBudgetTest, MatchesAllSubsets) {
   Random random(1);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kBudgetRounds; ++round) {
     const Instance i = random_instance(random, round, 9);
     const auto answer = detail::least_recomputation(i.d, i.times, i.base, i.budget);
     const std::int64_t least = least_over_subsets(1, static_cast<std::uint32_t>(i.times.size()) - 1,
@@ -58,7 +58,7 @@ TEST(ChainBudgetTest, MatchesAllSubsets) {
 TEST(ChainBudgetTest, SlotsKeepTheBudgetAndAreNeverBetter) {
   Random random(2);
   int rounded = 0;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kBudgetRounds; ++round) {
     const Instance i = random_instance(random, round, 30);
     const auto exact = detail::least_recomputation(i.d, i.times, i.base, i.budget);
     const auto answer = detail::least_recomputation(i.d, i.times, i.base, i.budget, {.most_partials = 20, .units = 50});
@@ -69,7 +69,7 @@ TEST(ChainBudgetTest, SlotsKeepTheBudgetAndAreNeverBetter) {
     ASSERT_EQ(answer->recompute_time, time_of(i, answer->checkpoints));
     rounded += answer->rounded ? 1 : 0;
   }
-  EXPECT_GT(rounded, kRounds / 4);
+  EXPECT_GT(rounded, kBudgetRounds / 4);
 }
 
 }  // namespace

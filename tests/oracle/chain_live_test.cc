@@ -8,7 +8,7 @@
 namespace reprise::test {
 namespace {
 
-constexpr int kRounds = kSmallTests ? 30 : 600;
+constexpr int kLiveRounds = kSmallTests ? 30 : 600;
 
 std::int64_t formula(const LiveInstance& chain, const Checkpoints& c) {
   return detail::live_peak(chain.layers, chain.input_bytes, chain.input_gradient, c);
@@ -18,7 +18,7 @@ class ChainLiveTest : public testing::TestWithParam<bool> {};
 
 TEST_P(ChainLiveTest, TheFormulaIsThePeakOfTheRun) {
   Random random(1);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kLiveRounds; ++round) {
     const auto n = static_cast<std::uint32_t>(random.between(1, 8));
     const LiveInstance chain = random_live(random, n, GetParam());
     (void)least_over_subsets(1, n - 1, [&](const Checkpoints& c) {
@@ -31,7 +31,7 @@ TEST_P(ChainLiveTest, TheFormulaIsThePeakOfTheRun) {
 
 TEST_P(ChainLiveTest, ThePlannerMatchesAllSubsets) {
   Random random(2);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kLiveRounds; ++round) {
     const auto n = static_cast<std::uint32_t>(random.between(1, round % 20 == 0 ? 12 : 9));
     const LiveInstance chain = random_live(random, n, GetParam());
     const detail::ChainAnswer answer = detail::least_live_peak(chain.layers, chain.input_bytes, chain.input_gradient);
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(LinearAndQuadratic, ChainLiveTest, testing::Bool());
 // A forward workspace of one byte on a layer of no bytes leaves the optimum but takes the quadratic way.
 TEST(ChainLiveModelTest, BothWaysAgreeOnLongChains) {
   Random random(3);
-  for (int round = 0; round < kRounds / 10; ++round) {
+  for (int round = 0; round < kLiveRounds / 10; ++round) {
     LiveInstance chain = random_live(random, 300, true);
     chain.layers.push_back({.bytes = 50, .gradient_bytes = 50});
     const std::int64_t linear =
@@ -57,7 +57,7 @@ TEST(ChainLiveModelTest, BothWaysAgreeOnLongChains) {
 
 TEST(ChainLiveModelTest, IsNeverAboveTheModelWithOneLargeGradient) {
   Random random(4);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kLiveRounds; ++round) {
     const auto n = static_cast<std::uint32_t>(random.between(1, 30));
     const Sizes d = random_sizes(random, round % kChainKinds, n);
     LiveInstance chain{.input_bytes = d[0], .input_gradient = true};

@@ -15,11 +15,11 @@ using detail::ByteSpan;
 using detail::ChainAnswer;
 using detail::SegmentMemory;
 
-constexpr int kRounds = kSmallTests ? 40 : 1200;
+constexpr int kPeakRounds = kSmallTests ? 40 : 1200;
 
 TEST(ChainPeakTest, DynamicMatchesAllSubsets) {
   Random random(1);
-  for (int round = 0; round < kRounds * kChainKinds; ++round) {
+  for (int round = 0; round < kPeakRounds * kChainKinds; ++round) {
     const auto n = static_cast<std::uint32_t>(random.between(1, round % 20 == 0 ? 12 : 9));
     const Sizes d = random_sizes(random, round % kChainKinds, n);
     for (const std::int64_t base : {d.back(), 2 * d.back(), std::int64_t{0}}) {
@@ -34,7 +34,7 @@ TEST(ChainPeakTest, DynamicMatchesAllSubsets) {
 
 TEST(ChainPeakTest, EverySuffixMatchesTheQuadraticRecurrence) {
   Random random(2);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kPeakRounds; ++round) {
     const Sizes d = random_sizes(random, round % kChainKinds, static_cast<std::uint32_t>(random.between(1, 60)));
     const Sizes peaks = quadratic_peaks(d, d.back());
     for (std::size_t i = 0; i < d.size(); ++i) {
@@ -45,7 +45,7 @@ TEST(ChainPeakTest, EverySuffixMatchesTheQuadraticRecurrence) {
 
 TEST(ChainPeakTest, LongChainsMatchTheQuadraticRecurrence) {
   Random random(3);
-  for (int round = 0; round < kRounds / 4; ++round) {
+  for (int round = 0; round < kPeakRounds / 4; ++round) {
     const Sizes d = random_sizes(random, round % kChainKinds, static_cast<std::uint32_t>(random.between(200, 1500)));
     const ChainAnswer answer = detail::least_peak(d, 2 * d.back());
     ASSERT_EQ(answer.peak_bytes, quadratic_peaks(d, 2 * d.back())[0]);
@@ -58,7 +58,7 @@ TEST(ChainPeakTest, StaticMatchesAllSubsets) {
                                                     {SegmentMemory::kLiteral, Buffer::kLiteral},
                                                     {SegmentMemory::kRepaired, Buffer::kAlways}};
   Random random(4);
-  for (int round = 0; round < kRounds * kChainKinds; ++round) {
+  for (int round = 0; round < kPeakRounds * kChainKinds; ++round) {
     const auto n = static_cast<std::uint32_t>(random.between(1, round % 20 == 0 ? 11 : 8));
     const Sizes d = random_sizes(random, round % kChainKinds, n);
     for (const auto& [memory, buffer] : kinds) {
@@ -73,7 +73,7 @@ TEST(ChainPeakTest, StaticMatchesAllSubsets) {
 
 TEST(ChainPeakTest, ShortestPathsFindTheStaticOptimum) {
   Random random(5);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kPeakRounds; ++round) {
     const Sizes d = random_sizes(random, round % kChainKinds, static_cast<std::uint32_t>(random.between(1, 40)));
     const ChainAnswer answer = detail::feng_huang(d);
     ASSERT_EQ(answer.peak_bytes, detail::least_static_peak(d, SegmentMemory::kChen).peak_bytes);
@@ -88,7 +88,7 @@ Checkpoints interior(Checkpoints c, const Sizes& d) {
 
 TEST(ChainPeakTest, NoOtherPlanNeedsLessThanTheDynamicOne) {
   Random random(6);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kPeakRounds; ++round) {
     const auto n = static_cast<std::uint32_t>(random.between(1, 200));
     const Sizes d = random_sizes(random, round % kChainKinds, n);
     const std::int64_t base = 2 * d.back();
@@ -107,7 +107,7 @@ TEST(ChainPeakTest, NoOtherPlanNeedsLessThanTheDynamicOne) {
 
 TEST(ChainPeakTest, ScalesWithTheSizesAndIgnoresEmptyTensors) {
   Random random(7);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kPeakRounds; ++round) {
     Sizes d = random_sizes(random, round % kChainKinds, static_cast<std::uint32_t>(random.between(1, 50)));
     const std::int64_t least = detail::least_peak(d, 2 * d.back()).peak_bytes;
     Sizes scaled = d;

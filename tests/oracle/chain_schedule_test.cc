@@ -20,7 +20,7 @@ using detail::revolve_schedule;
 using detail::RotorAnswer;
 using detail::RotorTable;
 
-constexpr int kRounds = kSmallTests ? 20 : 1200;
+constexpr int kScheduleRounds = kSmallTests ? 20 : 1200;
 
 ScheduleRun run_equal(std::uint32_t stages, const std::vector<ChainAction>& actions) {
   const std::vector<RotorStage> equal(stages, RotorStage{.forward_ns = 1, .output_bytes = 1, .saved_bytes = 1});
@@ -89,7 +89,7 @@ Sizes best_times(const std::vector<RotorStage>& stages, std::int64_t input_bytes
 
 TEST(RotorOracleTest, MatchesAllPersistentSchedules) {
   Random random(1);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kScheduleRounds; ++round) {
     const std::int64_t input = random.between(0, 4);
     const auto stages = random_stages(random, random.between(1, round % 10 == 0 ? 5 : 4), 4, input);
     constexpr std::int64_t kMost = 100;
@@ -150,7 +150,7 @@ class NaiveRotor {
 
 TEST(RotorOracleTest, LongChainsMatchTheRecurrence) {
   Random random(3);
-  for (int round = 0; round < std::max(kRounds / 50, 4); ++round) {
+  for (int round = 0; round < std::max(kScheduleRounds / 50, 4); ++round) {
     const std::int64_t input = random.between(0, 3);
     const auto stages = random_stages(random, random.between(9, 27), 3, input);
     constexpr std::int64_t kMost = 50;
@@ -167,7 +167,7 @@ TEST(RotorOracleTest, LongChainsMatchTheRecurrence) {
 TEST(RotorOracleTest, LongSchedulesKeepTheBudget) {
   Random random(2);
   int found = 0;
-  for (int round = 0; round < kRounds / 10; ++round) {
+  for (int round = 0; round < kScheduleRounds / 10; ++round) {
     const std::int64_t input = random.between(0, 1000);
     const auto stages = random_stages(random, random.between(5, 40), 1000, input);
     const std::int64_t most = 1000 * random.between(8, 60);
@@ -184,7 +184,7 @@ TEST(RotorOracleTest, LongSchedulesKeepTheBudget) {
       last = answer->time_ns;
     }
   }
-  EXPECT_GT(found, kRounds / 10);
+  EXPECT_GT(found, kScheduleRounds / 10);
 }
 
 }  // namespace

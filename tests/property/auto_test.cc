@@ -14,7 +14,7 @@
 namespace reprise::test {
 namespace {
 
-constexpr int kSteps = kSmallTests ? 25 : 150;
+constexpr int kSteps = kSmallTests ? 12 : 150;
 
 CostedGraph step_number(int i) {
   Random random(static_cast<std::uint64_t>(7000 + i));

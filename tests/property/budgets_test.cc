@@ -7,6 +7,7 @@
 #include "solve/planner_knobs.h"
 #include "support/costed.h"
 #include "support/random_dag.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
@@ -91,16 +92,16 @@ std::string by_formula(const Dag& dag) {
 }
 
 TEST(BudgetTest, MoreOfItNeverCostsTimeInTheSimulator) {
-  expect_holds(assorted_dags(80, 5, 12, 1), simulated_exact);
-  expect_holds(assorted_dags(60, 5, 40, 2), simulated_approximate);
-  expect_holds(assorted_dags(80, 5, 40, 3), simulated_chen);
-  expect_holds(assorted_dags(40, 5, 40, 4), simulated_none);
+  expect_holds(assorted_dags(fewer(80), 5, 12, 1), simulated_exact);
+  expect_holds(assorted_dags(fewer(60), 5, 40, 2), simulated_approximate);
+  expect_holds(assorted_dags(fewer(80), 5, 40, 3), simulated_chen);
+  expect_holds(assorted_dags(fewer(40), 5, 40, 4), simulated_none);
 }
 
 TEST(BudgetTest, MoreOfItNeverWorsensTheObjectiveByTheFormula) {
-  expect_holds(assorted_dags(100, 5, 14, 5), by_formula<Objective::kTime>);
-  expect_holds(assorted_dags(100, 5, 14, 6), by_formula<Objective::kMaxOverhead>);
-  expect_holds(assorted_dags(100, 5, 14, 7), by_formula<Objective::kMinCache>);
+  expect_holds(assorted_dags(fewer(100), 5, 14, 5), by_formula<Objective::kTime>);
+  expect_holds(assorted_dags(fewer(100), 5, 14, 6), by_formula<Objective::kMaxOverhead>);
+  expect_holds(assorted_dags(fewer(100), 5, 14, 7), by_formula<Objective::kMinCache>);
 }
 
 // Where gradients read inputs alone, the formula bounds the true peak and names the true overhead.
@@ -123,7 +124,7 @@ std::string formula_differs(const Dag& dag) {
 }
 
 TEST(FormulaTest, BoundsTheTruePeakWhereGradientsReadInputsAlone) {
-  expect_holds(assorted_dags(300, 5, 30, 8), formula_differs);
+  expect_holds(assorted_dags(fewer(300), 5, 30, 8), formula_differs);
 }
 
 std::string keep_last_costs(const Dag& dag) {
@@ -141,7 +142,7 @@ std::string keep_last_costs(const Dag& dag) {
 }
 
 TEST(FormulaTest, KeepingTheLastBlockNeitherRaisesThePeakNorTheOverhead) {
-  expect_holds(assorted_dags(150, 5, 16, 9), keep_last_costs);
+  expect_holds(assorted_dags(fewer(150), 5, 16, 9), keep_last_costs);
 }
 
 std::string exact_is_worse(const Dag& dag) {
@@ -168,7 +169,7 @@ std::string exact_is_worse(const Dag& dag) {
 }
 
 TEST(ExactPlannerTest, IsNeverWorseThanTheApproximateOne) {
-  expect_holds(assorted_dags(60, 5, 12, 10), exact_is_worse);
+  expect_holds(assorted_dags(fewer(60), 5, 12, 10), exact_is_worse);
 }
 
 std::string numbering_matters(const Dag& dag) {
@@ -193,7 +194,7 @@ std::string numbering_matters(const Dag& dag) {
   return "";
 }
 
-TEST(RenumberingTest, LeavesTheFormulaAsItIs) { expect_holds(assorted_dags(120, 5, 16, 11), numbering_matters); }
+TEST(RenumberingTest, LeavesTheFormulaAsItIs) { expect_holds(assorted_dags(fewer(120), 5, 16, 11), numbering_matters); }
 
 std::string answers_vary(const Dag& dag) {
   const CostedGraph graph = to_graph(dag);
@@ -206,7 +207,7 @@ std::string answers_vary(const Dag& dag) {
   return "";
 }
 
-TEST(SolveTest, EqualInputGivesEqualPlans) { expect_holds(assorted_dags(20, 5, 12, 12), answers_vary); }
+TEST(SolveTest, EqualInputGivesEqualPlans) { expect_holds(assorted_dags(fewer(20), 5, 12, 12), answers_vary); }
 
 }  // namespace
 }  // namespace reprise::test

@@ -1,6 +1,8 @@
 // Whether tests run on few inputs: in debug and sanitizer builds.
 #pragma once
 
+#include <concepts>
+
 namespace reprise::test {
 
 #ifdef REPRISE_SMALL_TESTS
@@ -8,5 +10,8 @@ inline constexpr bool kSmallTests = true;
 #else
 inline constexpr bool kSmallTests = false;
 #endif
+
+// A fifth of the inputs there.
+constexpr auto fewer(std::integral auto inputs) { return kSmallTests ? inputs / 5 : inputs; }
 
 }  // namespace reprise::test

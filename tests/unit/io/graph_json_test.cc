@@ -48,7 +48,7 @@ struct Parts {
   }
 };
 
-std::string error(const std::string& text) {
+std::string graph_error(const std::string& text) {
   return input_error([&] { static_cast<void>(parse_graph(text, "g.json")); });
 }
 
@@ -121,51 +121,55 @@ TEST(GraphJsonTest, KeysMayComeInAnyOrderAndDefaultsMayBeLeftOut) {
 }
 
 TEST(GraphJsonTest, RefusesOtherFormatsAndVersions) {
-  EXPECT_EQ(error(Parts{.header = R"("format":"reprise.plan","version":1)"}.text()),
+  EXPECT_EQ(graph_error(Parts{.header = R"("format":"reprise.plan","version":1)"}.text()),
             "g.json:2:10: format: expected 'reprise.graph', found 'reprise.plan'");
-  EXPECT_EQ(error(Parts{.header = R"("format":"reprise.graph","version":2)"}.text()),
+  EXPECT_EQ(graph_error(Parts{.header = R"("format":"reprise.graph","version":2)"}.text()),
             "g.json:2:36: version: version 2 is unknown; this reader knows 1");
-  EXPECT_EQ(error(Parts{.header = R"("version":1)"}.text()), "g.json:1:1: key 'format' is missing");
-  EXPECT_EQ(error(Parts{.header = R"("format":"reprise.graph")"}.text()), "g.json:1:1: key 'version' is missing");
+  EXPECT_EQ(graph_error(Parts{.header = R"("version":1)"}.text()), "g.json:1:1: key 'format' is missing");
+  EXPECT_EQ(graph_error(Parts{.header = R"("format":"reprise.graph")"}.text()), "g.json:1:1: key 'version' is missing");
 }
 
 TEST(GraphJsonTest, ErrorsNameThePlaceInTheFile) {
-  EXPECT_EQ(error(Parts{.ops = R"([{"name":"a","outputs":[0]},{"name":"b","inputs":[0,"1"],"outputs":[1,2]}])"}.text()),
-            "g.json:6:59: ops[1].inputs[1]: expected an integer, found a string");
-  EXPECT_EQ(error(Parts{.ops = R"([{"outputs":[0]}])"}.text()), "g.json:6:8: ops[0]: key 'name' is missing");
-  EXPECT_THAT(error(Parts{.ops = R"([{"name":"a","tme_ns":3}])"}.text()),
+  EXPECT_EQ(
+      graph_error(Parts{.ops = R"([{"name":"a","outputs":[0]},{"name":"b","inputs":[0,"1"],"outputs":[1,2]}])"}.text()),
+      "g.json:6:59: ops[1].inputs[1]: expected an integer, found a string");
+  EXPECT_EQ(graph_error(Parts{.ops = R"([{"outputs":[0]}])"}.text()), "g.json:6:8: ops[0]: key 'name' is missing");
+  EXPECT_THAT(graph_error(Parts{.ops = R"([{"name":"a","tme_ns":3}])"}.text()),
               testing::StartsWith("g.json:6:20: ops[0]: unknown key 'tme_ns'; known are 'name', 'scope', 'phase', "));
-  EXPECT_EQ(error(Parts{.ops = R"([{"name":"a","phase":"update"}])"}.text()),
+  EXPECT_EQ(graph_error(Parts{.ops = R"([{"name":"a","phase":"update"}])"}.text()),
             "g.json:6:28: ops[0].phase: must be one of 'forward', 'caller', 'backward'");
-  EXPECT_EQ(error(Parts{.ops = R"([{"name":"a","time_ns":-3}])"}.text()), "g.json:6:30: ops[0].time_ns: negative: -3");
-  EXPECT_EQ(error(Parts{.ops = R"([{"name":"a","workspace_bytes":1e30}])"}.text()),
+  EXPECT_EQ(graph_error(Parts{.ops = R"([{"name":"a","time_ns":-3}])"}.text()),
+            "g.json:6:30: ops[0].time_ns: negative: -3");
+  EXPECT_EQ(graph_error(Parts{.ops = R"([{"name":"a","workspace_bytes":1e30}])"}.text()),
             "g.json:6:38: ops[0].workspace_bytes: expected an integer, found a number with a point or an exponent");
-  EXPECT_EQ(error(Parts{.ops = R"([{"name":"a","scope":4294967295}])"}.text()),
+  EXPECT_EQ(graph_error(Parts{.ops = R"([{"name":"a","scope":4294967295}])"}.text()),
             "g.json:6:28: ops[0].scope: too large for an index: 4294967295");
 }
 
 TEST(GraphJsonTest, RefusesBrokenLists) {
-  EXPECT_EQ(error(Parts{.outputs = "[1,1]"}.text()), "g.json:5:14: outputs[1]: indices must be strictly increasing");
-  EXPECT_EQ(error(Parts{.values = R"({"bytes":[8],"held":[0,0]})"}.text()),
+  EXPECT_EQ(graph_error(Parts{.outputs = "[1,1]"}.text()),
+            "g.json:5:14: outputs[1]: indices must be strictly increasing");
+  EXPECT_EQ(graph_error(Parts{.values = R"({"bytes":[8],"held":[0,0]})"}.text()),
             "g.json:4:33: values.held[1]: indices must be strictly increasing");
-  EXPECT_EQ(error(Parts{.values = R"({"bytes":[8],"overwrites":[[1,0,2]]})"}.text()),
+  EXPECT_EQ(graph_error(Parts{.values = R"({"bytes":[8],"overwrites":[[1,0,2]]})"}.text()),
             "g.json:4:42: values.overwrites[0][2]: a pair [new, old] has two indices");
-  EXPECT_EQ(error(Parts{.values = R"({"bytes":[8],"overwrites":[[1]]})"}.text()),
+  EXPECT_EQ(graph_error(Parts{.values = R"({"bytes":[8],"overwrites":[[1]]})"}.text()),
             "g.json:4:38: values.overwrites[0]: expected a pair [new, old]");
-  EXPECT_EQ(error(Parts{.values = R"({"bytes":[8],"overwrites":[[2,0],[1,0]]})"}.text()),
+  EXPECT_EQ(graph_error(Parts{.values = R"({"bytes":[8],"overwrites":[[2,0],[1,0]]})"}.text()),
             "g.json:4:46: values.overwrites[1]: new values must be strictly increasing");
 }
 
 TEST(GraphJsonTest, ErrorsAboutTheGraphCarryTheSource) {
-  EXPECT_EQ(error(Parts{.values = R"({"bytes":[8,8,8],"resident":[7]})"}.text()),
+  EXPECT_EQ(graph_error(Parts{.values = R"({"bytes":[8,8,8],"resident":[7]})"}.text()),
             "g.json: resident: names unknown value 7");
-  EXPECT_EQ(error(Parts{.values = R"({"bytes":[8,8,8],"resident":[1],"arriving":[1]})"}.text()),
+  EXPECT_EQ(graph_error(Parts{.values = R"({"bytes":[8,8,8],"resident":[1],"arriving":[1]})"}.text()),
             "g.json: value 1 is both resident and arriving");
   const std::string prefix = "g.json: ";
-  EXPECT_THAT(error(Parts{.outputs = "[3]"}.text()), testing::StartsWith(prefix));
-  EXPECT_THAT(error(Parts{.values = R"({"bytes":[8,8]})"}.text()), testing::StartsWith(prefix + "op 1 'b'"));
-  EXPECT_THAT(error(Parts{.ops = R"([{"name":"a","scope":1}])"}.text()), testing::StartsWith(prefix));
-  EXPECT_THAT(error(Parts{.values = R"({"bytes":[8,8,9223372036854775807]})"}.text()), testing::StartsWith(prefix));
+  EXPECT_THAT(graph_error(Parts{.outputs = "[3]"}.text()), testing::StartsWith(prefix));
+  EXPECT_THAT(graph_error(Parts{.values = R"({"bytes":[8,8]})"}.text()), testing::StartsWith(prefix + "op 1 'b'"));
+  EXPECT_THAT(graph_error(Parts{.ops = R"([{"name":"a","scope":1}])"}.text()), testing::StartsWith(prefix));
+  EXPECT_THAT(graph_error(Parts{.values = R"({"bytes":[8,8,9223372036854775807]})"}.text()),
+              testing::StartsWith(prefix));
 }
 
 TEST(GraphJsonTest, RefusesToWriteNamesThatAreNotUtf8) {
@@ -176,7 +180,7 @@ TEST(GraphJsonTest, RefusesToWriteNamesThatAreNotUtf8) {
 
 TEST(GraphJsonTest, RefusesEveryPrefixOfAFile) {
   for (std::size_t length = 0; length + 2 < kTwoLayers.size(); ++length) {
-    EXPECT_THAT(error(std::string(kTwoLayers.substr(0, length))), testing::StartsWith("g.json:")) << length;
+    EXPECT_THAT(graph_error(std::string(kTwoLayers.substr(0, length))), testing::StartsWith("g.json:")) << length;
   }
 }
 

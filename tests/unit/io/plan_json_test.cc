@@ -10,7 +10,7 @@ namespace reprise {
 namespace {
 
 // The example of docs/formats.md.
-constexpr std::string_view kExample = R"({
+constexpr std::string_view kPlanExample = R"({
 "format":"reprise.plan","version":2,
 "graph":"two layers",
 "ops":5,"values":7,
@@ -21,17 +21,17 @@ constexpr std::string_view kExample = R"({
 )";
 
 std::string with_actions(const std::string& actions) {
-  std::string text(kExample);
+  std::string text(kPlanExample);
   const std::size_t begin = text.find("[\"c0\"");
   return text.replace(begin, text.find(']') + 1 - begin, actions);
 }
 
-std::string error(const std::string& text) {
+std::string plan_error(const std::string& text) {
   return input_error([&] { static_cast<void>(parse_plan(text, "p.json")); });
 }
 
 TEST(PlanJsonTest, ReadsTheDocumentedExample) {
-  const PlanFile file = parse_plan(kExample, "p.json");
+  const PlanFile file = parse_plan(kPlanExample, "p.json");
   EXPECT_EQ(file.graph, "two layers");
   EXPECT_EQ(file.ops, 5U);
   EXPECT_EQ(file.values, 7U);
@@ -44,7 +44,7 @@ TEST(PlanJsonTest, ReadsTheDocumentedExample) {
 }
 
 TEST(PlanJsonTest, WritesTheDocumentedExampleByteForByte) {
-  EXPECT_EQ(format_plan(parse_plan(kExample, "p.json")), kExample);
+  EXPECT_EQ(format_plan(parse_plan(kPlanExample, "p.json")), kPlanExample);
 }
 
 TEST(PlanJsonTest, EveryKindOfActionSurvivesTheRoundTrip) {
@@ -65,41 +65,41 @@ TEST(PlanJsonTest, RefusesEverySpellingOfAnActionButOne) {
   for (const char* action : {"", "c", "f", "!", "c!", "c-1", "c+1", "c01", "c1 ", " c1", "C1", "f1!", "c1!!", "c1.0",
                              "x1", "1", "c4294967296", "c99999999999999999999", "cc1"}) {
     EXPECT_EQ(
-        error(with_actions("[\"c0\",\"" + std::string(action) + "\"]")),
+        plan_error(with_actions("[\"c0\",\"" + std::string(action) + "\"]")),
         "p.json:7:17: actions[1]: '" + std::string(action) + "' is no action; actions are 'c12', 'c12!' and 'f7'");
   }
-  EXPECT_EQ(error(with_actions("[3]")), "p.json:7:12: actions[0]: expected a string, found an integer");
+  EXPECT_EQ(plan_error(with_actions("[3]")), "p.json:7:12: actions[0]: expected a string, found an integer");
 }
 
 TEST(PlanJsonTest, RefusesIdsThatTheGraphDoesNotHave) {
-  EXPECT_EQ(error(with_actions(R"(["c4","c5"])")), "p.json: actions[1]: names op 5, but the graph has 5");
-  EXPECT_EQ(error(with_actions(R"(["f7"])")), "p.json: actions[0]: names value 7, but the graph has 7");
+  EXPECT_EQ(plan_error(with_actions(R"(["c4","c5"])")), "p.json: actions[1]: names op 5, but the graph has 5");
+  EXPECT_EQ(plan_error(with_actions(R"(["f7"])")), "p.json: actions[0]: names value 7, but the graph has 7");
 }
 
 TEST(PlanJsonTest, ClaimsOfSizeCostNothing) {
-  std::string text(kExample);
+  std::string text(kPlanExample);
   text.replace(text.find("\"ops\":5"), 7, "\"ops\":4000000000000000000");
   EXPECT_EQ(parse_plan(text, "p.json").ops, 4000000000000000000U);
 }
 
 TEST(PlanJsonTest, RefusesWhatIsMissingOrOfAnotherFormat) {
-  EXPECT_EQ(error("{}"), "p.json:1:1: key 'format' is missing");
-  EXPECT_EQ(error(R"({"format":"reprise.graph"})"),
+  EXPECT_EQ(plan_error("{}"), "p.json:1:1: key 'format' is missing");
+  EXPECT_EQ(plan_error(R"({"format":"reprise.graph"})"),
             "p.json:1:11: format: expected 'reprise.plan', found 'reprise.graph'");
-  EXPECT_EQ(error(R"({"format":"reprise.plan","version":1})"),
+  EXPECT_EQ(plan_error(R"({"format":"reprise.plan","version":1})"),
             "p.json:1:36: version: version 1 is unknown; this reader knows 2");
   for (const char* key :
        {"graph", "ops", "values", "planner", "budget_bytes", "peak_bytes", "time_ns", "recompute_ns"}) {
-    std::string text(kExample);
+    std::string text(kPlanExample);
     const std::size_t begin = text.find("\"" + std::string(key) + "\":");
     text.erase(begin, text.find(',', begin) + 1 - begin);
-    EXPECT_EQ(error(text), "p.json:1:1: key '" + std::string(key) + "' is missing");
+    EXPECT_EQ(plan_error(text), "p.json:1:1: key '" + std::string(key) + "' is missing");
   }
 }
 
 TEST(PlanJsonTest, RefusesEveryPrefixOfAFile) {
-  for (std::size_t length = 0; length + 2 < kExample.size(); ++length) {
-    EXPECT_THAT(error(std::string(kExample.substr(0, length))), testing::StartsWith("p.json:")) << length;
+  for (std::size_t length = 0; length + 2 < kPlanExample.size(); ++length) {
+    EXPECT_THAT(plan_error(std::string(kPlanExample.substr(0, length))), testing::StartsWith("p.json:")) << length;
   }
 }
 

@@ -20,8 +20,8 @@
 namespace reprise::detail {
 namespace {
 
-constexpr std::uint64_t kSeeds = test::kSmallTests ? 100 : 2000;
-constexpr std::uint64_t kTinySeeds = test::kSmallTests ? 30 : 400;
+constexpr std::uint64_t kLivenessSeeds = test::kSmallTests ? 100 : 2000;
+constexpr std::uint64_t kTinyLivenessSeeds = test::kSmallTests ? 30 : 400;
 
 using Set = std::uint64_t;  // of values
 
@@ -113,7 +113,7 @@ bool overwrites_what_it_gave_away(const Graph& graph) {
 }
 
 TEST(LivenessTest, NoPlanWithTheSameRunsHasALowerPeak) {
-  for (std::uint64_t seed = 0; seed < kTinySeeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < kTinyLivenessSeeds; ++seed) {
     const auto [graph, costs] = test::odd_step(seed, {.forward_ops = 3, .backward_ops = 1});
     if (overwrites_what_it_gave_away(graph)) continue;
     const std::vector<OpId> runs = test::runs_of(test::odd_plan(graph, seed));
@@ -127,7 +127,7 @@ TEST(LivenessTest, NoPlanWithTheSameRunsHasALowerPeak) {
 }
 
 TEST(LivenessTest, IsLegalAndNeverAboveAnOddPlan) {
-  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < kLivenessSeeds; ++seed) {
     const auto [graph, costs] = test::odd_step(seed, {.forward_ops = 12, .backward_ops = 12});
     const Plan odd = test::odd_plan(graph, seed);
     const Plan plan = place_frees(graph, test::runs_of(odd));

@@ -6,13 +6,14 @@
 
 #include "reprise/graph_builder.h"
 #include "reprise/validate.h"
+#include "support/short_actions.h"
 
 namespace reprise {
 namespace {
 
-constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
-constexpr Action c_in_place(std::size_t op) { return Action::compute(op_id(op), true); }
-constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
+using test::c;
+using test::c_in_place;
+using test::f;
 
 // x 0 and weight 1 at the start; conv (op 0) makes y 2; relu_ (op 1) makes z 3 over y; then the caller.
 Graph conv_relu() {

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "reprise/graph_builder.h"
+#include "support/short_actions.h"
 
 namespace reprise {
 namespace {
 
-constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
-constexpr Action c_in_place(std::size_t op) { return Action::compute(op_id(op), true); }
-constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
+using test::c;
+using test::c_in_place;
+using test::f;
 
 // A step with one of each: values 0 weight and 1 stat (resident), 2 x (arriving), 3 y, 4 z over y, 5 new stat over
 // stat, 6 loss and 7 seed (held), 8 gradient.

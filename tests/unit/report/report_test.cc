@@ -9,6 +9,7 @@
 #include "reprise/io.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
+#include "support/short_actions.h"
 
 namespace reprise {
 namespace {
@@ -18,8 +19,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
-constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
+using test::c;
+using test::f;
 
 // x -> fc1 -> act -> loss | loss_backward -> act -> fc1. Values: 0 weight, 1 x, 2 a, 3 b, 4 loss, 5 seed, 6 gb, 7 ga,
 // 8 gradient of the weight.

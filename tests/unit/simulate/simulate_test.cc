@@ -14,6 +14,7 @@
 #include "reprise/validate.h"
 #include "simulate/simulator.h"
 #include "support/input_error.h"
+#include "support/short_actions.h"
 #include "support/small_tests.h"
 
 namespace reprise {
@@ -21,9 +22,9 @@ namespace {
 
 constexpr std::uint64_t kSeeds = test::kSmallTests ? 300 : 3000;
 
-constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
-constexpr Action c_in_place(std::size_t op) { return Action::compute(op_id(op), true); }
-constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
+using test::c;
+using test::c_in_place;
+using test::f;
 
 TEST(SimulateTest, AgreesWithTheNaiveReplayOnOddPlans) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {

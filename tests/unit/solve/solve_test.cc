@@ -16,6 +16,7 @@
 #include "solve/planner_knobs.h"
 #include "support/costed.h"
 #include "support/input_error.h"
+#include "support/small_tests.h"
 
 namespace reprise {
 namespace {
@@ -213,7 +214,7 @@ TEST(SolveTest, EdgeCasesHavePlans) {
 }
 
 TEST(SolveTest, OddStepsHavePlansAtEveryBudgetTheyNeed) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < test::fewer(40U); ++seed) {
     const CostedGraph step = test::odd_step(seed, {.forward_ops = 8, .backward_ops = 6, .forward_only = seed % 3 == 0});
     const CostedGraph planned = step.graph.forward_only() ? complete_backward(step) : step;
     for (const std::string_view planner : planner_names()) {

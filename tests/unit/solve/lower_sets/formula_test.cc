@@ -10,20 +10,20 @@ namespace reprise::detail {
 namespace {
 
 // a -> b -> c, times 1 2 3, sizes 1 2 4.
-ForwardView chain() { return test::view_of({{}, {0}, {1}}, {1, 2, 3}, {1, 2, 4}); }
+ForwardView three_nodes() { return test::view_of({{}, {0}, {1}}, {1, 2, 3}, {1, 2, 4}); }
 
 TEST(FormulaTest, OneBlockHoldsAllTwice) {
-  EXPECT_EQ(formula(chain(), {.block = {0, 0, 0}, .count = 1}, false),
+  EXPECT_EQ(formula(three_nodes(), {.block = {0, 0, 0}, .count = 1}, false),
             (Formula{.overhead = 6, .peak_bytes = 14, .cached_bytes = 0, .blocks = 1}));
-  EXPECT_EQ(formula(chain(), {.block = {0, 0, 0}, .count = 1}, true),
+  EXPECT_EQ(formula(three_nodes(), {.block = {0, 0, 0}, .count = 1}, true),
             (Formula{.overhead = 0, .peak_bytes = 14, .cached_bytes = 0, .blocks = 1}));
 }
 
 // Pass 1: 2 (1 + 2) and the gradient of c, 4: 10. Pass 2: b cached, 2, and 2 * 4: 10.
 TEST(FormulaTest, ACutCachesItsBoundary) {
-  EXPECT_EQ(formula(chain(), {.block = {0, 0, 1}, .count = 2}, false),
+  EXPECT_EQ(formula(three_nodes(), {.block = {0, 0, 1}, .count = 2}, false),
             (Formula{.overhead = 1 + 3, .peak_bytes = 10, .cached_bytes = 2, .blocks = 2}));
-  EXPECT_EQ(formula(chain(), {.block = {0, 0, 1}, .count = 2}, true),
+  EXPECT_EQ(formula(three_nodes(), {.block = {0, 0, 1}, .count = 2}, true),
             (Formula{.overhead = 1, .peak_bytes = 10, .cached_bytes = 2, .blocks = 2}));
 }
 

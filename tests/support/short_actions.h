@@ -1,0 +1,14 @@
+// Actions by number, for plans written out in tests.
+#pragma once
+
+#include <cstddef>
+
+#include "reprise/plan.h"
+
+namespace reprise::test {
+
+constexpr Action c(std::size_t op) { return Action::compute(op_id(op)); }
+constexpr Action c_in_place(std::size_t op) { return Action::compute(op_id(op), true); }
+constexpr Action f(std::size_t value) { return Action::free(value_id(value)); }
+
+}  // namespace reprise::test
