@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fuzz.sh [seconds]: runs every fuzz target, the time split between them, from the committed
+# fuzz.sh [seconds]: runs all fuzz targets at once, the processor's seconds split between them, from the committed
 # corpus (which it does not change: new inputs go to build/fuzz/corpus).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,12 +8,22 @@ scripts/build.sh fuzz
 mapfile -t targets <build/fuzz/tests/fuzz/targets.txt
 [ ${#targets[@]} -gt 0 ] || { echo "fuzz: no targets" >&2; exit 1; }
 
-for target in "${targets[@]}"; do
-  grown=build/fuzz/corpus/$target
-  log=build/fuzz/$target.log
+# smoke <target>: what it printed is in build/fuzz/<target>.log.
+smoke() {
+  local target=$1 grown=build/fuzz/corpus/$1
   mkdir -p "$grown"
-  if ! build/fuzz/tests/fuzz/"$target" -max_total_time=$((seconds / ${#targets[@]})) -timeout=10 \
-    -rss_limit_mb=2048 -artifact_prefix="build/fuzz/$target-" "$grown" "tests/fuzz/corpus/$target" >"$log" 2>&1; then
+  build/fuzz/tests/fuzz/"$target" -max_total_time=$((seconds / ${#targets[@]})) -timeout=10 \
+    -rss_limit_mb=2048 -artifact_prefix="build/fuzz/$target-" "$grown" "tests/fuzz/corpus/$target" >"build/fuzz/$target.log" 2>&1
+}
+
+declare -A running
+for target in "${targets[@]}"; do
+  smoke "$target" &
+  running[$target]=$!
+done
+for target in "${targets[@]}"; do
+  log=build/fuzz/$target.log
+  if ! wait "${running[$target]}"; then
     tail -60 "$log"
     echo "fuzz: $target FAILED; the input is build/fuzz/$target-*" >&2
     exit 1
