@@ -1,9 +1,13 @@
-"""One line on a terminal while something takes long; nothing elsewhere."""
+"""One line on a terminal while something takes long, nothing elsewhere; and where the time before a step went."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TextIO
 
 
@@ -30,3 +34,47 @@ class Progress:
         if self.shown:
             self.stream.write("\r\x1b[K")
             self.stream.flush()
+
+
+@dataclass
+class _Open:
+    name: str
+    counted_until: float
+
+
+class Preparation:
+    """What has to be done before a step can run: the seconds of each phase, those of phases within it not counted.
+    The terminal says which one is going on."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._stream = stream or sys.stderr
+        self._open: list[_Open] = []
+
+    @contextlib.contextmanager
+    def phase(self, name: str, since: float | None = None) -> Iterator[None]:
+        """since: when it began, by time.perf_counter(), if that was before now."""
+        begin = time.perf_counter()
+        if self._open:
+            self._count(begin)
+        self._open.append(_Open(name, begin if since is None else since))
+        self._show()
+        try:
+            yield
+        finally:
+            now = time.perf_counter()
+            self._count(now)
+            self._open.pop()
+            if self._open:
+                self._open[-1].counted_until = now
+            self._show()
+
+    def _count(self, now: float) -> None:
+        phase = self._open[-1]
+        self.seconds[phase.name] += now - phase.counted_until
+        phase.counted_until = now
+
+    def _show(self) -> None:
+        if self._stream.isatty():
+            self._stream.write(f"\rreprise: {self._open[-1].name}\x1b[K" if self._open else "\r\x1b[K")
+            self._stream.flush()

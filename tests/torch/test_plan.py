@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from steps import compiled, different, model_of, run_step, smallest_budget
 from training import Mlp, batch
 
 import reprise
-from reprise.progress import Progress
+from reprise.progress import Preparation, Progress
 
 CASE = CASES["dropout_mlp"]
 
@@ -115,3 +116,30 @@ def test_progress_is_for_terminals_alone(terminal: bool) -> None:
     assert ("planning 3/7" in stream.getvalue()) == terminal
     if terminal:
         assert stream.getvalue().endswith("\r\x1b[K")  # the line is gone
+
+
+def test_where_the_time_before_the_first_step_went() -> None:
+    model = reprise.compile(Mlp())
+    begin = time.perf_counter()
+    model(batch()).sum().backward()
+    whole = time.perf_counter() - begin
+    spent = model.plan.preparation_seconds
+    assert {"tracing", "joint graph", "lowering", "capturing", "profiling", "first forward", "planning"} == set(spent)
+    assert min(spent.values()) >= 0
+    assert spent["joint graph"] > 0
+    assert sum(spent.values()) <= whole  # nothing is counted twice
+    model(batch()).sum().backward()
+    assert model.plan.preparation_seconds == spent
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_says_which_phase_is_going_on(terminal: bool) -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
+    preparation = Preparation(stream)
+    with preparation.phase("tracing"):
+        with preparation.phase("capturing"):
+            pass
+        within = stream.getvalue()
+    assert within == ("\rreprise: tracing\x1b[K\rreprise: capturing\x1b[K\rreprise: tracing\x1b[K" if terminal else "")
+    assert stream.getvalue() == (within + "\r\x1b[K" if terminal else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
 from collections.abc import Callable
@@ -83,7 +84,8 @@ class _Runner:
             return self.plain(*args, **kwargs)
         if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
             raise Unsupported(_NO_WRAPPERS)
-        with own_errors():
+        first = contextlib.nullcontext() if self.plan.captured else self.settings.preparation.phase("tracing")
+        with own_errors(), first:
             outputs = self.trace(self.compiled, *args, **kwargs)
         _without_zeros(outputs)
         return outputs

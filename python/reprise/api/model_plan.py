@@ -44,6 +44,18 @@ class ModelPlan:
         self.hooks = []
 
     @property
+    def captured(self) -> bool:
+        """Whether there is a step, planned or not."""
+        return bool(self._sessions)
+
+    @property
+    def preparation_seconds(self) -> dict[str, float]:
+        """What the first steps of all shapes took before they ran, by phase: Dynamo's tracing, AOTAutograd's joint graph,
+        lowering, capturing, profiling, planning."""
+        planning = sum(session.runtime.planning_seconds for session in self._sessions)
+        return {**self.settings.preparation.seconds, "planning": planning}
+
+    @property
     def ready(self) -> bool:
         return any(session.runtime.current is not None for session in self._sessions)
 

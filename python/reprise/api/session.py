@@ -23,7 +23,8 @@ class StepSession:
     def __init__(self, capture: Callable[[Layouts], Captured], settings: Settings, device: torch.device,
                  name: str) -> None:
         def captured(layouts: Layouts) -> tuple[_torch.Program, dict[int, str]]:
-            made = capture(layouts)
+            with settings.preparation.phase("capturing"):
+                made = capture(layouts)
             return made.program, made.keys
 
         _torch.install_meter()
@@ -36,10 +37,15 @@ class StepSession:
     def forward(self, args: list[Any]) -> list[Any]:
         inputs = list(args)
         args.clear()
-        if self.runtime.last_call == 0:
-            with measuring():
-                self.runtime.measure()
-        outputs, handle = self.runtime.forward(inputs)
+        if self.runtime.last_call > 0:
+            outputs, handle = self.runtime.forward(inputs)
+            return [*outputs, handle]
+        preparation = self.settings.preparation
+        with preparation.phase("profiling"), measuring():
+            self.runtime.measure()
+        with preparation.phase("first forward"):
+            outputs, handle = self.runtime.forward(inputs)
+        preparation.seconds["first forward"] -= self.runtime.planning_seconds
         return [*outputs, handle]
 
     def backward(self, args: list[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from .. import planning
 from ..native import _torch
 from ..optimizer_state import optimizer_tensors
+from ..progress import Preparation
 from .arguments import byte_count
 
 PROFILES = ("measure", "roofline")
@@ -37,6 +38,7 @@ class Settings:
         self.model = None if model is None else weakref.ref(model)
         self.optimizer = None if optimizer is None else weakref.ref(optimizer)
         self.optimizer_peak_bytes: int | None = None  # of its latest step
+        self.preparation = Preparation()
 
     def set_cuda_graphs(self, use: bool | str) -> None:
         if use not in CUDA_GRAPHS:

@@ -12,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ..errors import GraphBreak, Unsupported
+from ..progress import Preparation
 from .capture import Capture
 from .captured import Captured
 from .eager_kernels import kept_whole
@@ -38,16 +39,18 @@ class JointGraph:
 
 
 def trace(gm: fx.GraphModule, inputs: Sequence[Any],
-          runs_of: Callable[[JointGraph], tuple[Run, Run]]) -> Callable[..., Any]:
+          runs_of: Callable[[JointGraph], tuple[Run, Run]], preparation: Preparation | None = None) -> Callable[..., Any]:
     """What torch.compile calls instead of `gm`: the forward and backward that `runs_of` makes of the joint graph.
     Without gradients there is no joint graph, and `gm` runs as it is."""
     runs: list[tuple[Run, Run]] = []
+    phase = (preparation or Preparation()).phase
 
     def partition(joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int,
                   **_: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         primals, tangents = joint_inputs
         device = _device_of(primals)
-        lower(joint, device)
+        with phase("lowering"):
+            lower(joint, device)
         runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device)))
         return _shells(joint, num_fwd_outputs, len(primals))
 
@@ -60,7 +63,7 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
     compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition,
                             inference_compiler=forward, keep_inference_input_mutations=True)
     try:
-        with kept_whole():
+        with phase("joint graph"), kept_whole():
             return compiler(gm, inputs)
     except GuardOnDataDependentSymNode as error:
         raise GraphBreak(
