@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -9,6 +11,25 @@ from torch.utils._pytree import tree_leaves
 from .native import _torch
 
 _WAYS = ("fused", "capturable", "foreach")  # to compute the same; some ask for real memory
+
+
+def without_wrappers(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer itself: accelerate and Lightning hand out others that pass everything on to it, without hooks of
+    their own. One that keeps state beside that of the optimizer inside it stays as it is."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer) and (
+            inner.state is optimizer.state):
+        optimizer = inner
+    return optimizer
+
+
+def unnamed_tensors(model: torch.nn.Module) -> list[Tensor]:
+    """What optimizers that nobody named keep for the parameters of a model: Lightning and the Trainer of transformers make
+    theirs themselves, and read its state from a checkpoint before the first step."""
+    parameters = set(model.parameters())
+    optimizers = [found for found in gc.get_objects() if issubclass(type(found), torch.optim.Optimizer)]
+    states = [getattr(optimizer, "state", {}) for optimizer in optimizers]
+    kept = [state[parameter] for state in states for parameter in parameters & state.keys()]
+    return [leaf for leaf in tree_leaves(kept) if isinstance(leaf, Tensor)]
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:

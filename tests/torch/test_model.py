@@ -58,7 +58,7 @@ def test_a_copy_is_a_plain_model(clone: Any) -> None:
     step(model)
     twin = clone(model)
     assert twin._compiled_call_impl is None
-    assert not twin.plan.ready
+    assert twin.plan is None
     assert torch.equal(twin(batch()), model(batch()))
     reprise.compile(twin, "1GB")
     twin.zero_grad()

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from ..errors import Unsupported
 from ..native import _torch
 from ..trace.dynamo import own_errors, own_frame
-from ..trace.eager_way import Trace
+from ..trace.eager_way import Trace, goes_as_eager
 from .backend import compile_graph
 from .model_plan import ModelPlan
 from .settings import Settings, settings_from
+
+log = logging.getLogger("reprise")
 
 
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
@@ -66,6 +70,11 @@ def restore(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
+_NO_SECOND_COMPILER = (
+    "this model runs a plan of reprise.compile, which another compiler would replace by code outside of the budget. Do not "
+    "pass the model to torch.compile, or give it back with reprise.restore first.")
+
+
 class _Runner:
     """What a compiled model calls instead of its forward."""
 
@@ -74,14 +83,19 @@ class _Runner:
         self.plain: Callable[..., Any] = model._call_impl
         if (optimizer := settings.stepper) is not None:
             self.plan.hooks = _watch_optimizer(optimizer, settings, self.plan)
+        self.plan.hooks.append(_watch_for_training_without(self.plan))
 
         self.settings = settings
         self.compiled = torch.compile(own_frame(self.plain), backend=_backend_of(self), fullgraph=True, dynamic=False)
         self.trace = Trace()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling():
+        if not torch.is_grad_enabled() or goes_as_eager():
             return self.plain(*args, **kwargs)
+        return self.planned(*args, **kwargs)
+
+    @torch.compiler.disable(reason=_NO_SECOND_COMPILER)  # type: ignore[untyped-decorator]
+    def planned(self, *args: Any, **kwargs: Any) -> Any:
         if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
             raise Unsupported(_NO_WRAPPERS)
         first = contextlib.nullcontext() if self.plan.captured else self.settings.preparation.phase("tracing")
@@ -142,6 +156,26 @@ def _watch_optimizer(optimizer: torch.optim.Optimizer, settings: Settings, plan:
 
     return [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
 
+
+def _watch_for_training_without(plan: ModelPlan) -> RemovableHandle:
+    """Tells, once, of a model whose gradients did not come from its plan. Returns what removes the hook."""
+    told: list[bool] = []
+
+    def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        model = plan.settings.owner
+        if told or plan.ready or model is None:
+            return
+        trained = {p for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
+        if not trained.isdisjoint(model.parameters()):
+            told.append(True)
+            log.warning("%s is trained outside of its budget: it has gradients, but was not called itself. %s",
+                        type(model).__name__, _HOW_TO_CALL)
+
+    return register_optimizer_step_pre_hook(before)
+
+
+_HOW_TO_CALL = ("Write model(...) and not model.forward(...), and compile the module that is called: in Lightning the one that "
+                "training_step calls.")
 
 _NO_WRAPPERS = (
     "DistributedDataParallel and FSDP are not supported yet: they hold buffers that no plan knows of. Train on one "

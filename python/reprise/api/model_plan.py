@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -27,8 +26,8 @@ CURVE_SECONDS = 10.0
 class ModelPlan:
     """The plan of the latest step. Before the first call there is none: `ready` is False."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self._sessions: list[StepSession] = []
         self.hooks: list[RemovableHandle] = []  # of the optimizer
 
@@ -165,12 +164,6 @@ class ModelPlan:
     def use_again(self, taken: _torch.PlanAtWork) -> None:
         self.session.runtime.use(taken)
 
-    @property
-    def settings(self) -> Settings:
-        if self._settings is None:
-            raise RepriseError("this is the plan of a copy: compile the model it belongs to")
-        return self._settings
-
     def save(self, path: str | Path) -> None:
         """Writes the plan as *.plan.json, and its graph beside it as *.graph.json."""
         path = Path(path)
@@ -227,12 +220,9 @@ class ModelPlan:
         return (f"ModelPlan(peak {_core.format_bytes(self.peak_bytes)}, recomputation "
                 f"{planning.recomputation_percent(self.recompute_ns, self.time_ns):.1f} %, planner {self.planner})")
 
-    # A copy of the model is a plain model.
-    def __deepcopy__(self, _: Any) -> ModelPlan:
-        return ModelPlan()
-
-    def __reduce__(self) -> tuple[type[ModelPlan], tuple[()]]:
-        return (ModelPlan, ())
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """A copy of the model is a plain model, which a process without Reprise can load."""
+        return type(None), ()
 
 
 def explain(model: torch.nn.Module) -> Explanation:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import planning
 from ..native import _torch
-from ..optimizer_state import optimizer_tensors
+from ..optimizer_state import optimizer_tensors, unnamed_tensors, without_wrappers
 from ..progress import Preparation
 from .arguments import byte_count
 
@@ -36,7 +36,7 @@ class Settings:
         self.set_cuda_graphs(cuda_graphs)
         # Compiled code may outlive both.
         self.model = None if model is None else weakref.ref(model)
-        self.optimizer = None if optimizer is None else weakref.ref(optimizer)
+        self.optimizer = None if optimizer is None else weakref.ref(without_wrappers(optimizer))
         self.optimizer_peak_bytes: int | None = None  # of its latest step
         self.preparation = Preparation()
 
@@ -54,9 +54,9 @@ class Settings:
         return self.optimizer() if self.optimizer is not None else None
 
     def tensors(self) -> list[Tensor]:
-        """All that the model and its optimizer hold."""
+        """All that the model and its optimizers hold."""
         model, optimizer = self.owner, self.stepper
-        of_model = [] if model is None else [*model.parameters(), *model.buffers()]
+        of_model = [] if model is None else [*model.parameters(), *model.buffers(), *unnamed_tensors(model)]
         return [*of_model, *([] if optimizer is None else optimizer_tensors(optimizer))]
 
     def owned(self, inputs: list[Tensor]) -> list[bool]:

@@ -106,7 +106,8 @@ def _logging_functions() -> set[Any]:
 
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
-def _goes_as_eager() -> bool:
+def goes_as_eager() -> bool:
+    """Whether Reprise traces this."""
     return False
 
 
@@ -117,7 +118,7 @@ def _is_one_sequence(position_ids: Tensor) -> bool:
 
 _IS_COMPILING = tuple(question for question in tracing_state_functions() if question.__name__ == "is_compiling")
 _COMMON_ANSWERS: dict[Any, bool] = {
-    torch.compiler.is_exporting: False, torch.cuda.is_current_stream_capturing: False, _goes_as_eager: True}
+    torch.compiler.is_exporting: False, torch.cuda.is_current_stream_capturing: False, goes_as_eager: True}
 
 
 def _answer_first(question: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -149,7 +150,7 @@ def _whole(otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _handlers = TorchInGraphFunctionVariable._get_handlers()
-_handlers[_goes_as_eager] = _answer_no
+_handlers[goes_as_eager] = _answer_no
 _handlers |= {question: _answer_first(question, _handlers.get(question)) for question in (*_IS_COMPILING, *_COMMON_ANSWERS)}
 _handlers[_is_one_sequence] = _answer_one_sequence
 if torch.addcdiv in _handlers:
@@ -184,7 +185,7 @@ def _find_packed_sequence_indices(position_ids: Tensor) -> Tensor | None:
 
 
 def _is_tracing(tensor: Tensor | None = None) -> bool:
-    if tensor is None and _goes_as_eager():
+    if tensor is None and goes_as_eager():
         return False
     return _Transformers.is_tracing(tensor)
 
