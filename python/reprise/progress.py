@@ -1,4 +1,4 @@
-"""One line on a terminal while something takes long; nothing elsewhere."""
+"""Shows one line on a terminal while something takes long, and nothing elsewhere."""
 
 from __future__ import annotations
 

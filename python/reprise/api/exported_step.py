@@ -1,7 +1,7 @@
 """reprise.export: a training step as a file, to be planned and trained by C++, without Python.
 
-The step is captured as reprise.compile captures one, with the loss inside. What it reads can be told by
-its memory: each tensor is a parameter, a buffer, or of the batch.
+The step is captured as reprise.compile captures one, with the loss inside. The memory of each tensor that it
+reads tells whether it is a parameter, a buffer or a part of the batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
     inputs: a batch. Its shapes, dtypes and strides become the program's, as do the model's device
         and its mode, train() or eval(); its contents do not matter.
 
-    The model is left as it was, and nothing is trained. Where something goes wrong no file is
+    The model is left as it was, and nothing is trained. If something goes wrong, no file is
     written or changed.
     """
     path = Path(path)
@@ -51,7 +51,7 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
     state = {name: tensor.detach() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
     step = _captured(model, loss, batch)
     owners = _owners(step, len(state), [*model.parameters(), *model.buffers(), *batch])
-    step.measure()  # results lie as the device lays them
+    step.measure()  # results have the layouts of the device
     gradients = [-1 - owner if owner < 0 else -1 for owner in owners]
     text = _torch.format_program(step.captured.program, list(state), owners, gradients)
     if _torch.format_program(*_torch.parse_program(text, path.name)) != text:
@@ -96,7 +96,7 @@ def _key(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _owners(step: CapturedStep, num_names: int, known: Sequence[Tensor]) -> list[int]:
-    """Of each tensor that the step reads: its position in the batch, or -(1 + position among the names)."""
+    """For each tensor that the step reads, its position in the batch, or -(1 + position among the names)."""
     positions: dict[tuple[Any, ...], int] = {}
     for i, fake in enumerate(step.fakes_of(known)):
         positions.setdefault(_key(fake), -(1 + i) if i < num_names else i - num_names)
@@ -111,7 +111,7 @@ def _owners(step: CapturedStep, num_names: int, known: Sequence[Tensor]) -> list
 
 
 def _write(files: dict[Path, Callable[[Path], Any]]) -> None:
-    """All of them, or none."""
+    """Writes all of these files, or none."""
     made = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in files}
     try:
         for path, write in files.items():

@@ -18,7 +18,7 @@ CUDA_GRAPHS = ("auto", True, False)
 
 
 class Settings:
-    """Of a model's steps. `options` is what the runtime reads; a change counts from the next step on."""
+    """The settings of a model's steps. The runtime reads `options`; a change takes effect at the next step."""
 
     def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, planner: str = planning.AUTO,
                  planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
@@ -33,10 +33,10 @@ class Settings:
         self.options.planner, self.options.planning_seconds = planner, planning_seconds
         self.options.measure = profile == "measure"
         self.set_cuda_graphs(cuda_graphs)
-        # Compiled code may outlive both.
+        # Compiled code may outlive the model and the optimizer.
         self.model = None if model is None else weakref.ref(model)
         self.optimizer = None if optimizer is None else weakref.ref(optimizer)
-        self.optimizer_peak_bytes: int | None = None  # of its latest step
+        self.optimizer_peak_bytes: int | None = None  # at its latest step
 
     def set_cuda_graphs(self, use: bool | str) -> None:
         if use not in CUDA_GRAPHS:
@@ -52,13 +52,13 @@ class Settings:
         return self.optimizer() if self.optimizer is not None else None
 
     def tensors(self) -> list[Tensor]:
-        """All that the model and its optimizer hold."""
+        """All tensors that the model and its optimizer hold."""
         model, optimizer = self.owner, self.stepper
         of_model = [] if model is None else [*model.parameters(), *model.buffers()]
         return [*of_model, *([] if optimizer is None else optimizer_tensors(optimizer))]
 
     def owned(self, inputs: list[Tensor]) -> list[bool]:
-        """Of each input of a step, whether it belongs to the model."""
+        """For each input of a step, whether it belongs to the model."""
         model = self.owner
         if model is None:
             return [tensor is not None and tensor.requires_grad for tensor in inputs]

@@ -1,4 +1,4 @@
-"""Nodes of a traced graph: where they come from, and which of them no plan can have."""
+"""Nodes of a traced graph: where they come from, and which of them cannot be planned."""
 
 from __future__ import annotations
 
