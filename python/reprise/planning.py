@@ -33,7 +33,7 @@ def recomputation_percent(recompute_ns: int, time_ns: int) -> float:
 
 def check_planner(planner: str) -> None:
     if planner not in _core.planner_names():
-        raise ValueError(f"unknown planner '{planner}'; there are {', '.join(_core.planner_names())}")
+        raise ValueError(f"unknown planner '{planner}'; the planners are {', '.join(_core.planner_names())}")
 
 
 def find(graph: _core.Graph, costs: _core.Costs, budget_bytes: int | None, planner: str, seconds: float) -> Found:

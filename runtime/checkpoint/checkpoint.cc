@@ -164,7 +164,7 @@ void CheckpointNode::check_backward() const {
   if (!autograd::Engine::get_default_engine().is_checkpoint_valid()) {
     throw InputError(
         "autograd::grad() and backward() with inputs do not go through a checkpoint, which adds to the gradients of "
-        "all parameters it meets: call backward() without inputs, or do without the checkpoint");
+        "all parameters it uses: call backward() without inputs, or remove the checkpoint");
   }
   if (at::GradMode::is_enabled()) {
     throw InputError("a checkpoint has no second derivative: call backward() without create_graph");
@@ -194,7 +194,7 @@ Tensors CheckpointNode::run_again(const Tensors& inputs) const {
   Tensors outputs = function(inputs);
   if (outputs.size() != num_outputs) {
     throw InputError("the function of a checkpoint returned " + std::to_string(num_outputs) + " outputs and then " +
-                     std::to_string(outputs.size()) + ": it has to do the same both times");
+                     std::to_string(outputs.size()) + ": it must do the same both times");
   }
   return outputs;
 }
@@ -236,7 +236,7 @@ void check_unchanged(const Tensors& inputs, const std::vector<std::int64_t>& bef
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (after[i] == before[i]) continue;
     throw InputError("the function of a checkpoint wrote to its input " + std::to_string(i) +
-                     ", from which it is to run again: let it begin after the in-place operation, or with a copy");
+                     ", from which it must run again: let it begin after the in-place operation, or with a copy");
   }
 }
 

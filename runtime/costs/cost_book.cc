@@ -312,7 +312,7 @@ PricedStep CostBook::price(const CapturedStep& step) {
   if (std::exchange(changed_, false)) write();
   priced.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   log_line(Severity::kInfo, "profiled " + std::to_string(program.ops.size()) + " ops, " +
-                                std::to_string(total - unknown.size()) + " kinds of calls of them new");
+                                std::to_string(total - unknown.size()) + " kinds of calls among them new");
   return priced;
 }
 
@@ -333,8 +333,7 @@ MeasuredStep measure_step(CapturedStep step, const std::function<CapturedStep(co
     for (const auto& [key, layouts] : priced.wrong) {
       const auto [entry, is_new] = known.try_emplace(key, layouts);
       if (!is_new && entry->second == layouts) {
-        throw Unsupported("cannot tell how the results of this call lie in memory: " + key +
-                          ". Move it out of the model");
+        throw Unsupported("cannot find the layout of the results of this call: " + key + ". Move it out of the model");
       }
       entry->second = layouts;
     }

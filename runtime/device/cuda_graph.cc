@@ -119,7 +119,7 @@ void CudaGraph::State::measure_pool() {
 void check_cuda_graphs(c10::Device device) {
   if (!device.is_cuda()) {
     throw InputError("the step is on " + device.str() +
-                     ", and CUDA graphs are of CUDA devices only: plan it with CudaGraphs::kOff");
+                     ", and CUDA graphs need a CUDA device: plan it with CudaGraphs::kOff");
   }
   // The size of libtorch's graphs depends on it.
   const long libtorch = at::detail::getCUDAHooks().versionCUDART();
@@ -154,7 +154,7 @@ CudaGraph::~CudaGraph() {
 
 void CudaGraph::record(std::span<const std::function<void()>> parts) {
   State& state = *state_;
-  if (!state.graphs.empty()) throw InternalError("a CUDA graph is recorded once");
+  if (!state.graphs.empty()) throw InternalError("a CUDA graph can be recorded only once");
   on_device_thread(state.device, [&] {
     const c10::DeviceGuard on_device(state.device);
     state.synchronize();

@@ -320,8 +320,8 @@ void Executor::run_call(const PreparedOp& op, const PreparedCall& prepared, bool
     call(prepared, state, stack);
   }
   if (op.op->expected && stack.front().toBool() != *op.op->expected) {
-    throw InputError("'" + op.op->name + "' compared tensors with another result than when '" + program_->name +
-                     "' was captured: another way through the model. Capture it again with such inputs");
+    throw InputError("'" + op.op->name + "' compared tensors and got another result than when '" + program_->name +
+                     "' was captured, so the model would run other code. Capture it again with such inputs");
   }
   keep_outputs(op, stack, state);
 }
@@ -393,8 +393,8 @@ void Executor::keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& resu
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i] || i >= tensors.size()) continue;
     if (!tensors[i].defined() || !has_geometry(tensors[i], outputs[i]->geometry)) {
-      throw InternalError("operator '" + op.op->name + "' was expected to give " + to_string(outputs[i]->geometry) +
-                          ", gave " + (tensors[i].defined() ? to_string(geometry_of(tensors[i])) : "nothing"));
+      throw InternalError("operator '" + op.op->name + "' should return " + to_string(outputs[i]->geometry) +
+                          ", returned " + (tensors[i].defined() ? to_string(geometry_of(tensors[i])) : "nothing"));
     }
     // Live already, in its slot or (released) in the caller's hands: this is a second copy.
     at::Tensor& slot = state.slots[index(outputs[i]->value)];

@@ -42,12 +42,13 @@ struct Reading {
 void read_device(JsonReader& in, Reading& file) {
   const std::string name = in.string();
   const auto device = detail::device_from(name);
-  if (!device) in.fail("'" + name + "' is no device; devices are 'cpu' and 'cuda:0'");
+  if (!device) in.fail("'" + name + "' is not a device; devices are 'cpu' and 'cuda:0'");
   const bool is_there =
       device->is_cpu() || (device->is_cuda() && at::hasCUDA() && device->index() < static_cast<int>(at::getNumGPUs()));
   if (!is_there) {
-    in.fail("the program was captured for " + name + ", which this machine or this libtorch does not have, and runs " +
-            "on no other device; capture it again with the model on the device it shall run on");
+    in.fail("the program was captured for " + name +
+            ", which this machine or this libtorch does not have, and does not run " +
+            "on another device; capture it again with the model on the device it shall run on");
   }
   file.program().device = *device;
 }
@@ -68,7 +69,7 @@ constexpr JsonField<Geometry> kGeometryFields[] = {
      [](JsonReader& in, Geometry& geometry) {
        const std::string name = in.string();
        const auto dtype = detail::dtype_from(name);
-       if (!dtype) in.fail("'" + name + "' is no type of elements that this reader knows");
+       if (!dtype) in.fail("'" + name + "' is not a type of elements that this reader knows");
        geometry.dtype = *dtype;
      },
      kRequired},
@@ -171,7 +172,7 @@ constexpr JsonField<NamedUse> kNamedUseFields[] = {
     {"batch",
      [](JsonReader& in, NamedUse& item) {
        const std::uint32_t position = in.id();
-       if (position > kMostBatch) in.fail("no batch has so many tensors");
+       if (position > kMostBatch) in.fail("a batch cannot have so many tensors");
        item.batch = static_cast<std::int32_t>(position);
      }},
 };
@@ -207,7 +208,7 @@ constexpr JsonField<ConstantReading> kConstantFields[] = {
     {"bytes",
      [](JsonReader& in, ConstantReading& item) {
        auto bytes = detail::bytes_from(in.string());
-       if (!bytes) in.fail("no text in base 64");
+       if (!bytes) in.fail("not a text in base 64");
        item.bytes = std::move(*bytes);
      },
      kRequired},

@@ -159,7 +159,7 @@ void Writer::write_constants(JsonObject& file) {
     if (!tensor.device().is_cpu()) throw InputError(where + " lies on " + tensor.device().str() + "; make it a buffer");
     const std::size_t count = tensor.storage().nbytes();
     if (count > detail::kMostConstantBytes) {
-      throw InputError(where + " has " + std::to_string(count) + " bytes, which is too much for a program file; make " +
+      throw InputError(where + " has " + std::to_string(count) + " bytes, which is too many for a program file; make " +
                        "it a buffer of the model");
     }
     JsonObject object(out_ += i == 0 ? "\n" : ",\n");
@@ -300,7 +300,7 @@ void check_memory(const StepProgram& step) {
 
 std::string format_program(const StepProgram& step) {
   if (step.inputs.size() != step.program->inputs.size() || step.gradients.size() != step.program->gradients.size()) {
-    throw InputError("'" + step.program->name + "': it is not said of every input and gradient what it is");
+    throw InputError("'" + step.program->name + "': not every input and gradient is described");
   }
   check_memory(step);
   return Writer(step).text();

@@ -31,7 +31,7 @@ std::string number_text(const at::Tensor& tensor) {
     const auto& number = *static_cast<const c10::complex<double>*>(data);
     return double_text(number.real()) + " + " + double_text(number.imag()) + "j";
   }
-  throw InternalError("a constant tensor is no number");
+  throw InternalError("a constant tensor is not a number");
 }
 
 std::string constant_text(const c10::IValue& value) {

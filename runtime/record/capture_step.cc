@@ -119,7 +119,7 @@ at::Tensor loss_of(const std::string& name, const LossFunction& loss, const Tens
   at::Tensor value = loss(batch);
   if (!value.defined() || value.numel() != 1 || !value.requires_grad()) {
     throw InputError("the loss of '" + name +
-                     "' has to be a tensor of one number that depends on parameters with "
+                     "' must be a tensor of one number that depends on parameters with "
                      "requires_grad");
   }
   return value;
@@ -267,7 +267,7 @@ void check_reads_batch(const Program& program, std::size_t batch_size) {
   const auto end = program.inputs.begin() + static_cast<std::ptrdiff_t>(batch_size);
   if (batch_size == 0 || std::any_of(program.inputs.begin(), end, is_read)) return;
   throw InputError("the loss of '" + program.name +
-                   "' reads nothing of the batch that it is called with: take the "
+                   "' does not read the batch that it is called with: take the "
                    "tensors from its argument, or every step would train on the same ones");
 }
 
@@ -366,7 +366,7 @@ void check_step(const StepProgram& step, const ModuleState& state, const LossFun
   const std::string difference = Comparison(plain, captured, outcome(run_plain)).difference(state);
   if (difference.empty()) return;
   throw InputError("'" + name + "' cannot be captured: on other numbers " + difference +
-                   " is not what the code computes. It takes another way for other numbers, or reads or writes "
+                   " is not what the code computes. The code branches on numbers, or reads or writes "
                    "tensors by hand (accessors, data_ptr): keep that out of the step");
 }
 

@@ -250,7 +250,7 @@ void pass(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 
 Recording::Recording(Recorder& recorder) {
   const std::lock_guard lock(active_mutex);
-  if (active != nullptr) throw InputError("another step is being captured: capture one after the other");
+  if (active != nullptr) throw InputError("another step is being captured: capture one step after the other");
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);

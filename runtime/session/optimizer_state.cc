@@ -23,7 +23,7 @@ int tensors_per_parameter(const OptimizerOptions& options) {
   }
   if (dynamic_cast<const torch::optim::AdagradOptions*>(&options) != nullptr) return 1;
   throw InputError(
-      "cannot tell how much state this optimizer will keep: it is none of SGD, Adam, AdamW, RMSprop, Adagrad. Give "
+      "cannot tell how much state this optimizer will keep: it is not SGD, Adam, AdamW, RMSprop or Adagrad. Give "
       "reserve_bytes instead of optimizer");
 }
 

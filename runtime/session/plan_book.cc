@@ -289,7 +289,7 @@ void check_planner(const std::string& planner) {
     if (name == planner) return;
     list += (list.empty() ? "" : ", ") + std::string(name);
   }
-  throw InputError("unknown planner '" + planner + "'; there are " + list);
+  throw InputError("unknown planner '" + planner + "'; the planners are " + list);
 }
 
 std::string recomputation_text(const Simulation& simulation) {

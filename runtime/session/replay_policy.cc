@@ -228,7 +228,7 @@ void ReplayPolicy::record(const Situation& now) {
       const std::int64_t smallest = *options_->budget_bytes - *aim + found.smallest_budget_bytes;
       return refuse("no plan fits inside " + format_bytes(*options_->budget_bytes) +
                         " beside the copies of inputs, outputs and gradients; a budget of about " +
-                        format_bytes(smallest) + " would do",
+                        format_bytes(smallest) + " would be enough",
                     smallest);
     }
     const std::int64_t peak = found.simulation.peak_bytes;

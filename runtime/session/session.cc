@@ -355,7 +355,7 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
     const auto replay = running.replay.lock();
     if (replay == nullptr) {
       throw InputError(
-          "this step is no more: the model was restored, compiled again or given a plan between its "
+          "this step no longer exists: the model was restored, compiled again or given a plan between its "
           "forward and its backward. Run backward first");
     }
     gradients = replay->backward(seeds);
@@ -393,8 +393,7 @@ void Session::meet_caller(Open& open, const std::vector<at::Tensor>& seeds) {
   if (more > 0 && open.plan->backward_peak_bytes + more > *open.room_bytes) {
     throw BudgetExceeded("between forward and backward " + format_bytes(kept) + " were allocated and kept, " +
                          format_bytes(more) + " more than this step was planned for, and backward would not stay " +
-                         "inside the budget of " + budget +
-                         ". This is known now: run the step again and it will be planned for.");
+                         "inside the budget of " + budget + ". The next plan counts it: run the step again.");
   }
 }
 

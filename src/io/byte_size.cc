@@ -32,7 +32,7 @@ constexpr std::pair<std::string_view, std::int64_t> kUnits[] = {
 constexpr std::string_view kDigits = "0123456789";
 
 [[noreturn]] void fail(std::string_view text, std::string_view why) {
-  throw InputError("'" + std::string(text) + "' is no size: " + std::string(why));
+  throw InputError("'" + std::string(text) + "' is not a size: " + std::string(why));
 }
 
 // Removes and returns the digits `text` begins with.

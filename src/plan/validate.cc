@@ -31,7 +31,7 @@ class Replay {
       case Action::Kind::kFree:
         return free(action.value());
     }
-    return "is of no kind";
+    return "is of an unknown kind";
   }
 
   [[nodiscard]] std::string end() const {

@@ -267,7 +267,7 @@ class Writer {
 std::string report_json(const ReportInput& input) {
   if (input.graph.forward_only()) {
     throw InputError("a report of '" + input.graph.name() +
-                     "', which has no backward pass: complete_backward() adds one");
+                     "', which has no backward pass; complete_backward() adds one");
   }
   detail::check_measured(input);
   return Writer(input).write();

@@ -44,7 +44,7 @@ const Planner& planner_named(std::string_view name) {
   }
   std::string known;
   for (const std::string_view n : planner_names()) known += (known.empty() ? "" : ", ") + std::string(n);
-  throw InputError("unknown planner '" + std::string(name) + "'; there are " + known);
+  throw InputError("unknown planner '" + std::string(name) + "'; the planners are " + known);
 }
 
 // Nothing leaves the library unchecked.

@@ -71,7 +71,7 @@ def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module |
     known = {"planner", "planning_seconds", "profile", "cuda_graphs"}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise ValueError(f"unknown option {', '.join(unknown)}; there are budget, optimizer, reserve, "
+        raise ValueError(f"unknown option {', '.join(unknown)}; the options are budget, optimizer, reserve, "
                          f"{', '.join(sorted(known))}")
     return Settings(budget_bytes=None if budget is None else byte_count("budget", budget),
                     reserve_bytes=byte_count("reserve", reserve), model=model, optimizer=optimizer, **options)

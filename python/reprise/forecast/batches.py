@@ -97,8 +97,8 @@ class StepFamily:
                 return
         del self.captured[batch]
         raise RepriseError(
-            f"the step has other operators at batch {batch} than at {batch + near}, at {batch - near} and at all that were "
-            "looked at before, so none can be read off another; ask about one batch size at a time with largest=False")
+            f"the step at batch {batch} has other operators than at {batch + near}, at {batch - near} and at all sizes tried "
+            "before, so one cannot be derived from another; ask about one batch size at a time with largest=False")
 
     def at(self, batch: int, *, eager: bool = False,
            roofline_times: bool = False) -> tuple[_core.Graph, _core.Costs, int, Counts]:

@@ -213,8 +213,8 @@ class Capture:
         tensors = [t for t in results if isinstance(t, torch.Tensor)]
         known = [storage_of(t) in self.memory for t in tensors]
         if any(known) and not all(known):
-            raise Unsupported(f"operator {node.target} returns new memory and a view together, which no plan can free "
-                              "one by one; let it return copies, or move it out of the model")
+            raise Unsupported(f"operator {node.target} returns new memory and a view together, which a plan cannot "
+                              "free one by one; let it return copies, or move it out of the model")
         return bool(tensors) and all(known)
 
     # -- Small things.

@@ -87,8 +87,8 @@ def _device_of(primals: Sequence[Any]) -> torch.device:
     devices = {p.device for p in primals if isinstance(p, torch.Tensor)}
     accelerated = sorted((d for d in devices if d.type != "cpu"), key=str)
     if len(accelerated) > 1:
-        raise Unsupported(f"the model lies on several devices ({', '.join(map(str, accelerated))}): a budget is for "
-                          "one; compile the part on each device by itself")
+        raise Unsupported(f"the model lies on several devices ({', '.join(map(str, accelerated))}): a budget applies "
+                          "to one device; compile the part on each device by itself")
     return accelerated[0] if accelerated else torch.device("cpu")
 
 

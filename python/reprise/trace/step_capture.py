@@ -80,7 +80,7 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     with own_errors(), torch.enable_grad(), compile_lock, _compiling(), _disable_current_modes():
         step = Trace()(captured)
     if step is None:
-        raise RepriseError(f"{name} has no gradients to train with: nothing that it returns needs one")
+        raise RepriseError(f"{name} cannot be trained: nothing that it returns requires a gradient")
     return step
 
 
