@@ -28,14 +28,15 @@ namespace {
 namespace autograd = torch::autograd;
 using Tensors = std::vector<at::Tensor>;
 
-// A std::shared_ptr in older libtorch, an intrusive one in newer.
+// This is a std::shared_ptr in older libtorch and an intrusive pointer in newer releases.
 using NodePointer = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
 
 template <typename Made, typename... Arguments>
 auto make_node(Arguments&&... arguments) {
   if constexpr (std::is_same_v<NodePointer, std::shared_ptr<autograd::Node>>) {
-    return std::shared_ptr<Made>(new Made(std::forward<Arguments>(arguments)...),
-                                 [](Made* node) { deleteNode(node); });  // of libtorch: frees long chains in a loop
+    return std::shared_ptr<Made>(new Made(std::forward<Arguments>(arguments)...), [](Made* node) {
+      deleteNode(node);
+    });  // libtorch's function, which frees long chains in a loop
   } else {
     return c10::make_intrusive<Made>(std::forward<Arguments>(arguments)...);
   }
@@ -122,7 +123,7 @@ struct CheckpointNode : autograd::Node {
   [[nodiscard]] std::string name() const override { return "reprise::checkpoint"; }
   autograd::variable_list apply(autograd::variable_list&& gradients) override;
   void release_variables() override;
-  // To be called before the first run: notes what that finds.
+  // Must be called before the first run; notes the state that the first run finds.
   void save(const Tensors& inputs, const CheckpointOptions& options);
 
   TensorsFunction function;
@@ -171,7 +172,7 @@ void CheckpointNode::check_backward() const {
   }
 }
 
-// The saved inputs, cut off from the outer graph; a sink for each that requires a gradient.
+// Detaches the saved inputs from the outer graph and returns a sink for each one that requires a gradient.
 std::vector<SinkPointer> CheckpointNode::inner_inputs(Tensors& inputs) const {
   std::vector<SinkPointer> sinks;
   for (const autograd::SavedVariable& saved : inputs_) {

@@ -117,7 +117,7 @@ bool fits(const Argument& argument, const c10::Argument& schema) {
   return constant.type()->kind() == type->kind();
 }
 
-// The library may have come to take more arguments since, with what it did before as their default.
+// A newer library may take more arguments, whose defaults give the earlier behaviour.
 void check_arguments(JsonReader& in, Call& call, const std::string& operator_name, const std::string& versions) {
   const auto& schema = call.op.schema().arguments();
   if (call.arguments.size() > schema.size()) {

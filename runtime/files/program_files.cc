@@ -26,8 +26,8 @@ c10::IValue unpickled(const fs::path& path) {
   }
 }
 
-// What torch::pickle_save does, but without the types that it writes beside a dict: torch.load(weights_only=True) does
-// not take these.
+// Does what torch::pickle_save does, but without the types that it writes beside a dict, which
+// torch.load(weights_only=True) does not accept.
 std::string pickled(const c10::IValue& value) {
   std::string data;
   torch::jit::Pickler pickler([&](const char* bytes, std::size_t count) { data.append(bytes, count); }, nullptr,
@@ -51,7 +51,7 @@ std::string pickled(const c10::IValue& value) {
   return archive;
 }
 
-// In memory of its own: a file holds whole storages.
+// The tensor in memory of its own, because a file holds whole storages.
 at::Tensor alone(const at::Tensor& tensor) {
   const Geometry geometry = geometry_of(tensor);
   const bool fills =
@@ -66,7 +66,7 @@ void check_state(const ProgramFile& file, const fs::path& path) {
     if (step.inputs[i] >= 0 || !use) continue;
     const auto position = static_cast<std::size_t>(-(step.inputs[i] + 1));
     Geometry found = geometry_of(file.state[position]);
-    found.offset = use->geometry.offset;  // where in its storage it lies is its own affair
+    found.offset = use->geometry.offset;  // the offset in its storage may differ
     if (found == use->geometry) continue;
     throw InputError("'" + path.string() + "': '" + step.state_names[position] + "' is " + to_string(found) +
                      ", but the program needs " + to_string(use->geometry) +

@@ -1,6 +1,6 @@
 // Text to training steps: docs/formats.md. What is named by its position must come before its first use; each such name
-// is checked where it is read, so that an error has a place in the text. What can only be checked of the whole program
-// is checked at the end (program_check.h).
+// is checked where it is read, so that an error has a place in the text. Rules about the whole program are checked at
+// the end (program_check.h).
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/ScalarOps.h>
@@ -82,7 +82,7 @@ constexpr JsonField<Geometry> kGeometryFields[] = {
 
 // The bytes up to its last element, and the number of its elements, stay below this.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 54;
-constexpr std::size_t kMostDimensions = 25;  // that kernels take
+constexpr std::size_t kMostDimensions = 25;  // the most that kernels accept
 
 bool is_too_large(const Geometry& geometry) {
   std::int64_t last = geometry.offset;
