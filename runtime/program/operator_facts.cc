@@ -14,7 +14,7 @@ using Names = std::initializer_list<std::string_view>;
 
 bool is_one_of(std::string_view name, Names names) { return std::ranges::find(names, name) != names.end(); }
 
-// Attention is tagged random; it draws nothing at dropout 0.
+// Attention is tagged as random, but draws nothing at dropout 0.
 bool is_random(std::string_view name, const Call& call) {
   if (!call.op.hasTag(at::Tag::nondeterministic_seeded)) return false;
   const bool attends = name.find("attention") != std::string_view::npos;
@@ -29,7 +29,8 @@ bool indexes_by_mask(const Call& call) {
   });
 }
 
-// A tensor without memory becomes a view of some: cuDNN's recurrent layers see all of their weights as one so.
+// Whether a tensor without memory becomes a view: cuDNN's recurrent layers see all of their weights as one tensor in
+// this way.
 bool gives_first_memory(std::string_view name, const Call& call) {
   const Argument* self = name == "set_" ? call.argument("self") : nullptr;
   return self != nullptr && self->kind == Argument::Kind::kTensor && extent_bytes(self->tensors.front()->geometry) == 0;

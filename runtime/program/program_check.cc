@@ -46,11 +46,11 @@ class Check {
   const Program& program_;
   const std::string& source_;
   std::optional<Graph> graph_;
-  std::vector<const Geometry*> given_;  // by value: of those that come from outside
+  std::vector<const Geometry*> given_;  // by value, for values that come from outside
   std::unordered_set<ValueId> generator_states_;
 };
 
-// Every value that no op makes is given once: as an input, as a constant; and a seed by the caller.
+// Every value that no op makes is given once: as an input or a constant, or, for a seed, by the caller.
 void Check::find_given() {
   given_.resize(program_.values.size(), nullptr);
   std::vector<std::uint8_t> seen(program_.values.size(), 0);
@@ -128,7 +128,7 @@ void Check::call_op(std::size_t i) const {
   for_each_call(op, [&](const Call& call) {
     for_each_use(call, [&](const TensorUse& use) {
       const ProgramValue& value = program_.values[index(use.value)];
-      // Newer contents of memory that is there already are there, too: tokens and effects order them.
+      // Newer contents of memory that exists already exist too: tokens and effects order them.
       const bool is_there = value.residence == Residence::kResident || value.overwrites != kNoValue;
       if (is_there || read.contains(use.value)) return;
       fail_op(i, "one of its calls reads " + label(use.value) + ", which `call` does not");
