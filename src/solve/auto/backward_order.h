@@ -1,5 +1,5 @@
-// Other orders of the backward ops. A gradient that nobody reads may run late, when its bytes do not matter any more,
-// or early, to let its inputs go.
+// Other orders of the backward ops. A gradient that nothing reads may be computed late, when its bytes no longer
+// matter, or early, so that its inputs can be freed.
 //
 //   deferring_order  the captured order, but an op whose outputs nobody in backward reads waits while it would take
 //                    more bytes than it lets go. Example: a gradient of 400 MB from inputs of 7 MB waits to the end.
@@ -26,7 +26,8 @@ class OrderSearch {
  public:
   OrderSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::function<bool()> out_of_work);
 
-  // Lowers what is above `target_bytes`, summed over the turns, at no cost of time. Whether anything was gained.
+  // Lowers the bytes above `target_bytes`, summed over the turns, at no cost in time. Returns whether anything was
+  // gained.
   bool improve(Choice& choice, std::int64_t target_bytes);
   // Moves one op, chosen by `number`, to another place that its neighbours allow.
   void disturb(Choice& choice, std::size_t number);
