@@ -11,7 +11,7 @@
 namespace reprise::tools {
 namespace {
 
-// A graph in the place of a plan is an easy slip; a file that is not there is another.
+// A graph in place of a plan is an easy mistake, and so is a file that does not exist.
 void check_is_no_graph(const std::string& path) {
   const auto json = nlohmann::json::parse(read_text(path), nullptr, false);
   if (!json.is_object() || json.value("format", nlohmann::json()) != "reprise.graph") return;

@@ -32,7 +32,7 @@ Report::Number planned_bound(const Solution& solution) {
   return solution.lower_bound_ns ? Report::Number(*solution.lower_bound_ns) : std::nullopt;
 }
 
-// How far the plan is from what no plan can beat.
+// How far the plan is from the proven lower bound.
 std::string gap_text(const Solution& solution) {
   const std::optional<std::int64_t> gap = solution.gap_ns();
   if (!gap) return "";

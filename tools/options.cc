@@ -1,4 +1,4 @@
-// What can be typed after each subcommand.
+// The options of each subcommand.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>

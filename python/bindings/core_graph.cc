@@ -34,7 +34,7 @@ ValueId checked_value(const Graph& graph, std::size_t value) {
                         " values");
 }
 
-// As Python has it: names of enumerators, indices of ops and values, None where there is none.
+// Values as Python has them: names of enumerators, indices of ops and values, and None if there is none.
 const char* to_python(Phase phase) {
   constexpr const char* kNames[] = {"forward", "caller", "backward"};
   return kNames[static_cast<std::size_t>(phase)];

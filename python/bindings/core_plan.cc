@@ -1,4 +1,4 @@
-// Plan, its text, and what the library says of a plan of any origin.
+// Plan, its text, and what the library says about any plan.
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +46,7 @@ std::vector<Pair> pairs_of(const Plan& plan) {
   return pairs;
 }
 
-// simulate() asks for a legal plan; Python may bring any.
+// simulate() requires a legal plan, but Python may pass any.
 void check_legal(const Graph& graph, const Plan& plan) {
   if (const auto violation = validate(graph, plan)) throw InputError(violation->message);
 }

@@ -32,8 +32,8 @@ class Callbacks {
   }
 
  private:
-  // Planners ask often, and another thread may hold the lock for milliseconds: Python is asked the first time and
-  // then every now and again.
+  // Planners ask often, and another thread may hold the lock for milliseconds, so Python is asked the first time and
+  // then only now and then.
   bool stopped() {
     if (error_ || said_stop_) return true;
     const auto now = std::chrono::steady_clock::now();

@@ -139,7 +139,7 @@ void bind_forecasts(py::module_& module) {
       "(graph, ops that each op stands for, values without memory) of the step as plain PyTorch runs it.");
 }
 
-// A book and the step that it is of.
+// A book and the step that it belongs to.
 struct OwnedBook {
   OwnedBook(const py::capsule& of, const py::capsule& at, std::string planner)
       : graph(from_capsule<Graph>(of)), costs(from_capsule<Costs>(at)), book(*graph, *costs, std::move(planner)) {}

@@ -9,8 +9,8 @@
 namespace reprise::bindings {
 namespace {
 
-// What Python's functions throw goes on as an error of Python's; they are called from code without the interpreter's
-// lock.
+// Exceptions of the Python functions are passed on as Python errors; the functions are called from code without the
+// interpreter's lock.
 void set_messages(py::function log, py::function progress) {
   MessageSinks sinks;
   sinks.log = [log = std::move(log)](Severity severity, const std::string& line) {

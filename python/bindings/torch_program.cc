@@ -17,7 +17,7 @@
 namespace reprise::bindings {
 namespace {
 
-// A tensor argument by the type its schema gives, anything else as TorchScript converts it.
+// A tensor argument is converted by its type in the schema, anything else as TorchScript converts it.
 Argument argument_from(const py::handle& object, const c10::Argument& schema) {
   const auto use_of = [](const py::handle& item) -> std::optional<TensorUse> {
     if (item.is_none()) return std::nullopt;
@@ -85,10 +85,10 @@ std::uint32_t add_call(ProgramBuilder& builder, const std::string& name, const s
       index(builder.call({name, scope, std::move(call), facts, repeats, std::move(results)})));
 }
 
-// (gradient, geometry of whose it is, name and scope of what made it); nothing: there is none.
+// (gradient, geometry of the tensor it belongs to, name and scope of what made it), or nothing if there is no gradient.
 using GradientTuple = std::optional<std::tuple<TensorUse, Geometry, std::string, std::string>>;
 
-// With the ops that the ops of the program were made of.
+// Also returns, for each op of the program, the op it was made from.
 std::pair<std::shared_ptr<Program>, std::vector<std::uint32_t>> finish(ProgramBuilder& builder,
                                                                        const std::vector<GradientTuple>& given,
                                                                        std::optional<bool> split) {

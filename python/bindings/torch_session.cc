@@ -16,8 +16,8 @@ namespace {
 
 using Results = Session::Results;
 
-// Lets Ctrl-C end a step between two ops, ten times a second at most. Python sees signals on its main thread alone; a
-// step on an accelerator runs on another one, and is queued in milliseconds.
+// Lets Ctrl-C end a step between two ops, ten times a second at most. Python sees signals only on its main thread; a
+// step on an accelerator runs on another thread and is queued in milliseconds.
 std::function<void()> interrupted_by_signals(at::Device device) {
   if (!device.is_cpu()) return {};
   auto last = std::chrono::steady_clock::now();
@@ -30,8 +30,8 @@ std::function<void()> interrupted_by_signals(at::Device device) {
   };
 }
 
-// Between forward and backward a step lives in the storage of an empty tensor that autograd saves: it dies when
-// autograd drops it.
+// Between forward and backward a step lives in the storage of an empty tensor that autograd saves, and is freed when
+// autograd drops that tensor.
 void drop_running(void* running) { delete static_cast<RunningStep*>(running); }
 
 at::Tensor handle_of(std::unique_ptr<RunningStep> running) {
@@ -49,7 +49,7 @@ RunningStep& running_of(const at::Tensor& handle) {
   return *running;
 }
 
-// What is no tensor is not read.
+// Entries that are not tensors become undefined tensors, because they are not read.
 std::vector<at::Tensor> tensors_from(const py::sequence& objects) {
   std::vector<at::Tensor> tensors;
   for (const py::handle object : objects) {
@@ -74,7 +74,7 @@ Results run_backward(Session& session, const at::Tensor& handle, const py::seque
   return session.backward(std::move(seeds), running_of(handle), interrupted);
 }
 
-// Calls a function of Python's from C++ code that runs without the interpreter's lock.
+// Calls a Python function from C++ code that runs without the interpreter's lock.
 template <typename Result, typename... Arguments>
 std::function<Result(Arguments...)> called_with_lock(const std::optional<py::function>& function) {
   if (!function) return {};

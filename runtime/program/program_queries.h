@@ -13,7 +13,7 @@
 
 namespace reprise {
 
-// Costs that need no measuring: bytes of values, and the workspace of what is no call.
+// Costs that need no measuring: bytes of values, and the workspace of ops that are not calls.
 [[nodiscard]] Costs bare_costs(const Program& program);
 // Bytes of what exists before and after the step.
 [[nodiscard]] std::int64_t resident_bytes(const Program& program);
