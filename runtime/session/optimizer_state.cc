@@ -13,7 +13,7 @@ namespace {
 using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamState;
 
-// How many tensors like its parameter a step leaves behind.
+// How many tensors of a parameter's size the optimizer keeps for it after a step.
 int tensors_per_parameter(const OptimizerOptions& options) {
   if (const auto* sgd = dynamic_cast<const torch::optim::SGDOptions*>(&options)) return sgd->momentum() != 0 ? 1 : 0;
   if (const auto* adam = dynamic_cast<const torch::optim::AdamOptions*>(&options)) return adam->amsgrad() ? 3 : 2;

@@ -3,8 +3,8 @@
 //   1. sections   cross sections of forward kept, the rest held once it was made again: a plan in milliseconds
 //      nesting    cross sections within cross sections, everything else discarded: for the least memory
 //   2. prices     cuts at a grid of prices (price_search.h), again with cross sections of forward kept (prefix_cuts.h)
-//   3. descent    where nothing fits by then, or the least memory is asked for: planners, and search at ever lower
-//                 peaks; where that ends, from other nestings, which began higher
+//   3. descent    if nothing fits by then, or the least memory is asked for: planners, and search at lower and lower
+//                 peaks; when that ends, the same from other nestings, which began higher
 //   4. aims       cuts with prices adjusted to the budget; again for other orders of backward (backward_order.h)
 //   5. planners   the candidates of all other planners, and the labels that can be read off their plans
 //   6. search     small changes of labels and order at the budget (local_search.h)

@@ -1,12 +1,12 @@
 // Better labels by small changes, at one budget.
 //
 //   repair  over the budget: drop the values that take most off the excess for the time they cost, until it fits
-//   fill    within the budget: keep what is computed again, dearest first, wherever there is room
-//   swap    drop one kept value, then keep dearer ones in its place; taken back where nothing is gained
+//   fill    within the budget: keep what is computed again, the most expensive first, wherever there is room
+//   swap    drop one kept value, then keep more expensive ones in its place; undone if nothing is gained
 //   kick    disturb a few labels and places of the best choice, then all of this again
 //
-// Example: a (time 5, 10 bytes) and b (time 8, 11 bytes) are dropped and 12 bytes are free. Fill keeps b, the dearer.
-// Had a been kept, no room would be left for b; the swap drops a, keeps b, and gains 3.
+// Example: a (time 5, 10 bytes) and b (time 8, 11 bytes) are dropped and 12 bytes are free. Fill keeps b, the more
+// expensive one. If a had been kept, there would be no room for b; the swap drops a, keeps b, and gains 3.
 //
 // Every change is judged by the evaluator, so it counts what recomputations pull in behind them. Work is counted in
 // reads (evaluator.h). Tested by tests/unit/solve/auto/local_search_test.cc.

@@ -22,7 +22,7 @@ class WindowCut {
         value_node_(model.num_values(), kNone),
         op_node_(model.num_ops(), kNone) {}
 
-  // Values that are there for nothing.
+  // Marks a value as present at no cost.
   void give(ValueId value) { value_node_[value] = kFree; }
 
   void need(ValueId value) {
