@@ -12,11 +12,9 @@
 // the program a use refers to the version that lies there when the call is added. The builder makes everything that is
 // not a call:
 // - what a call writes gets a new version. The last versions of memory that the step does not own are its new contents;
-// - a batch norm normalises; at its first run it also updates the statistics, and an effect after it makes the
-// versions;
-// - before a random call an op saves the generator's state. A token of the call is read by the next such op, so that
-// the
-//   generator advances in the order of the calls. Numbers on another device are drawn once;
+// - a batch norm normalises; at its first run it also updates the statistics, and an effect makes the versions;
+// - before a random call an op saves the generator's state. The next such op reads a token of the call, so that
+//   the generator advances in the order of the calls. Numbers on another device are drawn once;
 // - there is the caller's op between forward and backward, with the gradients it gives (seeds) and what it keeps;
 // - each gradient is handed over in memory of its own, because autograd would copy it otherwise;
 // - an op that reads memory which the step changes later runs once.
