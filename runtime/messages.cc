@@ -9,7 +9,7 @@
 namespace reprise {
 namespace {
 
-// Lives as long as the process: what the sinks hold may be gone at its end.
+// This is never destroyed, because what the sinks hold may be gone at the end of the process.
 struct Sinks {
   std::mutex mutex;
   std::shared_ptr<const MessageSinks> now = std::make_shared<const MessageSinks>();
@@ -53,7 +53,7 @@ Progress::~Progress() {
   if (!shown_) return;
   try {
     if (const auto sinks = Sinks::instance().get(); sinks->progress) sinks->progress(what_, 0, 0);
-  } catch (...) {  // NOLINT: a line that is not cleared is no reason to end the process
+  } catch (...) {  // NOLINT: a line that is not cleared is not a reason to end the process
   }
 }
 

@@ -1,5 +1,5 @@
-// What the runtime tells people: lines for a log, and how far long work has come. The program around it says where they
-// go; without a word from it, warnings go where libtorch's go, and the rest nowhere.
+// What the runtime tells people: lines for a log, and the progress of long work. The program around it says where they
+// go; by default warnings go where libtorch's go, and the rest is dropped.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ enum class Severity : std::uint8_t { kDebug, kInfo, kWarning };
 
 struct MessageSinks {
   std::function<void(Severity severity, const std::string& line)> log{};
-  // Called while something takes long; `total` 0: it is over. May throw, which ends the work.
+  // Called while something takes long; `total` is 0 when it is over. It may throw, which ends the work.
   std::function<void(const std::string& what, std::size_t done, std::size_t total)> progress{};
 };
 
-// For the whole process, from now on.
+// Takes effect at once, for the whole process.
 void set_message_sinks(MessageSinks sinks);
 
 void log_line(Severity severity, const std::string& line);

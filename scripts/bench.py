@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
-# Of what Google Benchmark notes: names of this machine, and how the distribution built that library.
+# Entries of Google Benchmark that are left out: names of this machine, and how the distribution built that library.
 PRIVATE = ("host_name", "executable", "library_build_type")
 
 

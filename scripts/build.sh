@@ -18,8 +18,8 @@ without CLI11 cli11
 without GTest gtest
 without benchmark benchmark
 
-# What needs torch. The Python modules belong to the release build, and clang-tidy looks at them; the sanitizers do
-# without them.
+# Options for what needs torch. The Python modules belong to the release build, and clang-tidy checks them;
+# the sanitizer builds leave them out.
 if [ "$preset" != fuzz ]; then
   python=$(cat build/python)
   [ -n "$python" ] || [ "${1:-}" != reprise_python ] ||

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# format.sh <option of clang-format>...: over all C++ files of ours.
+# format.sh <option of clang-format>...: runs clang-format over all our C++ files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folders=()

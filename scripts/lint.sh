@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Format, layering, sizes and clang-tidy of C++, ruff and mypy of Python, all of them even when one fails. Pieces
-# that setup.sh found missing are left out; it has said so.
+# Format, layering, sizes and clang-tidy of C++, ruff and mypy of Python, all of them even when one fails.
+# Checks whose tools setup.sh found missing are left out; setup.sh has reported them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/build.sh tidy --configure # clang-tidy wants the command of each file; nothing is built there

@@ -49,7 +49,7 @@ EAGER_RUNS = 4  # from the same state, to see whether their bits are the same
 CLOSE = 10
 GRAPHS = "auto as CUDA graphs"
 SHARES = (0.8, 0.6, 0.5)  # of the peak without recomputation
-# Where AOTAutograd itself puts other operators in the place of eager's.
+# Networks for which AOTAutograd itself replaces operators of eager.
 NOT_EAGERS = {
     "lstm": "AOTAutograd traces nn.LSTM as its cells, eager runs one fused operator",
     "pspnet": "AOTAutograd traces bilinear upsampling as gathers and products",
@@ -66,7 +66,7 @@ class Row:
     measured_bytes: int
     recompute_percent: float
     as_none: bool | None
-    as_eager: bool | None  # None: an exception
+    as_eager: bool | None  # None: an exception was thrown
     repeats: bool = True  # eager does, bit for bit; otherwise as_none and as_eager are None
     close: bool | None = None
 
@@ -77,7 +77,7 @@ class Row:
 
     @property
     def as_predicted(self) -> bool:
-        """To the byte; graphs have a pool, of which the last step may not use all that was planned beside it."""
+        """To the byte; with graphs, the last step may use less than was planned beside the pool."""
         if self.planner == GRAPHS:
             return self.measured_bytes <= self.predicted_bytes
         return self.predicted_bytes == self.measured_bytes
@@ -97,7 +97,7 @@ class Bench:
         self.allowed = {kind: CLOSE * max(each[kind] for each in apart) for kind in apart[0]}
         self.start = {n: t.cpu().clone() for n, t in model_of(self.case).state_dict().items()}
         self.model = reprise.compile(model_of(self.case, device=device), cuda_graphs=False)
-        for _ in range(2):  # the second knows what the caller allocates
+        for _ in range(2):  # the second step knows what the caller allocates
             self.none = self._again()
         self.captured = self.model.plan.graph, self.model.plan.costs
 
@@ -105,7 +105,7 @@ class Bench:
         return run_step(model, self.case, batch=self.batch)
 
     def _again(self) -> Step:
-        """A step from the state of the beginning."""
+        """Runs a step from the initial state."""
         self.model.load_state_dict(self.start)
         return self._step(self.model)
 
@@ -129,7 +129,7 @@ class Bench:
         return all(distance <= self.allowed[kind] for kind, distance in distances(step, other).items())
 
     def graphs_row(self) -> Row:
-        """A step like any other after enough of them. Libraries take some memory once more for it."""
+        """A row for a step as CUDA graphs, after enough steps. Libraries allocate some memory again for it."""
         plain = self.model.plan.peak_bytes
         model = reprise.compile(model_of(self.case, device=self.device), int(1.5 * plain) + (256 << 20),
                                 cuda_graphs=True)
@@ -142,8 +142,8 @@ class Bench:
                    model.plan.measured_peak_bytes, 0.0, **self.judged(step))
 
     def budgets(self, seconds: float) -> dict[str, int | None]:
-        """None: the smallest of each planner. Networks whose parameters or largest operator leave
-        little to save have a budget halfway to the smallest at least."""
+        """The budgets; None stands for the smallest of each planner. Networks whose parameters or largest operator leave
+        little to save have at least a budget halfway to the smallest."""
         plain = self.model.plan.peak_bytes - self.model.plan.outside_bytes
         smallest = planning.smallest_budget_bytes(*self.captured, planning.AUTO, seconds)
         return {"100%": plain, **{f"{share:.0%}": int(share * plain) for share in SHARES},

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# setup.sh [package]: sets up what the make targets need; quick when everything is there. With `package`, only what it
-# takes to build and use the Python package, without tests, lint and benchmarks.
+# setup.sh [package]: sets up what the make targets need, and is quick if everything is there. With `package`,
+# it sets up only what is needed to build and use the Python package, without tests, lint and benchmarks.
 #
-# Installs missing packages where apt-get can reach archives that have them: there, a failure
-# to install is an error. Elsewhere goes on with what the machine has and writes the pieces
-# it had to do without to build/missing, one a line, for the other scripts to read.
-# A script that has set up says so to those it calls: REPRISE_SET_UP=1.
+# If apt-get can reach archives that have the missing packages, it installs them, and a failure to install is
+# an error. Otherwise it continues with what the machine has and writes the missing pieces to build/missing,
+# one per line, for the other scripts to read.
+# A script that has called setup.sh sets REPRISE_SET_UP=1 for the scripts it calls.
 set -euo pipefail
 [ -z "${REPRISE_SET_UP:-}" ] || exit 0
 cd "$(dirname "$0")/.."
@@ -77,7 +77,8 @@ check_python() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "python3 is $(python3 -V), 3.11 or newer is needed"
 }
 
-# Makes .venv anew for another Python, and otherwise brings it up to date: what it has already is not fetched again.
+# Makes .venv again for another Python, and otherwise brings it up to date without fetching again what it
+# already has.
 make_venv() {
   local stamp=.venv/requirements.sha256 sum
   sum=$({ python3 -VV; cat requirements*.txt; } | sha256sum)
@@ -150,7 +151,7 @@ while IFS=: read -r package piece _ loss; do
   echo "SKIPPED: $piece is missing and cannot be installed here: $loss"
   echo "$piece" >>build/missing
 done <<<"$missing"
-# What is not there and was not asked for is left out of the build.
+# What is missing and was not asked for is left out of the build.
 [ "$scope" != package ] || scope=everything missing_pieces | cut -d: -f2 | sort -u >>build/missing
 
 check_python

@@ -11,11 +11,11 @@
 namespace reprise::tools {
 namespace {
 
-// A graph in the place of a plan is an easy slip; a file that is not there is another.
+// A graph in place of a plan is an easy mistake, and so is a file that does not exist.
 void check_is_no_graph(const std::string& path) {
   const auto json = nlohmann::json::parse(read_text(path), nullptr, false);
   if (!json.is_object() || json.value("format", nlohmann::json()) != "reprise.graph") return;
-  throw InputError(path + ": a graph, not a plan: make a plan of it with reprise plan " + path + " --budget ... -o " +
+  throw InputError(path + ": this is a graph, not a plan: make a plan with reprise plan " + path + " --budget ... -o " +
                    "net.plan.json, and then reprise report net.plan.json --graph " + path);
 }
 

@@ -32,7 +32,7 @@ Report::Number planned_bound(const Solution& solution) {
   return solution.lower_bound_ns ? Report::Number(*solution.lower_bound_ns) : std::nullopt;
 }
 
-// How far the plan is from what no plan can beat.
+// How far the plan is from the proven lower bound.
 std::string gap_text(const Solution& solution) {
   const std::optional<std::int64_t> gap = solution.gap_ns();
   if (!gap) return "";
@@ -74,9 +74,9 @@ PlanFile load_plan(const std::string& path, const CostedGraph& step) {
   const std::string source = source_name(path);
   PlanFile file = parse_plan(read_text(path), source);
   if (file.ops != graph.num_ops() || file.values != graph.num_values()) {
-    throw InputError(source + ": a plan for another graph: it has " + std::to_string(file.ops) + " ops and " +
-                     std::to_string(file.values) + " values, this one " + std::to_string(graph.num_ops()) + " and " +
-                     std::to_string(graph.num_values()));
+    throw InputError(source + ": this plan is for another graph: it has " + std::to_string(file.ops) + " ops and " +
+                     std::to_string(file.values) + " values, but this graph has " + std::to_string(graph.num_ops()) +
+                     " and " + std::to_string(graph.num_values()));
   }
   if (const auto violation = validate(graph, file.plan)) throw InputError(source + ": " + violation->message);
   const Simulation found = simulate(graph, step.costs, file.plan);

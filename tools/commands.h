@@ -54,10 +54,10 @@ void add_report_options(CLI::App& app, Options& options);
 // What several of them need.
 [[nodiscard]] std::string source_name(const std::string& path);  // of a file, for messages
 [[nodiscard]] CostedGraph load_graph(const std::string& path);
-// The graph that plans are for: with the papers' backward pass, where it has none of its own.
+// The graph that plans are for: with the papers' backward pass if it has none of its own.
 [[nodiscard]] CostedGraph planned_graph(const CostedGraph& file);
-// The plan in a file, checked against its graph: InputError for another graph's, an illegal one, or one that costs
-// something else than it says.
+// The plan in a file, checked against its graph. Throws InputError if the plan is for another graph, is illegal, or
+// does not cost what it says.
 [[nodiscard]] PlanFile load_plan(const std::string& path, const CostedGraph& step);
 [[nodiscard]] Report graph_report(const Graph& graph);
 [[nodiscard]] std::string status_name(Status status);

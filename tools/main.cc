@@ -37,7 +37,7 @@ constexpr Command kCommands[] = {
     {"simulate", "Check a plan; show its peak and what holds the memory there",
      "Example: reprise simulate step.graph.json step.plan.json --top 20", add_simulate_options, run_simulate},
     {"curve", "Show time against memory: the best plans over all budgets",
-     "Each row is a plan: that budget, that time. Between two rows more memory buys nothing.\n"
+     "Each row is a plan with its budget and its time. Between two rows, more memory does not save time.\n"
      "Example: reprise curve step.graph.json",
      add_curve_options, run_curve},
     {"convert", "Turn a graph into graph JSON, equal graphs into equal files",

@@ -1,4 +1,4 @@
-// What can be typed after each subcommand.
+// The options of each subcommand.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
@@ -65,7 +65,7 @@ void add_planner(CLI::App& app, Options& options, const std::vector<std::string>
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--work", options.solve.work,
-                 "planner auto: search this long, in reads of values; the same everywhere")
+                 "planner auto: search this long, counted in reads of values; the same on every machine")
       ->type_name("N")
       ->capture_default_str();
   add_techniques(app, options.knobs->techniques);
@@ -98,8 +98,8 @@ void add_plan_options(CLI::App& app, Options& options) {
     }
   });
   add_choice<Judge>(app, "--judge", {{"simulated", Judge::kSimulated}, {"formula", Judge::kFormula}},
-                    options.solve.judge, "hold the budget against the true peak (default) or the papers' formula");
-  app.add_flag("--keep-last", options.solve.keep_last, "judge formula: keep the last block, do not recompute it");
+                    options.solve.judge, "compare the budget with the true peak (default) or the papers' formula");
+  app.add_flag("--keep-last", options.solve.keep_last, "judge formula: keep the last block instead of recomputing it");
   app.add_option("-o,--output", options.plan, "write the plan here")->type_name("PLAN");
 }
 
@@ -122,7 +122,7 @@ void add_curve_options(CLI::App& app, Options& options) {
 void add_convert_options(CLI::App& app, Options& options) {
   app.add_option("IN", options.graph, "the graph to read")->required()->type_name("");
   app.add_option("OUT", options.out, "the *.graph.json file to write")->capture_default_str()->type_name("");
-  limit(app.add_option("--from", options.from, "the format of IN; if not given, it is seen from the text"),
+  limit(app.add_option("--from", options.from, "the format of IN; if not given, it is recognised from the text"),
         {"graph-json", "authors-text"});
   app.add_flag("--complete", options.complete, "add the papers' model of backward to a forward-only graph");
 }
@@ -136,7 +136,8 @@ void add_report_options(CLI::App& app, Options& options) {
   app.add_option("-o,--output", options.out, "write the page here")->capture_default_str()->type_name("HTML");
   app.add_option("--trace", options.trace, "also write the step for Perfetto and chrome://tracing")->type_name("TRACE");
   app.add_flag("--json", options.json, "write the page's data instead of the page");
-  app.add_flag("--no-curve", options.no_curve, "leave out time against memory, which takes planning at all budgets");
+  app.add_flag("--no-curve", options.no_curve,
+               "leave out the curve of time against memory, which needs planning at all budgets");
   app.add_option("--seconds", options.seconds, "stop planning for the curve after this long, with the best so far")
       ->check(CLI::Range(0.001, 1e9).description(""))
       ->type_name("S");

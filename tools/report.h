@@ -12,9 +12,10 @@ namespace reprise::tools {
 
 class Report {
  public:
-  using Number = std::optional<std::int64_t>;  // nothing: null for programs, no line for people
+  using Number = std::optional<std::int64_t>;  // nothing: null for programs, and no line for people
 
-  // Programs find a fact by its key, people by its caption; whoever has none does not see it.
+  // Programs find a fact by its key, people by its caption. A fact without a key or a caption is not shown to that
+  // reader.
   Report& text(std::string_view key, std::string_view caption, std::string_view text);
   Report& number(std::string_view key, std::string_view caption, Number number);
   Report& bytes(std::string_view key, std::string_view caption, Number bytes);
@@ -45,7 +46,7 @@ class Report {
 // "12.5 %"
 [[nodiscard]] std::string percent(std::int64_t part, std::int64_t whole);
 
-// Names in files may hold anything; a terminal must not obey it.
+// Names in files may contain anything, and a terminal must not execute it.
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace reprise::tools

@@ -1,4 +1,4 @@
-// The limits that only a program may set: a clock, and a person at the keyboard.
+// Limits that the core does not know: a clock, and a person at the keyboard.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,8 @@
 
 namespace reprise::tools {
 
-// While it lives: stops the planner after `seconds` (0: never) or at the first Ctrl-C, and shows progress where a
-// person watches. The options must not be used after it.
+// While this object exists, it stops the planner after `seconds` (0: never) or at the first Ctrl-C, and shows progress
+// on a terminal. The options must not be used afterwards.
 class Watch {
  public:
   Watch(SolveOptions& options, double seconds);

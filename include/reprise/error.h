@@ -6,13 +6,13 @@
 
 namespace reprise {
 
-// The caller gave something wrong: a file, a graph, an option. Says where and what.
+// The caller passed something wrong: a file, a graph or an option. The message says what is wrong and where.
 class InputError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-// A broken invariant of ours. Never reachable from input; a bug to report.
+// One of our invariants is broken. No input should lead here; this is a bug to report.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;

@@ -1,8 +1,9 @@
-// One training step, frozen: ops in execution order, and the values they read and make. Structure alone, as
-// GraphBuilder makes it (graph_builder.h): what ops and values cost stands beside it (costs.h).
+// One training step, frozen: its ops in execution order, and the values they read and make. GraphBuilder makes it
+// (graph_builder.h). It is structure alone: what ops and values cost is kept beside it (costs.h).
 //
 // A value is one version of one storage. Views are not values. An output may *overwrite* one input of its op (an
-// in-place op): run in place it takes over that input's memory and the input dies; run otherwise it is a fresh copy.
+// in-place op). If the op runs in place, the output takes over that input's memory and the input is gone; otherwise the
+// output is a fresh copy.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +17,17 @@
 namespace reprise {
 
 // Forward ops come first, then the one op that stands for what the caller does between forward and backward, then
-// backward ops. A forward-only graph (the papers' style) has forward ops alone.
+// backward ops. A forward-only graph (the papers' style) has only forward ops.
 enum class Phase : std::uint8_t { kForward, kCaller, kBackward };
 
 enum class Residence : std::uint8_t {
   kPlanned,   // made by an op during the step
-  kArriving,  // there at the start, may be freed after its last use
-  kResident,  // there before and after the step: counted, never freed
+  kArriving,  // present at the start, may be freed after its last use
+  kResident,  // present before and after the step: counted, never freed
 };
 
-// Forward-only graphs: what the gradient of an op reads, beside the gradient of its output. Ignored elsewhere.
+// In forward-only graphs, what the gradient of an op reads in addition to the gradient of its output. Other graphs
+// ignore it.
 enum class BackwardReads : std::uint8_t { kInputs, kOutputs, kBoth };
 
 class Graph {
@@ -33,13 +35,14 @@ class Graph {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::size_t num_ops() const { return phase_.size(); }
   [[nodiscard]] std::size_t num_values() const { return residence_.size(); }
-  // Neither a caller's op nor backward ops: has to be completed before it can be planned (papers.h).
+  // There is neither a caller's op nor a backward op: the graph has to be completed before it can be planned
+  // (papers.h).
   [[nodiscard]] bool forward_only() const { return caller_op_ == kNoOp; }
   [[nodiscard]] OpId caller_op() const { return caller_op_; }
 
   [[nodiscard]] const std::string& op_name(OpId op) const { return op_name_[index(op)]; }
   [[nodiscard]] ScopeId scope(OpId op) const { return scope_[index(op)]; }
-  [[nodiscard]] std::string_view scope_name(OpId op) const {  // "" where the op has none
+  [[nodiscard]] std::string_view scope_name(OpId op) const {  // "" if the op has none
     return scope(op) == kNoScope ? std::string_view{} : std::string_view{scope_names_[index(scope(op))]};
   }
   [[nodiscard]] const std::vector<std::string>& scopes() const { return scope_names_; }
@@ -52,7 +55,7 @@ class Graph {
   [[nodiscard]] Residence residence(ValueId value) const { return residence_[index(value)]; }
   [[nodiscard]] bool held(ValueId value) const { return held_[index(value)] != 0; }
   [[nodiscard]] bool is_output(ValueId value) const { return is_output_[index(value)] != 0; }
-  [[nodiscard]] OpId producer(ValueId value) const { return producer_[index(value)]; }  // kNoOp: the start
+  [[nodiscard]] OpId producer(ValueId value) const { return producer_[index(value)]; }  // kNoOp: there from the start
   [[nodiscard]] std::span<const OpId> readers(ValueId value) const { return row(readers_, index(value)); }
   // The input that the value may overwrite, or kNoValue.
   [[nodiscard]] ValueId overwrites(ValueId value) const { return overwrites_[index(value)]; }

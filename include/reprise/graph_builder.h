@@ -23,13 +23,13 @@ struct OpSpec {
   Phase phase = Phase::kForward;
   std::int64_t time_ns = 0;
   std::int64_t workspace_bytes = 0;
-  bool once = false;  // must not be repeated; the caller's op always is
+  bool once = false;  // must not be repeated; always true for the caller's op
   BackwardReads backward_reads = BackwardReads::kInputs;
   std::vector<ValueId> inputs{};
   std::vector<ValueId> outputs{};
 };
 
-// Collects a graph and checks it. Ids count up from 0 in the order of the calls, values and ops each on their own.
+// Collects a graph and checks it. Ids count up from 0 in the order of the calls, separately for values and for ops.
 class GraphBuilder {
  public:
   explicit GraphBuilder(std::string name = {});
@@ -44,7 +44,8 @@ class GraphBuilder {
   void output(ValueId value);                            // must be live at the end of the step
   void overwrite(ValueId new_value, ValueId old_value);  // new_value's op may write over old_value
 
-  // Throws InputError, naming the op or value, when the graph breaks a rule of docs/formats.md. The builder is spent.
+  // Throws InputError, naming the op or value, if the graph breaks a rule of docs/formats.md. The builder cannot be
+  // used afterwards.
   [[nodiscard]] CostedGraph build();
 
  private:

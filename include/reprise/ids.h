@@ -1,4 +1,4 @@
-// Strong integers: an op cannot be used where a value is meant.
+// Ids are types of their own, so that an op cannot be used where a value is meant.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// Text to graphs and plans, and back (docs/formats.md). Readers take anything and throw InputError with the place and
-// the reason; they never allocate more than a small multiple of the text's size. Writers throw it where a name is not
-// UTF-8.
+// Reads graphs and plans from text and writes them (docs/formats.md). Readers accept any bytes and throw InputError,
+// with the place and the reason, if these are not in the format; they never allocate more than a small multiple of the
+// text's size. Writers throw InputError if a name is not UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace reprise {
 
-// `source` names the text in errors: a file name, usually.
+// `source` names the text in errors; it is usually a file name.
 [[nodiscard]] CostedGraph parse_graph(std::string_view text, std::string_view source);
 [[nodiscard]] std::string format_graph(const Graph& graph, const Costs& costs);
 
@@ -25,7 +25,7 @@ struct PlanFile {
   std::size_t ops = 0;
   std::size_t values = 0;
   std::string planner;
-  std::int64_t budget_bytes = 0;  // 0: none was given
+  std::int64_t budget_bytes = 0;  // 0: no budget was given
   Simulation simulation;
   Plan plan;
 
@@ -34,15 +34,15 @@ struct PlanFile {
 [[nodiscard]] PlanFile parse_plan(std::string_view text, std::string_view source);
 [[nodiscard]] std::string format_plan(const PlanFile& file);
 
-// The text format of Kusumoto et al.'s released program: variables without a producer are inputs and become no
-// values; forward functions give the graph; functions named Conv* take time 10, all others 1.
+// The text format of Kusumoto et al.'s released program: variables without a producer are inputs and do not become
+// values; forward functions make up the graph; functions named Conv* take time 10, all others 1.
 [[nodiscard]] CostedGraph parse_authors_text(std::string_view text, std::string_view source);
 
-// "-" is the standard input or output. A file appears whole or not at all.
+// "-" is the standard input or output. A file is written completely or not at all.
 [[nodiscard]] std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, std::string_view text);
 
-// "6GiB", "500MB", "1.5 GB", "4096"; throws InputError.
+// Accepts "6GiB", "500MB", "1.5 GB" and "4096"; throws InputError for anything else.
 [[nodiscard]] std::int64_t parse_bytes(std::string_view text);
 [[nodiscard]] std::string format_bytes(std::int64_t bytes);  // "5.86 GiB"
 

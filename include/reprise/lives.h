@@ -16,16 +16,16 @@ namespace reprise {
 
 struct Life {
   ValueId value;
-  std::optional<std::size_t> first{};  // the action that makes it; none: it is there at the start
-  std::optional<std::size_t> last{};   // the action that frees it or writes over it; none: it is there at the end
+  std::optional<std::size_t> first{};  // the action that makes it; none: it is present at the start
+  std::optional<std::size_t> last{};   // the action that frees it or writes over it; none: it is present at the end
   ValueId took_over = kNoValue;        // the value whose memory it was written into
-  bool second_copy = false;            // made while the value was live already: dropped at once, first == last
+  bool second_copy = false;            // made while the value was already live: dropped at once, first == last
 
   friend bool operator==(const Life&, const Life&) = default;
 };
 
-// Before any action came the lives that are there at the start, by value; then lives in the order in which they begin.
-// REQUIRES: validate(graph, plan) found nothing.
+// First come the lives that begin before any action, ordered by value; then the others in the order in which they
+// begin. REQUIRES: validate(graph, plan) found nothing.
 using Lives = std::vector<Life>;
 [[nodiscard]] Lives lives(const Graph& graph, const Plan& plan);
 

@@ -8,8 +8,8 @@
 
 namespace reprise {
 
-// Compute an op (perhaps in place, perhaps not for the first time), or free a value. Readers handle the set by a switch
-// over kind() without a default, so that the compiler names every place that a new kind concerns.
+// Compute an op (perhaps in place, perhaps not for the first time), or free a value. Code that reads actions uses a
+// switch over kind() without a default, so that the compiler names every place that a new kind concerns.
 class Action {
  public:
   enum class Kind : std::uint8_t { kCompute, kComputeInPlace, kFree };
@@ -20,8 +20,8 @@ class Action {
   [[nodiscard]] static constexpr Action free(ValueId value) { return {Kind::kFree, static_cast<std::uint32_t>(value)}; }
 
   [[nodiscard]] constexpr Kind kind() const { return kind_; }
-  [[nodiscard]] constexpr OpId op() const { return static_cast<OpId>(id_); }           // of a compute
-  [[nodiscard]] constexpr ValueId value() const { return static_cast<ValueId>(id_); }  // of a free
+  [[nodiscard]] constexpr OpId op() const { return static_cast<OpId>(id_); }           // for a compute
+  [[nodiscard]] constexpr ValueId value() const { return static_cast<ValueId>(id_); }  // for a free
   // Whether it runs an op, in place or not.
   [[nodiscard]] constexpr bool computes() const {
     switch (kind_) {
@@ -42,7 +42,7 @@ class Action {
   std::uint32_t id_;
 };
 
-// Each compute begins a new life of its outputs. Where an output is still live, the run makes a second copy of it that
+// Each compute begins a new life of its outputs. If an output is still live, the run makes a second copy of it, which
 // is dropped at once.
 struct Plan {
   std::vector<Action> actions{};

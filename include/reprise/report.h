@@ -20,7 +20,7 @@
 
 namespace reprise {
 
-// What an allocator said at every action of the plan, from the same zero as the report: `outside_bytes` included.
+// What an allocator counted at every action of the plan, including `outside_bytes`, as in the report.
 struct MeasuredStep {
   std::vector<std::int64_t> during_bytes{};  // highest while the action ran
   std::vector<std::int64_t> after_bytes{};
@@ -31,23 +31,23 @@ struct ReportInput {
   const Costs& costs;
   const Plan& plan;
   std::string planner{};
-  std::int64_t budget_bytes = 0;   // of everything on the device; 0: none
-  std::int64_t outside_bytes = 0;  // on the device, but no part of the step: added to every amount shown
+  std::int64_t budget_bytes = 0;   // for everything on the device; 0: no budget
+  std::int64_t outside_bytes = 0;  // on the device, but not part of the step: added to every amount shown
   bool time_in_units = false;      // times are counts of the papers' kind, not nanoseconds
   std::optional<MeasuredStep> measured{};
   std::vector<Solution> curve{};                             // of this graph, smallest peak first; empty: not known
   std::vector<std::pair<std::string, std::string>> facts{};  // shown at the top: device, versions
 };
 
-// The report's data. Throws InputError where the graph is forward-only, `measured` is not of this plan, or a name is
-// not UTF-8.
+// The report's data. Throws InputError if the graph is forward-only, `measured` does not belong to this plan, or a name
+// is not UTF-8.
 [[nodiscard]] std::string report_json(const ReportInput& input);
 
-// One HTML file that shows such data and loads nothing: equal data, equal bytes.
+// One HTML file that shows such data and loads nothing else. Equal data gives equal bytes.
 [[nodiscard]] std::string report_page(std::string_view json);
 
 // The planned step for Perfetto and chrome://tracing: every run on its phase's track, and memory as counters.
-// Throws InputError where `measured` is not of this plan, or a name is not UTF-8.
+// Throws InputError if `measured` does not belong to this plan, or a name is not UTF-8.
 [[nodiscard]] std::string trace_json(const ReportInput& input);
 
 }  // namespace reprise

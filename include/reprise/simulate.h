@@ -1,8 +1,8 @@
-// Memory and time of a plan. At a compute, outputs and workspace are taken while the inputs are still held: that
-// instant is the candidate for the peak. Then the workspace goes back.
+// Memory and time of a plan. At a compute, outputs and workspace are allocated while the inputs are still held; the
+// peak is the highest of these instants. Then the workspace is freed.
 //
-// REQUIRES: validate(graph, plan) found nothing. Throws InputError where the costs are not the graph's, and where the
-// total time of the plan does not fit 64 bits.
+// REQUIRES: validate(graph, plan) found nothing. Throws InputError if the costs do not belong to the graph, or if the
+// total time of the plan does not fit into 64 bits.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace reprise {
 struct Simulation {
   std::int64_t peak_bytes = 0;
   std::int64_t time_ns = 0;
-  std::int64_t recompute_ns = 0;  // of time_ns, what went into runs after an op's first
+  std::int64_t recompute_ns = 0;  // the part of time_ns spent in runs after an op's first
 
   friend bool operator==(const Simulation&, const Simulation&) = default;
 };
@@ -31,7 +31,7 @@ struct Timeline {
   std::vector<std::int64_t> during_bytes;  // per action, at its highest instant
   std::vector<std::int64_t> after_bytes;   // per action
   std::size_t peak_action = 0;             // the first that reaches the peak
-  // Values held at that instant, largest first. Workspace and second copies of live values are no values, so the sum
+  // Values held at that instant, largest first. Workspace and second copies of live values are not values, so the sum
   // may be below the peak.
   std::vector<ValueId> live_at_peak;
 };

@@ -1,4 +1,4 @@
-// Planners: one question, several methods, one answer type.
+// The planners: several methods for one question, with one type of answer.
 //
 //   Solution found = solve(graph, costs, {.planner = "lower-sets", .budget_bytes = parse_bytes("6GiB")});
 //   if (found.status == Status::kInfeasible) { ... found.smallest_budget_bytes ... }
@@ -23,19 +23,19 @@ namespace reprise {
 enum class Status : std::uint8_t {
   kOptimal,     // no plan of this planner's family is better under its objective
   kFeasible,    // within the budget
-  kInfeasible,  // nothing within the budget; smallest_budget_bytes says what would do
-  kStopped,     // a limit of work was reached before there was an answer; message says which
+  kInfeasible,  // no plan is within the budget; smallest_budget_bytes would be enough
+  kStopped,     // a limit of the work was reached before there was an answer; message says which
 };
 
-// Against what the budget is held.
+// What is compared with the budget.
 enum class Judge : std::uint8_t {
-  kSimulated,  // the true peak: candidates are made at many internal budgets, the fastest that fits is taken
-  kFormula,    // the papers' estimate, as printed: one run
+  kSimulated,  // the true peak: candidates are made at many internal budgets, and the fastest that fits is taken
+  kFormula,    // the papers' estimate, as published: one run
 };
 
 // What a lower-set planner asks of its sequence at one internal budget.
 enum class Objective : std::uint8_t {
-  kAny,          // judge simulated: candidates of all three; judge formula: kTime
+  kAny,          // judge simulated: candidates of all three objectives; judge formula: kTime
   kTime,         // least overhead ("time-centric")
   kMaxOverhead,  // most overhead, which makes coarse blocks ("memory-centric" as the paper describes it)
   kMinCache,     // least cached bytes, then least overhead ("memory-centric" as the authors' program computes it)
@@ -45,13 +45,13 @@ struct PlannerKnobs;  // limits and switches of the searches, for studies and te
 
 struct SolveOptions {
   std::string planner = "auto";                // one of planner_names()
-  std::optional<std::int64_t> budget_bytes{};  // none: the smallest feasible one
+  std::optional<std::int64_t> budget_bytes{};  // none: the smallest feasible budget
   Judge judge = Judge::kSimulated;
   Objective objective = Objective::kAny;
-  bool all_budgets = false;  // planner auto: look for good plans at every budget; curve() does
+  bool all_budgets = false;  // planner auto: look for good plans at every budget, as curve() does
   bool keep_last = false;  // judge formula: keep the last block instead of recomputing it. Otherwise always considered
 
-  std::size_t work = 250'000'000;  // planner auto: reads it may look at, never a clock; for all budgets twice as many
+  std::size_t work = 250'000'000;  // planner auto: how many reads it looks at (no clock); twice as many for all budgets
   std::function<bool()> should_stop{};  // asked between pieces of work; true ends the search
   std::function<void(std::size_t done, std::size_t total)> progress{};
   std::shared_ptr<const PlannerKnobs> knobs{};  // none: all at their defaults
@@ -69,22 +69,22 @@ struct Formula {
 
 struct Solution {
   Status status = Status::kStopped;
-  Plan plan{};  // for the graph, or, of a forward-only graph, for complete_backward(graph, costs); of a stopped search,
-                // the best so far that fits; empty where there is none
+  Plan plan{};  // for the graph, or for complete_backward(graph, costs) if it is forward-only; after a stopped search,
+                // the best so far that fits; empty if there is none
   Simulation simulation{};
-  std::int64_t budget_bytes = 0;           // as asked, or the smallest feasible one where none was
+  std::int64_t budget_bytes = 0;           // as asked for, or the smallest feasible one if none was given
   std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known
-  Plan smallest_plan{};  // judge simulated: where nothing fits, the plan whose peak smallest_budget_bytes is
+  Plan smallest_plan{};  // judge simulated: if nothing fits, the plan whose peak is smallest_budget_bytes
   std::string planner{};
   std::optional<Formula> formula{};
   std::int64_t overhead_error = 0;  // formula.overhead is at most this far above the least; 0 unless rounded
-  // Planner auto: no plan whose backward ops first run in the order of this one is faster within the budget, and no
-  // plan of any order has a peak below floor_bytes (0: not known). Where `reordered`, that is not the captured order;
-  // where there is no plan, it is.
+  // Planner auto: within the budget, no plan whose backward ops first run in the same order as in this one is faster
+  // than lower_bound_ns, and no plan of any order has a peak below floor_bytes (0: not known). If `reordered`, that
+  // order is not the captured one; if there is no plan, it is the captured one.
   std::optional<std::int64_t> lower_bound_ns{};
   std::int64_t floor_bytes = 0;
   bool reordered = false;
-  std::string message{};  // why stopped or infeasible, or a caveat, for people
+  std::string message{};  // for people: why the search stopped, why the budget is infeasible, or a caveat
 
   struct Stats {
     std::size_t nodes = 0;       // of the forward view
@@ -93,7 +93,7 @@ struct Solution {
     std::size_t candidates = 0;  // plans simulated
   } stats{};
 
-  // How much faster another plan of this order could be at most; nothing where that is not known.
+  // How much faster another plan of this order could be at most; nothing if that is not known.
   [[nodiscard]] std::optional<std::int64_t> gap_ns() const {
     if (!lower_bound_ns || plan.actions.empty()) return std::nullopt;
     return simulation.time_ns - *lower_bound_ns;
@@ -101,16 +101,16 @@ struct Solution {
   [[nodiscard]] bool found() const { return status == Status::kOptimal || status == Status::kFeasible; }
 };
 
-// Throws InputError for an unknown planner, a negative budget, or costs that are not the graph's. Every plan returned
-// passed validate and simulate.
+// Throws InputError for an unknown planner, a negative budget, or costs that do not belong to the graph. Every returned
+// plan has passed validate and simulate.
 [[nodiscard]] Solution solve(const Graph& graph, const Costs& costs, const SolveOptions& options);
 
-// For a plan of any origin, which passed validate: no plan within its peak that runs the ops of backward in the same
+// For a plan from anywhere that has passed validate: no plan within its peak that runs the backward ops in the same
 // order is faster than this.
 [[nodiscard]] std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& plan);
 
-// Best plans over all budgets, smallest peak first: each is faster than all before it. Budgets in the options are
-// ignored. Stopped early where should_stop said so: then `stopped` and what was found until then.
+// The best plans over all budgets, smallest peak first: each is faster than all before it. Budgets in the options are
+// ignored. If should_stop ends the search early, `stopped` is set and the points are those found until then.
 struct Curve {
   std::vector<Solution> points{};
   bool stopped = false;

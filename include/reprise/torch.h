@@ -1,4 +1,4 @@
-// The libtorch face of the library: link reprise::torch, and include libtorch's own <torch/torch.h> beside this.
+// The part of the library for libtorch. Link reprise::torch, and include libtorch's own <torch/torch.h> as well.
 #pragma once
 
 #include "reprise/error.h"                // IWYU pragma: export

@@ -1,6 +1,7 @@
-// How graphs, costs and plans cross from one extension module to the other, which may be built with another pybind11.
+// How graphs, costs and plans pass from one extension module to the other, which may be built with another pybind11.
 //
-// A capsule named "reprise.Graph" holds a std::shared_ptr<const Graph>*, which it owns; likewise of costs and plans.
+// A capsule named "reprise.Graph" holds a std::shared_ptr<const Graph>*, which it owns; costs and plans have such
+// capsules too.
 #pragma once
 
 #include <pybind11/pybind11.h>

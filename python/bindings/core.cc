@@ -5,7 +5,7 @@
 
 PYBIND11_MODULE(_core, module) {
   namespace py = pybind11;
-  module.doc() = "Graphs of training steps, plans for them, and planners; needs no torch.";
+  module.doc() = "Graphs of training steps, plans for them, and planners. It does not need torch.";
   module.attr("__version__") = REPRISE_VERSION;
   module.def("parse_bytes", &reprise::parse_bytes, py::arg("text"), "Bytes of '6GiB', '500MB', '1.5 GB' or '4096'.");
   module.def("format_bytes", &reprise::format_bytes, py::arg("bytes"), "Bytes for people: '5.86 GiB'.");

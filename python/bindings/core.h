@@ -16,7 +16,8 @@ namespace reprise::bindings {
 
 namespace py = pybind11;
 
-// Frozen, so shared; held without const because pybind11's holders are. No binding changes either.
+// Both are frozen and therefore shared. They are held without const because pybind11's holders are, but no binding
+// changes them.
 using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
 using CostsClass = py::class_<Costs, std::shared_ptr<Costs>>;
 

@@ -34,7 +34,7 @@ ValueId checked_value(const Graph& graph, std::size_t value) {
                         " values");
 }
 
-// As Python has it: names of enumerators, indices of ops and values, None where there is none.
+// Values as Python has them: names of enumerators, indices of ops and values, and None if there is none.
 const char* to_python(Phase phase) {
   constexpr const char* kNames[] = {"forward", "caller", "backward"};
   return kNames[static_cast<std::size_t>(phase)];
@@ -74,21 +74,21 @@ void def_of_value(GraphClass& graph, const char* name, Result (Graph::*read)(Val
 
 void bind_ops_and_values(GraphClass& graph) {
   def_of_op(graph, "op_name", &Graph::op_name, "The operator.");
-  def_of_op(graph, "scope_name", &Graph::scope_name, "The user's module path, '' where the op has none.");
+  def_of_op(graph, "scope_name", &Graph::scope_name, "The user's module path, '' if the op has none.");
   def_of_op(graph, "phase", &Graph::phase, "'forward', 'caller' or 'backward'.");
   def_of_op(graph, "once", &Graph::once, "Whether the op must not be repeated.");
   def_of_op(graph, "inputs", &Graph::inputs, "The values it reads.");
   def_of_op(graph, "outputs", &Graph::outputs, "The values it makes.");
   def_of_value(graph, "residence", &Graph::residence, "'planned', 'arriving' or 'resident'.");
   def_of_value(graph, "held", &Graph::held, "Whether the caller owns it too.");
-  def_of_value(graph, "producer", &Graph::producer, "The op that makes it; None where it is there at the start.");
+  def_of_value(graph, "producer", &Graph::producer, "The op that makes it; None if it is present at the start.");
   def_of_value(graph, "overwrites", &Graph::overwrites, "The value whose memory it may take over, or None.");
   def_of_value(graph, "readers", &Graph::readers, "The ops that read it.");
 }
 
 void bind_costs(py::module_& module) {
   using Numbers = std::vector<std::int64_t>;
-  CostsClass costs(module, "Costs", "What a graph costs, beside it: lists by op and by value. Frozen.");
+  CostsClass costs(module, "Costs", "What a graph costs, as lists by op and by value. Frozen.");
   def_capsule(costs);
   costs
       .def(py::init([](Numbers time_ns, Numbers workspace_bytes, Numbers value_bytes) {
@@ -98,7 +98,7 @@ void bind_costs(py::module_& module) {
            }),
            py::arg("time_ns"), py::arg("workspace_bytes"), py::arg("value_bytes"))
       .def_readonly("time_ns", &Costs::time_ns, "By op: of one run.")
-      .def_readonly("workspace_bytes", &Costs::workspace_bytes, "By op: needed only while it runs.")
+      .def_readonly("workspace_bytes", &Costs::workspace_bytes, "By op: memory needed only while it runs.")
       .def_readonly("value_bytes", &Costs::value_bytes, "By value.")
       .def(
           "__eq__", [](const Costs& a, const Costs& b) { return a == b; }, py::is_operator())
@@ -109,7 +109,7 @@ void bind_text(py::module_& module) {
   module.def(
       "parse_graph", [](std::string_view text, std::string_view source) { return to_pair(parse_graph(text, source)); },
       py::arg("text"), py::arg("source") = "graph",
-      "Reads graph JSON, for a graph and its costs; ValueError says what is wrong and where in `source`.");
+      "Reads graph JSON and returns a graph and its costs; ValueError says what is wrong and where in `source`.");
   module.def("format_graph", &format_graph, py::arg("graph"), py::arg("costs"), "A graph and its costs as JSON.");
   module.def(
       "complete_backward",

@@ -1,4 +1,4 @@
-// Plan, its text, and what the library says of a plan of any origin.
+// Plan, its text, and what the library says about any plan.
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +30,7 @@ Action from_pair(const Pair& pair) {
     case Action::Kind::kFree:
       return Action::free(value_id(pair.second));
   }
-  throw InternalError("an action of no kind");
+  throw InternalError("an action of an unknown kind");
 }
 
 Plan plan_of(const std::vector<Pair>& pairs) {
@@ -46,7 +46,7 @@ std::vector<Pair> pairs_of(const Plan& plan) {
   return pairs;
 }
 
-// simulate() asks for a legal plan; Python may bring any.
+// simulate() requires a legal plan, but Python may pass any.
 void check_legal(const Graph& graph, const Plan& plan) {
   if (const auto violation = validate(graph, plan)) throw InputError(violation->message);
 }
@@ -86,7 +86,7 @@ void bind_plan_file(py::module_& module) {
                              .plan = plan};
            }),
            py::arg("graph"), py::arg("costs"), py::arg("plan"), py::kw_only(), py::arg("planner") = "",
-           py::arg("budget_bytes") = 0, "Of a legal plan; ValueError for any other.")
+           py::arg("budget_bytes") = 0, "Makes one from a legal plan; ValueError for any other.")
       .def_static("parse", &parse_plan, py::arg("text"), py::arg("source") = "plan",
                   "Reads plan JSON; ValueError says what is wrong and where in `source`.")
       .def("format", &format_plan, "The plan as JSON.")
@@ -105,12 +105,12 @@ void bind_plan_file(py::module_& module) {
 void bind_lives(py::module_& module) {
   py::class_<Life>(module, "Life", "From when to when one copy of a value exists.")
       .def_property_readonly("value", [](const Life& life) { return index(life.value); })
-      .def_readonly("first", &Life::first, "The action that makes it; None: it is there at the start.")
-      .def_readonly("last", &Life::last, "The action that frees it or writes over it; None: it is there at the end.")
+      .def_readonly("first", &Life::first, "The action that makes it; None: it is present at the start.")
+      .def_readonly("last", &Life::last, "The action that frees it or writes over it; None: it is present at the end.")
       .def_property_readonly(
           "took_over", [](const Life& life) { return id_or_none(life.took_over, kNoValue); },
           "The value whose memory it was written into, or None.")
-      .def_readonly("second_copy", &Life::second_copy, "Made while the value was live already: dropped at once.");
+      .def_readonly("second_copy", &Life::second_copy, "Made while the value was already live: dropped at once.");
   module.def(
       "lives",
       [](const Graph& graph, const Plan& plan) {
@@ -118,14 +118,15 @@ void bind_lives(py::module_& module) {
         return lives(graph, plan);
       },
       py::arg("graph"), py::arg("plan"),
-      "Every copy of every value under a legal plan: those there at the start, then in the order in which they begin.");
+      "Every copy of every value under a legal plan: those present at the start, then the others in the order in which "
+      "they begin.");
 }
 
 void bind_simulation(py::module_& module) {
   py::class_<Simulation>(module, "Simulation", "Memory and time of a plan.")
       .def_readonly("peak_bytes", &Simulation::peak_bytes)
       .def_readonly("time_ns", &Simulation::time_ns)
-      .def_readonly("recompute_ns", &Simulation::recompute_ns, "Of time_ns, what went into runs after an op's first.")
+      .def_readonly("recompute_ns", &Simulation::recompute_ns, "The part of time_ns spent in runs after an op's first.")
       .def(
           "__eq__", [](const Simulation& a, const Simulation& b) { return a == b; }, py::is_operator())
       .def("__repr__",

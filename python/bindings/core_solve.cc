@@ -32,8 +32,8 @@ class Callbacks {
   }
 
  private:
-  // Planners ask often, and another thread may hold the lock for milliseconds: Python is asked the first time and
-  // then every now and again.
+  // Planners ask often, and another thread may hold the lock for milliseconds, so Python is asked the first time and
+  // then only now and then.
   bool stopped() {
     if (error_ || said_stop_) return true;
     const auto now = std::chrono::steady_clock::now();
@@ -161,9 +161,9 @@ void bind_solution(py::module_& module) {
           "status", [](const Solution& s) { return kStatuses[static_cast<std::size_t>(s.status)]; },
           "'optimal', 'feasible', 'infeasible' or 'stopped'.")
       .def_property_readonly("found", &Solution::found, "Whether there is a plan within the budget.")
-      .def_readonly("plan", &Solution::plan, "For the graph; of a forward-only graph, for complete_backward().")
+      .def_readonly("plan", &Solution::plan, "For the graph, or for complete_backward() of it if it is forward-only.")
       .def_readonly("simulation", &Solution::simulation)
-      .def_readonly("budget_bytes", &Solution::budget_bytes, "As asked, or the smallest feasible one.")
+      .def_readonly("budget_bytes", &Solution::budget_bytes, "As asked for, or the smallest feasible one.")
       .def_property_readonly(
           "smallest_budget_bytes",
           [](const Solution& s) -> std::optional<std::int64_t> {
@@ -177,7 +177,7 @@ void bind_solution(py::module_& module) {
             if (s.smallest_plan.actions.empty()) return std::nullopt;
             return s.smallest_plan;
           },
-          "Where nothing fits, the plan whose peak smallest_budget_bytes is; else None.")
+          "If nothing fits, the plan whose peak is smallest_budget_bytes; otherwise None.")
       .def_readonly("planner", &Solution::planner)
       .def_readonly("formula", &Solution::formula)
       .def_readonly("overhead_error", &Solution::overhead_error, "0 unless times were rounded.")
@@ -188,7 +188,7 @@ void bind_solution(py::module_& module) {
       .def_readonly("floor_bytes", &Solution::floor_bytes, "No plan has a lower peak; 0: not known.")
       .def_readonly("reordered", &Solution::reordered,
                     "Whether the plan runs backward in another order than the captured one.")
-      .def_readonly("message", &Solution::message, "Why stopped or infeasible, or a caveat.")
+      .def_readonly("message", &Solution::message, "Why the search stopped, why the budget is infeasible, or a caveat.")
       .def_property_readonly("stats", &stats_of, "Counts of the work done.")
       .def("__repr__", [](const Solution& s) {
         return std::string("<reprise.Solution: ") + kStatuses[static_cast<std::size_t>(s.status)] + " by " + s.planner +
@@ -207,13 +207,14 @@ void bind_solve(py::module_& module) {
   module.def("planner_names", &planner_names, "The planners, as solve() takes them.");
   bind_planner(
       module, "solve", &solve,
-      "The fastest plan whose simulated peak fits budget_bytes, or the plan of least peak where none is given.\n\n"
+      "The fastest plan whose simulated peak fits budget_bytes, or the plan of least peak if no budget is given.\n\n"
       "Options: planner, budget_bytes, judge, objective, keep_last, max_lower_sets, max_partials, candidates, work,\n"
       "bound_work.\n"
       "should_stop() is asked from time to time, and true ends the search; progress(done, total) is told of its\n"
       "course. What either raises ends the search too, and comes out of here; so does Ctrl-C.");
   bind_planner(module, "curve", &curve,
-               "Time against memory: the best plans over all budgets. Options as of solve(), budget_bytes ignored.");
+               "Time against memory: the best plans over all budgets. The options are those of solve(); budget_bytes "
+               "is ignored.");
 }
 
 }  // namespace reprise::bindings

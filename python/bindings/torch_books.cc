@@ -97,16 +97,18 @@ void bind_cost_book(py::module_& module) {
       py::arg("program"), py::arg("layout_keys"), py::arg("capture_again"),
       "What the calls cost on the device. `capture_again` gets layouts and gives (program, layout_keys), until capture "
       "and device agree on how results lie in memory.");
-  module.def("environment", &environment, py::arg("device"), "What the costs of a call depend on beside the call.");
+  module.def("environment", &environment, py::arg("device"),
+             "What the costs of a call depend on besides the call itself.");
   module.def(
       "roofline_ns",
       [](const Program& program, const std::string& device) {
         return roofline_ns(program, rates_of(at::Device(device).type()));
       },
-      py::arg("program"), py::arg("device"), "By op, what a device of this kind would take; 0 of what is no call.");
+      py::arg("program"), py::arg("device"),
+      "By op, what a device of this kind would take; 0 for an op that is not a call.");
   module.def(
       "bare_costs", [](const Program& program) { return to_capsule(bare_costs(program)); },
-      "Bytes of values; no times, and workspaces of what is no call.");
+      "Bytes of values, and workspaces of ops that are not calls; no times.");
 }
 
 void bind_forecasts(py::module_& module) {
@@ -137,7 +139,7 @@ void bind_forecasts(py::module_& module) {
       "(graph, ops that each op stands for, values without memory) of the step as plain PyTorch runs it.");
 }
 
-// A book and the step that it is of.
+// A book and the step that it belongs to.
 struct OwnedBook {
   OwnedBook(const py::capsule& of, const py::capsule& at, std::string planner)
       : graph(from_capsule<Graph>(of)), costs(from_capsule<Costs>(at)), book(*graph, *costs, std::move(planner)) {}

@@ -9,8 +9,8 @@
 namespace reprise::bindings {
 namespace {
 
-// What Python's functions throw goes on as an error of Python's; they are called from code without the interpreter's
-// lock.
+// Exceptions of the Python functions are passed on as Python errors; the functions are called from code without the
+// interpreter's lock.
 void set_messages(py::function log, py::function progress) {
   MessageSinks sinks;
   sinks.log = [log = std::move(log)](Severity severity, const std::string& line) {
@@ -39,7 +39,7 @@ void bind_memory(py::module_& module) {
   module.def(
       "storage_bytes",
       [](const std::vector<at::Tensor>& tensors, at::Device device) { return storage_bytes(tensors, device); },
-      "Of the distinct storages of these tensors on the device, and of their gradients.");
+      "Bytes of the distinct storages of these tensors on the device, and of their gradients.");
   module.def("fail_allocation", &fail_allocation, "For tests: the nth CPU allocation from now on fails.");
   module.def("generator_state_bytes", &generator_state_bytes);
 }

@@ -17,7 +17,7 @@
 namespace reprise::bindings {
 namespace {
 
-// A tensor argument by the type its schema gives, anything else as TorchScript converts it.
+// A tensor argument is converted by its type in the schema, anything else as TorchScript converts it.
 Argument argument_from(const py::handle& object, const c10::Argument& schema) {
   const auto use_of = [](const py::handle& item) -> std::optional<TensorUse> {
     if (item.is_none()) return std::nullopt;
@@ -49,7 +49,7 @@ Argument argument_from(const py::handle& object, const c10::Argument& schema) {
   return {.constant = torch::jit::toIValue(object, schema.type())};
 }
 
-// Of the operator "aten::add.Tensor".
+// A call of the operator `target`, such as "aten::add.Tensor", with arguments from Python.
 Call call_from(const std::string& target, const py::sequence& positional, const py::dict& named) {
   const auto found = find_operator(target);
   if (!found) throw InputError("this libtorch has no operator '" + target + "'");
@@ -85,10 +85,10 @@ std::uint32_t add_call(ProgramBuilder& builder, const std::string& name, const s
       index(builder.call({name, scope, std::move(call), facts, repeats, std::move(results)})));
 }
 
-// (gradient, geometry of whose it is, name and scope of what made it); nothing: there is none.
+// (gradient, geometry of the tensor it belongs to, name and scope of what made it), or nothing if there is no gradient.
 using GradientTuple = std::optional<std::tuple<TensorUse, Geometry, std::string, std::string>>;
 
-// With the ops that the ops of the program were made of.
+// Also returns, for each op of the program, the op it was made from.
 std::pair<std::shared_ptr<Program>, std::vector<std::uint32_t>> finish(ProgramBuilder& builder,
                                                                        const std::vector<GradientTuple>& given,
                                                                        std::optional<bool> split) {
@@ -125,11 +125,11 @@ void bind_builder(py::module_& module) {
   py::class_<ProgramBuilder>(module, "ProgramBuilder", "Makes a program of calls. Memory is named by a number.")
       .def(py::init<std::string, at::Device>(), py::arg("name"), py::arg("device"))
       .def("resident", memory_of(&ProgramBuilder::resident), py::arg("bytes"), py::arg("device"),
-           "Memory that is there before the step.")
+           "Memory that exists before the step.")
       .def("made", memory_of(&ProgramBuilder::made), py::arg("bytes"), py::arg("device"),
            "Memory that the next call makes.")
       .def("seed", memory_of(&ProgramBuilder::seed), py::arg("bytes"), py::arg("device"),
-           "Memory of a gradient that the caller gives.")
+           "Memory of a gradient that the caller provides.")
       .def("input", &ProgramBuilder::input, py::arg("use"), "The next tensor that forward gets.")
       .def(
           "constant",
@@ -157,7 +157,7 @@ void bind_builder(py::module_& module) {
 void bind_program(py::module_& module) {
   bind_builder(module);
   py::class_<Program, std::shared_ptr<Program>>(module, "Program", "A captured step.")
-      .def_property_readonly("resident_bytes", &resident_bytes, "Of what is there before the step and after it.")
+      .def_property_readonly("resident_bytes", &resident_bytes, "Bytes of what exists before and after the step.")
       .def_property_readonly(
           "seed_values", [](const Program& program) { return numbers_of(values_of(program.seeds)); },
           "The gradients of outputs.")
@@ -176,7 +176,7 @@ void bind_program(py::module_& module) {
           [](const Program& program, std::uint32_t op) {
             return Kernel(program.ops.at(op).call.value()).describe(program);
           },
-          py::arg("op"), "What the costs of the call are known by.");
+          py::arg("op"), "The text that identifies the costs of the call.");
 }
 
 }  // namespace reprise::bindings

@@ -16,8 +16,8 @@ namespace {
 
 using Results = Session::Results;
 
-// Lets Ctrl-C end a step between two ops, ten times a second at most. Python sees signals on its main thread alone; a
-// step on an accelerator runs on another one, and is queued in milliseconds.
+// Lets Ctrl-C end a step between two ops, ten times a second at most. Python sees signals only on its main thread; a
+// step on an accelerator runs on another thread and is queued in milliseconds.
 std::function<void()> interrupted_by_signals(at::Device device) {
   if (!device.is_cpu()) return {};
   auto last = std::chrono::steady_clock::now();
@@ -30,8 +30,8 @@ std::function<void()> interrupted_by_signals(at::Device device) {
   };
 }
 
-// Between forward and backward a step lives in the storage of an empty tensor that autograd saves: it dies when
-// autograd drops it.
+// Between forward and backward a step lives in the storage of an empty tensor that autograd saves, and is freed when
+// autograd drops that tensor.
 void drop_running(void* running) { delete static_cast<RunningStep*>(running); }
 
 at::Tensor handle_of(std::unique_ptr<RunningStep> running) {
@@ -49,7 +49,7 @@ RunningStep& running_of(const at::Tensor& handle) {
   return *running;
 }
 
-// What is no tensor is not read.
+// Entries that are not tensors become undefined tensors, because they are not read.
 std::vector<at::Tensor> tensors_from(const py::sequence& objects) {
   std::vector<at::Tensor> tensors;
   for (const py::handle object : objects) {
@@ -74,7 +74,7 @@ Results run_backward(Session& session, const at::Tensor& handle, const py::seque
   return session.backward(std::move(seeds), running_of(handle), interrupted);
 }
 
-// Calls a function of Python's from C++ code that runs without the interpreter's lock.
+// Calls a Python function from C++ code that runs without the interpreter's lock.
 template <typename Result, typename... Arguments>
 std::function<Result(Arguments...)> called_with_lock(const std::optional<py::function>& function) {
   if (!function) return {};
@@ -125,8 +125,8 @@ CudaGraphs cuda_graphs_from(const py::object& value) {
 }
 
 void bind_options(py::module_& module) {
-  py::class_<SessionOptions, std::shared_ptr<SessionOptions>>(module, "Options",
-                                                              "What was asked of a model's steps; shared by them.")
+  py::class_<SessionOptions, std::shared_ptr<SessionOptions>>(
+      module, "Options", "What the user asked for; shared by the steps of a model.")
       .def(py::init<>())
       .def_readwrite("budget_bytes", &SessionOptions::budget_bytes)
       .def_readwrite("reserve_bytes", &SessionOptions::reserve_bytes)
@@ -141,13 +141,13 @@ void bind_options(py::module_& module) {
 }
 
 void bind_plan_at_work(py::module_& module) {
-  py::class_<PlanAtWork, std::shared_ptr<PlanAtWork>>(module, "PlanAtWork", "A plan that steps run by.")
+  py::class_<PlanAtWork, std::shared_ptr<PlanAtWork>>(module, "PlanAtWork", "A plan that steps use.")
       .def_property_readonly("plan", [](const PlanAtWork& self) { return to_capsule(self.found.plan); })
       .def_property_readonly("planner", [](const PlanAtWork& self) { return self.found.planner; })
       .def_property_readonly("step_peak_bytes", [](const PlanAtWork& self) { return self.found.simulation.peak_bytes; })
       .def_property_readonly("time_ns", [](const PlanAtWork& self) { return self.found.simulation.time_ns; })
       .def_property_readonly("recompute_ns", [](const PlanAtWork& self) { return self.found.simulation.recompute_ns; })
-      .def_property_readonly("peak_bytes", &PlanAtWork::peak_bytes, "Of all that is on the device, predicted.")
+      .def_property_readonly("peak_bytes", &PlanAtWork::peak_bytes, "Predicted peak of everything on the device.")
       .def_readonly("room_bytes", &PlanAtWork::room_bytes)
       .def_readonly("outside_bytes", &PlanAtWork::outside_bytes)
       .def_readonly("measured_peak_bytes", &PlanAtWork::measured_peak_bytes)
@@ -158,7 +158,7 @@ void bind_plan_at_work(py::module_& module) {
             if (!self.measured) return std::nullopt;
             return std::pair(self.measured->during_bytes, self.measured->after_bytes);
           },
-          "Bytes during and after every action, of the latest step that was looked at action by action.");
+          "Bytes during and after every action, of the latest step that was measured action by action.");
 }
 
 void bind_cuda_graphs(py::module_& module, py::class_<Session, std::shared_ptr<Session>>& session) {
@@ -166,12 +166,13 @@ void bind_cuda_graphs(py::module_& module, py::class_<Session, std::shared_ptr<S
       .def_readonly("recorded", &ReplayUse::recorded, "The next step may be a replay.")
       .def_readonly("pending", &ReplayUse::pending, "A forward whose backward has not run holds their memory.")
       .def_readonly("recordings", &ReplayUse::recordings)
-      .def_readonly("refused", &ReplayUse::refusal, "Why there are none.")
+      .def_readonly("refused", &ReplayUse::refusal, "Why no graphs are recorded.")
       .def_readonly("pool_bytes", &ReplayUse::pool_bytes)
       .def_readonly("hidden_bytes", &ReplayUse::hidden_bytes,
-                    "Of the pool, in use at every replay and counted by no allocator.");
+                    "Bytes of the pool that are in use at every replay and that no allocator counts.");
   session.def_property_readonly("cuda_graphs", &Session::replay_use)
-      .def("allow_cuda_graphs", &Session::allow_replays, "Also after a plan was given, which turns them off.")
+      .def("allow_cuda_graphs", &Session::allow_replays,
+           "Allows graphs again, also after a plan was given, which turns them off.")
       .def("release_cuda_graphs", &Session::release_replay);
 }
 
@@ -180,7 +181,7 @@ void bind_cuda_graphs(py::module_& module, py::class_<Session, std::shared_ptr<S
 void bind_session(py::module_& module) {
   bind_options(module);
   bind_plan_at_work(module);
-  py::class_<Session, std::shared_ptr<Session>> session(module, "Session", "One captured step at work.");
+  py::class_<Session, std::shared_ptr<Session>> session(module, "Session", "One captured step in use.");
   session
       .def(py::init(&make_session), py::arg("program"), py::arg("layout_keys"), py::arg("options"), py::kw_only(),
            py::arg("known_tensors") = py::none(), py::arg("future_bytes") = py::none(),
@@ -217,7 +218,7 @@ void bind_session(py::module_& module) {
                              [](const Session& self) { return std::const_pointer_cast<PlanAtWork>(self.current()); })
       .def_property_readonly("absent_seeds", [](const Session& self) { return self.caller().absent_seeds(); })
       .def_property_readonly("num_plans", &Session::num_plans)
-      .def_property_readonly("total_bytes", &Session::total_bytes, "Of everything on the device.")
+      .def_property_readonly("total_bytes", &Session::total_bytes, "Bytes of everything on the device.")
       .def_property_readonly("profile_seconds", &Session::profile_seconds)
       .def_property_readonly("planning_seconds", &Session::planning_seconds)
       .def_property_readonly("last_call", &Session::last_call);

@@ -69,7 +69,7 @@ __all__ = [
     "verify",
 ]
 
-# What needs torch is imported when it is first used: planning alone does without. Type checkers see it at once.
+# What needs torch is imported at its first use, because planning alone does not need it. Type checkers see it at once.
 _WITH_TORCH = {
     "compile": "api.compiled_model",
     "restore": "api.compiled_model",

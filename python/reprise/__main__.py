@@ -1,7 +1,7 @@
 """python -m reprise preflight package:factory --batch 96 --budget 16GiB
 
-The factory is called with the batch size and returns a model and its inputs, and perhaps an
-optimizer as a third. The command `reprise` plans graphs in files.
+The factory is called with the batch size and returns a model, its inputs and optionally an
+optimizer. (The command `reprise` plans graphs that are in files.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The planner: graphs of training steps, plans for them, and planners; needs no torch."""
+"""The planner: graphs of training steps, plans for them, and planners. It does not need torch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Literal

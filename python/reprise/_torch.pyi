@@ -6,14 +6,14 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-# Graphs, costs and plans cross to and from reprise._core in capsules.
+# Graphs, costs and plans are passed to and from reprise._core in capsules.
 Capsule = object
-# Of a result: dtype, sizes, strides, offset, bytes of storage, kind of device.
+# The layout of a result: dtype, sizes, strides, offset, bytes of storage, kind of device.
 Layout = tuple[str, list[int], list[int], int, int, str]
 Layouts = dict[str, list[Layout | None]]
 # An operator, its arguments and its named arguments; tensors are uses.
 Called = tuple[str, Sequence[Any], dict[str, Any]]
-# A gradient, the geometry of whose it is, and the name and scope of what made it.
+# A gradient, the geometry of the tensor it belongs to, and the name and scope of the node that made it.
 Gradient = tuple[Use, Geometry, str, str]
 CaptureAgain = Callable[[Layouts], tuple[Program, Mapping[int, str]]]
 

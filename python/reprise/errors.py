@@ -1,4 +1,4 @@
-"""What can go wrong, by kind. Every message says what, where, and what to do."""
+"""The kinds of errors. Every message says what is wrong, where, and what to do."""
 
 
 class RepriseError(RuntimeError):
@@ -6,7 +6,7 @@ class RepriseError(RuntimeError):
 
 
 class InfeasibleBudget(RepriseError):
-    """No plan fits the budget; nothing ran. `smallest_budget_bytes` would do."""
+    """No plan fits the budget, and nothing ran. `smallest_budget_bytes` would be enough."""
 
     def __init__(self, message: str, budget_bytes: int, smallest_budget_bytes: int) -> None:
         super().__init__(message)
@@ -15,7 +15,7 @@ class InfeasibleBudget(RepriseError):
 
 
 class BudgetExceeded(RepriseError):
-    """The caller holds more memory than the plan of this step left room for."""
+    """The caller holds more memory than this step's plan left room for."""
 
 
 class ModifiedInPlace(RepriseError):

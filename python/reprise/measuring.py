@@ -1,4 +1,4 @@
-"""Measuring in company: what is measured on a device that others use, too, is measured within a context of theirs."""
+"""Measuring on a device that others use too: measurements are made within a context that the others provide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _contexts: list[Callable[[], AbstractContextManager[Any]]] = [contextlib.nullcon
 
 @contextlib.contextmanager
 def measured_within(context: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
-    """While it lasts, operators are measured within what `context` gives: a lock of the device, say."""
+    """While this is active, operators are measured within the context that `context` returns, such as a lock of the device."""
     _contexts.append(context)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The extension for torch, loaded only beside the torch it was built for."""
+"""The extension for torch, which is loaded only with the torch it was built for."""
 
 import logging
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from .native import _torch
 
-_WAYS = ("fused", "capturable", "foreach")  # to compute the same; some ask for real memory
+_WAYS = ("fused", "capturable", "foreach")  # ways to compute the same result; some need real memory
 
 
 def without_wrappers(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -37,10 +37,10 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device) -> int:
-    """Bytes of state the optimizer will have after its first step, found by a step of an
-    optimizer of its kind over parameters without memory."""
+    """Bytes of state that the optimizer will have after its first step, found by one step of an
+    optimizer of the same kind over parameters without memory."""
     groups = []
-    counted_there: set[int] = set()  # of these the number of steps lies on the device, too
+    counted_there: set[int] = set()  # parameters whose step counter also lies on the device
     for group in optimizer.param_groups:
         ghosts = [_ghost(p) for p in group["params"] if p.requires_grad]
         groups.append({**group, "params": ghosts, **{key: False for key in _WAYS if key in group}})

@@ -1,4 +1,4 @@
-"""The best plan for a budget, from the book of plans found before or from the core's planners."""
+"""The best plan for a budget, from the book of plans found earlier or from the core's planners."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class Found:
     planner: str
     simulation: _core.Simulation | None
     smallest_budget_bytes: int
-    seconds: float  # that it took
+    seconds: float  # how long the search took
 
 
 def recomputation_percent(recompute_ns: int, time_ns: int) -> float:
-    """Of the step without recomputation: the one meaning that texts give it."""
+    """Recomputation in percent of the step without recomputation, as in all texts."""
     return 100 * recompute_ns / max(time_ns - recompute_ns, 1)
 
 
 def check_planner(planner: str) -> None:
     if planner not in _core.planner_names():
-        raise ValueError(f"unknown planner '{planner}'; there are {', '.join(_core.planner_names())}")
+        raise ValueError(f"unknown planner '{planner}'; the planners are {', '.join(_core.planner_names())}")
 
 
 def find(graph: _core.Graph, costs: _core.Costs, budget_bytes: int | None, planner: str, seconds: float) -> Found:
-    """The fastest plan within the budget. Without one, the plan without recomputation."""
+    """The fastest plan within the budget, or, without a budget, the plan without recomputation."""
     begin = time.monotonic()
     found = _book(graph, costs, planner).find(budget_bytes, seconds)
     taken = time.monotonic() - begin
@@ -48,18 +48,18 @@ def find(graph: _core.Graph, costs: _core.Costs, budget_bytes: int | None, plann
 
 
 def smallest_budget_bytes(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float) -> int:
-    """Of all plans known after a search; `find` has one for it from then on."""
+    """The smallest peak of all plans known after a search; from then on, `find` has a plan for this budget."""
     return _book(graph, costs, planner).smallest_budget_bytes(seconds)
 
 
 def _book(graph: _core.Graph, costs: _core.Costs, planner: str) -> PlanBook:
-    from .native import _torch  # planning at all budgets does without torch
+    from .native import _torch  # planning at all budgets does not need torch
 
     return _torch.PlanBook(graph.capsule(), costs.capsule(), planner)
 
 
 def curve(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float) -> _core.Curve:
-    """The best plans over all budgets, as far as they are found in that time."""
+    """The best plans over all budgets that are found in that time."""
     deadline = time.monotonic() + seconds
     with Progress("planning") as progress:
         return _core.curve(graph, costs, planner=planner, progress=progress,

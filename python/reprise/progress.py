@@ -1,4 +1,4 @@
-"""One line on a terminal while something takes long, nothing elsewhere; and where the time before a step went."""
+"""Shows one line on a terminal while something takes long, and counts where the time before a step goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Buffers once more: runs something on saved values of tensors that it writes to.
+// Runs something again on saved values of the buffers that it writes to.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -20,8 +20,8 @@ namespace reprise {
   return result;
 }
 
-// Swaps saved values in; the end of the scope puts the current ones back. No version moves: for autograd nothing
-// happens to tensors that are again what they were.
+// Swaps saved values in; the end of the scope puts the current ones back. Version counters do not change, because for
+// autograd nothing has happened to tensors that end as they were.
 class BufferReplay {
  public:
   BufferReplay(std::vector<at::Tensor> buffers, const std::vector<at::Tensor>& saved)

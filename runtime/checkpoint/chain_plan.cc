@@ -10,7 +10,7 @@
 namespace reprise {
 namespace {
 
-constexpr std::int64_t kTimeUnits = 1000;  // of the forward pass
+constexpr std::int64_t kTimeUnits = 1000;  // into which the forward pass is divided
 
 [[nodiscard]] std::int64_t kept(const Stage& stage) { return stage.output_bytes + stage.saved_bytes; }
 
@@ -51,8 +51,8 @@ class Parts {
     return std::max(kept(stage) + stage.forward_bytes, backward);
   }
 
-  // Buffers are there twice in backward, as saved and as they were before. The gradient of the checkpoint's output
-  // stays to the end, beside the one that goes from stage to stage.
+  // In backward, buffers are held twice: as saved, and as they were before. The gradient of the checkpoint's output
+  // stays to the end, beside the gradient that goes from stage to stage.
   [[nodiscard]] std::int64_t checkpoint_peak(std::size_t first, std::size_t end) const {
     const std::int64_t copied = state(first, end);
     const std::int64_t beside = output() + 2 * copied - random_state_ + stages_[end - 1].output_bytes;

@@ -28,14 +28,15 @@ namespace {
 namespace autograd = torch::autograd;
 using Tensors = std::vector<at::Tensor>;
 
-// A std::shared_ptr in older libtorch, an intrusive one in newer.
+// This is a std::shared_ptr in older libtorch and an intrusive pointer in newer releases.
 using NodePointer = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
 
 template <typename Made, typename... Arguments>
 auto make_node(Arguments&&... arguments) {
   if constexpr (std::is_same_v<NodePointer, std::shared_ptr<autograd::Node>>) {
-    return std::shared_ptr<Made>(new Made(std::forward<Arguments>(arguments)...),
-                                 [](Made* node) { deleteNode(node); });  // of libtorch: frees long chains in a loop
+    return std::shared_ptr<Made>(new Made(std::forward<Arguments>(arguments)...), [](Made* node) {
+      deleteNode(node);
+    });  // libtorch's function, which frees long chains in a loop
   } else {
     return c10::make_intrusive<Made>(std::forward<Arguments>(arguments)...);
   }
@@ -122,7 +123,7 @@ struct CheckpointNode : autograd::Node {
   [[nodiscard]] std::string name() const override { return "reprise::checkpoint"; }
   autograd::variable_list apply(autograd::variable_list&& gradients) override;
   void release_variables() override;
-  // To be called before the first run: notes what that finds.
+  // Must be called before the first run; notes the state that the first run finds.
   void save(const Tensors& inputs, const CheckpointOptions& options);
 
   TensorsFunction function;
@@ -164,14 +165,14 @@ void CheckpointNode::check_backward() const {
   if (!autograd::Engine::get_default_engine().is_checkpoint_valid()) {
     throw InputError(
         "autograd::grad() and backward() with inputs do not go through a checkpoint, which adds to the gradients of "
-        "all parameters it meets: call backward() without inputs, or do without the checkpoint");
+        "all parameters it uses: call backward() without inputs, or remove the checkpoint");
   }
   if (at::GradMode::is_enabled()) {
     throw InputError("a checkpoint has no second derivative: call backward() without create_graph");
   }
 }
 
-// The saved inputs, cut off from the outer graph; a sink for each that requires a gradient.
+// Detaches the saved inputs from the outer graph and returns a sink for each one that requires a gradient.
 std::vector<SinkPointer> CheckpointNode::inner_inputs(Tensors& inputs) const {
   std::vector<SinkPointer> sinks;
   for (const autograd::SavedVariable& saved : inputs_) {
@@ -194,7 +195,7 @@ Tensors CheckpointNode::run_again(const Tensors& inputs) const {
   Tensors outputs = function(inputs);
   if (outputs.size() != num_outputs) {
     throw InputError("the function of a checkpoint returned " + std::to_string(num_outputs) + " outputs and then " +
-                     std::to_string(outputs.size()) + ": it has to do the same both times");
+                     std::to_string(outputs.size()) + ": it must do the same both times");
   }
   return outputs;
 }
@@ -236,7 +237,7 @@ void check_unchanged(const Tensors& inputs, const std::vector<std::int64_t>& bef
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (after[i] == before[i]) continue;
     throw InputError("the function of a checkpoint wrote to its input " + std::to_string(i) +
-                     ", from which it is to run again: let it begin after the in-place operation, or with a copy");
+                     ", from which it must run again: let it begin after the in-place operation, or with a copy");
   }
 }
 

@@ -33,7 +33,7 @@ namespace {
 void check_segments(std::int64_t segments, std::int64_t layers) {
   if (segments >= 1 && segments <= layers) return;
   throw InputError("checkpoint_sequential() got " + std::to_string(segments) + " segments for " +
-                   std::to_string(layers) + " layers: there have to be between 1 and as many as layers");
+                   std::to_string(layers) + " layers: give at least 1 and at most as many segments as layers");
 }
 
 void check_plan(const ChainPlan& plan, std::int64_t layers) {
@@ -44,7 +44,7 @@ void check_plan(const ChainPlan& plan, std::int64_t layers) {
     empty = empty || part.layers < 1;
   }
   if (planned == layers && !empty) return;
-  throw InputError("checkpoint_sequential() got a plan for " + std::to_string(planned) + " layers, and has " +
+  throw InputError("checkpoint_sequential() got a plan for " + std::to_string(planned) + " layers, but there are " +
                    std::to_string(layers) + ": make one for these layers with plan_sequential()");
 }
 

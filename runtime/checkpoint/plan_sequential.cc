@@ -23,7 +23,7 @@
 namespace reprise {
 namespace {
 
-// Takes the gradients of parameters away; the end of the scope brings them back.
+// Removes the gradients of parameters; the end of the scope restores them.
 class NoGradients {
  public:
   explicit NoGradients(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {
@@ -69,7 +69,7 @@ void finish(at::Device device) {
   return found;
 }
 
-// Layers that write to their input, or hand out a view of it, stay with the layer before.
+// Groups layers: a layer that writes to its input, or returns a view of it, stays with the layer before.
 [[nodiscard]] std::vector<Layers> inseparable(const torch::nn::Sequential& layers, at::Tensor value) {
   const at::NoGradGuard no_grad;
   std::vector<Layers> stages;

@@ -164,7 +164,7 @@ bool contains_any(std::string_view name, std::initializer_list<std::string_view>
   return std::ranges::any_of(parts, [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
 }
 
-// Of this process: first runs of libraries, and what these kept, by device.
+// Per device, the first runs of libraries in this process, and the memory that the libraries kept.
 struct FirstRuns {
   std::mutex mutex;
   std::set<std::pair<std::string, std::string>> done;
@@ -176,8 +176,8 @@ struct FirstRuns {
   }
 };
 
-// Whether a call known from a file has to run once all the same: in every process cuDNN chooses its algorithm, and
-// cuBLAS allocates what it keeps, at their first run, which must not be in the middle of a step.
+// Whether a call that is known from a file still has to run once. In every process, cuDNN chooses its algorithm and
+// cuBLAS allocates its workspace at their first run, which must not be in the middle of a step.
 bool is_first(c10::Device device, const std::string& signature) {
   const std::string name = signature.substr(0, signature.find(';'));
   if (!device.is_cuda() || !contains_any(name, {"convolution", "mm", "cudnn", "attention"})) return false;
@@ -187,7 +187,7 @@ bool is_first(c10::Device device, const std::string& signature) {
   return runs.done.insert({device.str(), chooses ? signature : name}).second;
 }
 
-// Of two ops that are parts of one call each gives some of its results: the others are known from the other part.
+// Two ops that are parts of one call each make some of its results; the layouts of the others come from the other part.
 void add_layouts(const ResultLayouts& found, KnownLayouts& wrong, const KnownLayouts& known, const std::string& key) {
   const auto before = known.find(key);
   ResultLayouts& layouts =
@@ -261,7 +261,7 @@ const CallCost& CostBook::cost_of(const Program& program, OpId op, const std::st
     changed_ = changed_ || kept > kept_bytes_;
     kept_bytes_ = std::max(kept_bytes_, kept);
   }
-  // A time known from a file stays: with another one, plans in the cache would not be found.
+  // A time known from a file stays, because with another time the plans in the cache would not be found.
   if (known != calls_.end() && known->second.workspace_bytes == found.workspace_bytes &&
       known->second.results == found.outputs) {
     return known->second;
@@ -284,7 +284,7 @@ PricedStep CostBook::price(const CapturedStep& step) {
     if (!calls_.contains(signatures[i])) unknown.insert(signatures[i]);
   }
   const std::size_t total = unknown.size();
-  std::vector<std::uint8_t> unsure(program.values.size(), 0);  // made from results that do not lie as expected
+  std::vector<std::uint8_t> unsure(program.values.size(), 0);  // made from results whose layout is not the expected one
   Progress progress("profiling call");
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (signatures[i].empty()) continue;
@@ -312,7 +312,7 @@ PricedStep CostBook::price(const CapturedStep& step) {
   if (std::exchange(changed_, false)) write();
   priced.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   log_line(Severity::kInfo, "profiled " + std::to_string(program.ops.size()) + " ops, " +
-                                std::to_string(total - unknown.size()) + " kinds of calls of them new");
+                                std::to_string(total - unknown.size()) + " kinds of calls among them new");
   return priced;
 }
 
@@ -333,8 +333,7 @@ MeasuredStep measure_step(CapturedStep step, const std::function<CapturedStep(co
     for (const auto& [key, layouts] : priced.wrong) {
       const auto [entry, is_new] = known.try_emplace(key, layouts);
       if (!is_new && entry->second == layouts) {
-        throw Unsupported("cannot tell how the results of this call lie in memory: " + key +
-                          ". Move it out of the model");
+        throw Unsupported("cannot find the layout of the results of this call: " + key + ". Move it out of the model");
       }
       entry->second = layouts;
     }

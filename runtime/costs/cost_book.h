@@ -23,8 +23,8 @@ struct CallCost {
   ResultLayouts results{};
 };
 
-// Costs of all calls of a step, and the layouts that its results have on the device where capture took them for others:
-// where there are any, the step has to be captured again with these.
+// The costs of all calls of a step, and the layouts of results that differ on the device from what the capture assumed.
+// If there are any such layouts, the step has to be captured again with them.
 struct PricedStep {
   Costs costs;
   KnownLayouts wrong{};
@@ -33,16 +33,17 @@ struct PricedStep {
 
 class CostBook {
  public:
-  // Of the device with the versions and flags of now. A file that cannot be used is made anew, with a warning.
+  // Opens the book of the device for the current versions and flags. A file that cannot be used is made again, with a
+  // warning.
   explicit CostBook(c10::Device device);
 
   [[nodiscard]] const std::map<std::string, CallCost>& calls() const { return calls_; }
   [[nodiscard]] const KnownLayouts& layouts() const { return layouts_; }
-  // What libraries keep of the device after the first calls of a thread (cuBLAS: its workspace).
+  // Memory that libraries keep on the device after the first calls of a thread (cuBLAS keeps its workspace).
   [[nodiscard]] std::int64_t kept_bytes() const { return kept_bytes_; }
 
-  // Measures what is not known yet, and writes it down. Throws Unsupported where a call does not run on made-up
-  // numbers.
+  // Measures the calls that are not known yet and writes their costs to the file. Throws Unsupported if a call does not
+  // run on made-up numbers.
   [[nodiscard]] PricedStep price(const CapturedStep& step);
 
  private:
@@ -58,18 +59,18 @@ class CostBook {
   bool changed_ = false;
 };
 
-// The same costs with times by the roofline: smooth, where measured ones are noisy.
+// The same costs with times by the roofline, which are smooth; measured times are noisy.
 [[nodiscard]] Costs with_roofline_times(Costs costs, const Program& program);
 
-// A step and what it costs, once capture and device agree on how results lie in memory.
+// A step and its costs, after the capture and the device agree on the layouts of results.
 struct MeasuredStep {
   CapturedStep step;
   Costs costs;
   double seconds = 0;
 };
 
-// Where they disagree the device is right, and the step is captured again with the layouts that are known; without a
-// function for it, the capture saw them. Throws Unsupported where that does not come to an end.
+// If they disagree, the device is right, and the step is captured again with the known layouts. Without a function for
+// that, the capture itself saw the layouts on the device. Throws Unsupported if they never agree.
 [[nodiscard]] MeasuredStep measure_step(CapturedStep step,
                                         const std::function<CapturedStep(const KnownLayouts&)>& capture_again);
 

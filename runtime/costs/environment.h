@@ -1,4 +1,4 @@
-// All that time and workspace of a kernel depend on, beside the call itself.
+// Everything that the time and the workspace of a kernel depend on, apart from the call itself.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,7 +9,7 @@
 
 namespace reprise {
 
-// Names and what they are now: versions, the device, the flags that choose kernels.
+// Names and their current values: versions, the device, the flags that choose kernels.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> environment(c10::Device device);
 
 }  // namespace reprise

@@ -23,10 +23,10 @@
 namespace reprise {
 namespace {
 
-// Bytes, also where there is nothing to hold: some operators look at whole elements.
+// In bytes. Even empty operands get this much memory, because some operators look at whole elements.
 constexpr std::int64_t kLargestElement = 16;
 
-// Of a matrix taken apart, which count its rows from one.
+// Whether the call takes the pivots of a factored matrix, which count its rows from one.
 [[nodiscard]] bool has_pivots(const Call& call) {
   constexpr std::array kReaders = {"aten::lu_unpack", "aten::linalg_lu_solve", "aten::linalg_ldl_solve"};
   return std::ranges::find(kReaders, call.op.operator_name().name) != kReaders.end();
@@ -59,7 +59,7 @@ class Operands {
   struct Need {
     std::int64_t bytes = 0;
     at::ScalarType dtype = at::ScalarType::Float;
-    bool elsewhere = false;  // off the budgeted device, where bytes do not count
+    bool elsewhere = false;  // not on the budgeted device, so its bytes do not count
   };
   void reserve(const TensorUse& use, std::int64_t storage_bytes) {
     Need& need = needs_[use.value];
@@ -140,21 +140,22 @@ std::int64_t timed(const std::function<void()>& run) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Two samples are enough where they agree. Others go on for as long as is enough, and to five at least.
+// Two samples are enough if they agree. Otherwise there are at least five, and they go on until `enough_ns` are spent.
 bool suffice(const Times& times, std::int64_t enough_ns) {
   const auto [least, most] = std::ranges::minmax(times);
   const std::int64_t spent = std::accumulate(times.begin(), times.end(), std::int64_t{0});
   return spent >= enough_ns && (times.size() >= 5 || most - least <= least / 20);
 }
 
-// `first`: the time of a run before.
+// `first` is the time of an earlier run.
 std::int64_t time_on_cpu(std::int64_t first, const std::function<void()>& run, std::int64_t enough_ns) {
   Times times = {first, timed(run)};
   while (times.size() < 100 && !suffice(times, enough_ns)) times.push_back(timed(run));
   return median(std::move(times));
 }
 
-// By the device's own clock. All runs are queued before the first is waited for, so that the device does not idle.
+// Measured by the device's own clock. All runs are queued before the first one is waited for, so that the device does
+// not idle.
 std::int64_t time_on_device(at::Device device, const std::function<void()>& run, std::int64_t enough_ns) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   const c10::Stream stream = guard.getStream(device);
@@ -177,7 +178,7 @@ std::int64_t time_on_device(at::Device device, const std::function<void()>& run,
   return median(queue(static_cast<std::size_t>(std::clamp<std::int64_t>(enough_ns / guess, 3, 30))));
 }
 
-// Highest above operands and results, and how these lie in memory.
+// Measures the highest memory above operands and results, and the layouts of the results.
 void measure_memory(at::Device device, const Call& call, const Operands& operands, Measurement& result) {
   std::vector<c10::IValue> stack = operands.stack();
   reset_meter_peak(device);
@@ -220,7 +221,7 @@ Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
     if (device.is_cpu()) {
       result.time_ns = time_on_cpu(first, run, enough_ns);
     } else {
-      look_at_memory();  // libraries of CUDA's may settle on another algorithm at their second run
+      look_at_memory();  // CUDA's libraries may choose another algorithm at their second run
       result.time_ns = time_on_device(device, run, enough_ns);
     }
   });

@@ -19,7 +19,7 @@ double bytes(const TensorUse& use) {
   return count(use.geometry.sizes) * static_cast<double>(c10::elementSize(use.geometry.dtype));
 }
 
-// The sizes of a tensor argument; nothing where it is none.
+// The sizes of a tensor argument; nullptr if it is not a tensor.
 const Sizes* sizes_of(const Call& call, std::size_t argument) {
   if (argument >= call.arguments.size() || call.arguments[argument].tensors.empty()) return nullptr;
   const auto& use = call.arguments[argument].tensors.front();
@@ -31,14 +31,14 @@ double multiplication_flops(const Sizes* left, const Sizes* right) {
                                                                : 2 * count(*left) * static_cast<double>(right->back());
 }
 
-// Of one pass: outputs (or inputs, of a transposed one), each with all weights of its group.
+// The operations of one pass: every output (every input if it is transposed) with all weights of its group.
 double convolution_flops(const Sizes* weight, const Sizes* batch_and_places) {
   if (weight == nullptr || batch_and_places == nullptr || batch_and_places->size() < 2) return 0;
   const double places = count(*batch_and_places) / static_cast<double>((*batch_and_places)[1]);
   return 2 * places * count(*weight);
 }
 
-// Queries may share keys and values: each of them computes all the same.
+// Queries may share keys and values, but each query is computed on its own.
 double attention_flops(const Call& call, std::size_t query, double of_keys, double of_values) {
   const Sizes* q = sizes_of(call, query);
   const Sizes* k = sizes_of(call, query + 1);
@@ -63,7 +63,7 @@ double flops(const ProgramOp& op) {
     const auto wanted = [&](std::size_t i) { return i < op.outputs.size() && op.outputs[i] ? 1.0 : 0.0; };
     return pass * (wanted(0) + wanted(1));
   }
-  // The CPU's kernel is estimated by what it moves.
+  // The CPU's kernel is estimated by the bytes it moves.
   if (name.starts_with("aten::_scaled_dot_product") && name.find("_for_cpu") == std::string::npos) {
     const bool backward = name.find("backward") != std::string::npos;
     return backward ? attention_flops(call, 1, 3, 2) : attention_flops(call, 0, 1, 1);

@@ -1,4 +1,5 @@
-// Time of a call by what it computes and moves, where nothing was measured, or where measured times are too noisy.
+// The time of a call from what it computes and moves, for calls that were not measured or whose measured times are too
+// noisy.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,10 +17,10 @@ struct Rates {
   std::int64_t floor_ns;  // a call takes at least this
 };
 
-// Of a plain CPU, and of an H200 in fp32 with TF32.
+// The rates of a plain CPU, or of an H200 in fp32 with TF32.
 [[nodiscard]] Rates rates_of(c10::DeviceType device);
 
-// By op; 0 of what is no call.
+// Times by op; 0 for an op that is not a call.
 [[nodiscard]] std::vector<std::int64_t> roofline_ns(const Program& program, const Rates& rates);
 
 }  // namespace reprise

@@ -20,7 +20,7 @@
 #include "runtime/device/device_thread.h"
 #include "runtime/device/meter.h"
 
-// Of ATen/cuda/CUDAContextLight.h, which asks for the headers of cuBLAS, cuSPARSE and cuSOLVER.
+// Declared here because ATen/cuda/CUDAContextLight.h needs the headers of cuBLAS, cuSPARSE and cuSOLVER.
 namespace at::cuda {
 TORCH_CUDA_CPP_API void clearCublasWorkspaces();
 TORCH_CUDA_CPP_API cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device);
@@ -33,7 +33,7 @@ namespace cache = c10::cuda::CUDACachingAllocator;
 
 c10::impl::VirtualGuardImpl cuda() { return c10::impl::VirtualGuardImpl(at::kCUDA); }
 
-// A capture that fails keeps older releases of libtorch from drawing random numbers, until another one succeeds.
+// After a capture that failed, older releases of libtorch cannot draw random numbers until another capture succeeds.
 void record_nothing(c10::Device device) {
   at::cuda::CUDAGraph graph;
   graph.capture_begin(at::cuda::graph_pool_handle(), cudaStreamCaptureModeThreadLocal);
@@ -41,7 +41,7 @@ void record_nothing(c10::Device device) {
   graph.capture_end();
 }
 
-// Gives cuBLAS its workspace on the current stream back, outside of any step.
+// Makes cuBLAS allocate its workspace on the current stream again, outside of any step.
 void multiply(c10::Device device) {
   const at::Tensor x = at::ones({64, 64}, at::TensorOptions().device(device));
   (void)at::addmm(x[0], x, x.mm(x));
@@ -58,7 +58,7 @@ struct CudaGraph::State {
   std::int64_t pool_bytes = 0;
   std::int64_t hidden_bytes = 0;
   std::int64_t cleared_bytes = 0;
-  std::optional<c10::Event> done{};  // with the memory of the last replay
+  std::optional<c10::Event> done{};  // when the memory of the last replay is no longer in use
 
   void synchronize() const { cuda().synchronizeDevice(device.index()); }
   void capture(std::span<const std::function<void()>> parts);
@@ -82,12 +82,12 @@ void CudaGraph::State::capture(std::span<const std::function<void()>> parts) {
   }
 }
 
-// Ends a capture that an error has ended, as far as libtorch does not; what was captured before goes, too.
+// Cleans up after an error during a capture, as far as libtorch does not; what was captured before is dropped too.
 void CudaGraph::State::abandon() {
   const auto quietly = [](const auto& work) {
     try {
       work();
-    } catch (const std::exception&) {  // NOLINT: the first error tells more
+    } catch (const std::exception&) {  // NOLINT: the first error says more
     }
   };
   bool ended = false;
@@ -100,7 +100,7 @@ void CudaGraph::State::abandon() {
     quietly([&] { cache::releasePool(device.index(), pool); });
   }
   for (const auto& graph : graphs) quietly([&] { graph->reset(); });
-  if (!ended) (void)graphs.back().release();  // allocators may go on asking it whether a stream is of its capture
+  if (!ended) (void)graphs.back().release();  // allocators may still ask it whether a stream belongs to its capture
   quietly([&] { record_nothing(device); });
   graphs.clear();
   quietly([&] { synchronize(); });
@@ -119,7 +119,7 @@ void CudaGraph::State::measure_pool() {
 void check_cuda_graphs(c10::Device device) {
   if (!device.is_cuda()) {
     throw InputError("the step is on " + device.str() +
-                     ", and CUDA graphs are of CUDA devices only: plan it with CudaGraphs::kOff");
+                     ", and CUDA graphs need a CUDA device: plan it with CudaGraphs::kOff");
   }
   // The size of libtorch's graphs depends on it.
   const long libtorch = at::detail::getCUDAHooks().versionCUDART();
@@ -144,7 +144,7 @@ CudaGraph::CudaGraph(c10::Device device) {
 CudaGraph::~CudaGraph() {
   if (state_->graphs.empty()) return;
   try {
-    state_->synchronize();  // their memory goes back to the device at once
+    state_->synchronize();  // their memory returns to the device at once
     for (const auto& graph : state_->graphs) graph->reset();
     state_->graphs.clear();
     cache::emptyCache();
@@ -154,12 +154,12 @@ CudaGraph::~CudaGraph() {
 
 void CudaGraph::record(std::span<const std::function<void()>> parts) {
   State& state = *state_;
-  if (!state.graphs.empty()) throw InternalError("a CUDA graph is recorded once");
+  if (!state.graphs.empty()) throw InternalError("a CUDA graph can be recorded only once");
   on_device_thread(state.device, [&] {
     const c10::DeviceGuard on_device(state.device);
     state.synchronize();
-    // cuBLAS keeps a workspace for every stream, and lets go of it when any graph of that stream does: it has to lie in
-    // the pool that uses it.
+    // cuBLAS keeps a workspace for every stream and frees it when any graph of that stream is freed, so it has to lie
+    // in the pool that uses it.
     std::int64_t before = read_meter(state.device).allocated_bytes;
     at::cuda::clearCublasWorkspaces();
     state.cleared_bytes = before - read_meter(state.device).allocated_bytes;

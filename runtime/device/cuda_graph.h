@@ -1,5 +1,5 @@
-// What pieces of work do on a CUDA device, recorded once and replayed: a CUDA graph for each, with one pool of memory
-// of their own.
+// Records what pieces of work do on a CUDA device once, and replays it: one CUDA graph for each piece, with one pool of
+// memory for all.
 //
 //   CudaGraph graph(device);
 //   graph.record({{forward, backward}});   // nothing runs
@@ -17,31 +17,33 @@
 
 namespace reprise {
 
-// Throws InputError where the device is not CUDA's, or this build does without CUDA graphs.
+// Throws InputError if the device is not a CUDA device, or if this build has no CUDA graphs.
 void check_cuda_graphs(c10::Device device);
 [[nodiscard]] bool has_cuda_graphs(c10::Device device);
-// "NVIDIA H200"; "CUDA" where this build does without CUDA's headers.
+// For example "NVIDIA H200"; "CUDA" if this build has no CUDA headers.
 [[nodiscard]] std::string cuda_device_name(c10::Device device);
 
 class CudaGraph {
  public:
   explicit CudaGraph(c10::Device device);
-  ~CudaGraph();  // gives graph and pool back to the device, once it is done with them
+  ~CudaGraph();  // frees the graphs and the pool once the device no longer uses them
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  // Once, on the thread of the device. What fails leaves device, allocator and generators usable.
+  // May be called once, on the thread of the device. After a failure the device, the allocator and the generators are
+  // still usable.
   void record(std::span<const std::function<void()>> parts);
 
-  // On the current stream. begin() lets it wait for the end() before, which may have been on another one.
+  // These run on the current stream. begin() makes it wait for the previous end(), which may have been on another
+  // stream.
   void begin();
   void replay(std::size_t part);
   void end();
 
   [[nodiscard]] std::int64_t pool_bytes() const;
-  // Of its pool: in use at every replay, and counted by no allocator.
+  // Bytes of its pool that are in use at every replay and that no allocator counts.
   [[nodiscard]] std::int64_t hidden_bytes() const;
-  // Workspaces that the recording took from libraries, which will take them again.
+  // Workspaces that libraries lost during the recording and will allocate again.
   [[nodiscard]] std::int64_t cleared_bytes() const;
 
  private:

@@ -22,7 +22,7 @@ namespace {
 class DeviceThread {
  public:
   DeviceThread() {
-    std::thread([this] { serve(); }).detach();  // as long as the process: nothing could stop it safely at its end
+    std::thread([this] { serve(); }).detach();  // lives as long as the process: nothing could stop it safely at its end
   }
 
   void run(const std::function<void()>& work) {
@@ -32,7 +32,7 @@ class DeviceThread {
     work_ = &work;
     changed_.notify_all();
     changed_.wait(lock, [this] { return work_ == nullptr; });
-    // Not kept: what was thrown may hold tensors.
+    // The error is not kept, because what was thrown may hold tensors.
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
   [[nodiscard]] bool is_current() const { return std::this_thread::get_id() == id_; }

@@ -1,4 +1,4 @@
-// Random numbers once more: saves the state of a device's generator and runs something from a saved state.
+// Repeats random numbers: saves the state of a device's generator, and runs something from a saved state.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -11,7 +11,7 @@ namespace reprise {
 
 [[nodiscard]] at::Tensor generator_state(at::Device device);
 void set_generator_state(at::Device device, const at::Tensor& state);
-// What generator_state() takes on `device` itself: 5,056 bytes of the CPU's Mersenne Twister, nothing on CUDA.
+// The bytes that generator_state() takes on `device` itself: 5,056 for the CPU's Mersenne Twister, none on CUDA.
 [[nodiscard]] std::int64_t generator_state_bytes(at::Device device);
 
 // Swaps a saved state in; the end of the scope swaps the current one back. Allocates no tensor.

@@ -18,7 +18,7 @@
 namespace reprise {
 namespace {
 
-// Keeps data() == context(), which the raw interface of allocators asks for: sizes are looked up by address.
+// Keeps data() == context(), which the raw interface of allocators requires; sizes are looked up by address.
 class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* base) : base_(base) {}
@@ -66,7 +66,7 @@ class CountingAllocator final : public c10::Allocator {
   void forget(void* data) {
     const std::lock_guard lock(mutex_);
     const auto found = sizes_.find(data);
-    if (found == sizes_.end()) return;  // of no bytes
+    if (found == sizes_.end()) return;  // a block of zero bytes
     allocated_ -= static_cast<std::int64_t>(found->second);
     sizes_.erase(found);
   }
@@ -130,7 +130,7 @@ void split_blocks_exactly(c10::Device device) {
   if (setting == nullptr || *setting == '\0') setting = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
   std::string own = setting == nullptr ? "" : setting;
   if (own.find("expandable_segments") != std::string::npos || own.find("cudaMallocAsync") != std::string::npos) return;
-  if (!own.empty()) own += ",";  // what is left out may go back to its default
+  if (!own.empty()) own += ",";  // settings that are left out may return to their defaults
   c10::CachingAllocator::setAllocatorSettings(own + "expandable_segments:True");
 }
 

@@ -1,5 +1,5 @@
 // Counts what PyTorch's CPU allocator hands out, as its CUDA allocator does by itself: bytes allocated now, and the
-// highest since the last reset. On CUDA reads the caching allocator's own numbers.
+// highest since the last reset. On CUDA it reads the caching allocator's own numbers.
 //
 // PyTorch has no such count for the CPU. The meter puts itself in front of the current CPU allocator at first use;
 // blocks handed out before are not counted, and are freed as they would have been.
@@ -25,11 +25,12 @@ void install_meter();
 [[nodiscard]] MeterReading read_meter(c10::Device device);
 void reset_meter_peak(c10::Device device);
 
-// What a request for so many bytes counts as: CUDA's allocator hands out blocks of 512 bytes.
+// How much a request for so many bytes counts: CUDA's allocator hands out blocks of 512 bytes.
 [[nodiscard]] std::int64_t granted_bytes(c10::Device device, std::int64_t bytes);
 
 // CUDA's allocator leaves up to 1 MiB of a free block unsplit, unless its segments are expandable; what is left over
-// counts as allocated. Makes them so for the whole process, where the user's environment does not say otherwise.
+// counts as allocated. This makes segments expandable for the whole process, unless the user's environment says
+// otherwise.
 void split_blocks_exactly(c10::Device device);
 
 // For tests: the nth allocation on the CPU from now on fails as if memory had run out; 0 switches it off.

@@ -12,7 +12,7 @@ namespace {
 void check_cuda_graphs(c10::Device device) {
   if (!device.is_cuda()) {
     throw InputError("the step is on " + device.str() +
-                     ", and CUDA graphs are of CUDA devices only: plan it with CudaGraphs::kOff");
+                     ", and CUDA graphs need a CUDA device: plan it with CudaGraphs::kOff");
   }
   throw InputError(
       "Reprise was built without CUDA graphs: it found no CUDA in libtorch, or no cuda_runtime.h. Build it with both "

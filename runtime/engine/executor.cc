@@ -18,7 +18,7 @@ namespace {
 
 bool has_geometry(const at::Tensor& tensor, const Geometry& geometry) {
   if (tensor.scalar_type() != geometry.dtype || tensor.sizes() != at::IntArrayRef(geometry.sizes)) return false;
-  if (tensor.numel() == 0) return true;  // nothing lies anywhere
+  if (tensor.numel() == 0) return true;  // an empty tensor has no memory
   return tensor.strides() == at::IntArrayRef(geometry.strides) && tensor.storage_offset() == geometry.offset &&
          tensor.is_conj() == geometry.conj && tensor.is_neg() == geometry.neg;
 }
@@ -49,7 +49,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : p
   check_in_place();
 }
 
-// Of several results on one storage a slot keeps the first.
+// If several results lie on one storage, its slot keeps the first.
 void Executor::find_produced() {
   produced_.resize(program_->values.size());
   const auto note = [&](const std::vector<std::optional<TensorUse>>& uses) {
@@ -94,7 +94,8 @@ void Executor::find_boundary(const Plan& plan) {
   boundary_ = static_cast<std::size_t>(found - actions_.begin());
 }
 
-// Where a state takes no bytes of the device it is saved only for calls that run again: a CUDA graph cannot save it.
+// A state that takes no bytes on the device is saved only for calls that run again, because a CUDA graph cannot save
+// it.
 void Executor::find_saved() {
   saved_.resize(program_->ops.size(), 0);
   std::vector<std::size_t> runs(program_->ops.size(), 0);
@@ -113,7 +114,7 @@ void Executor::find_saved() {
   }
 }
 
-// New contents of memory the step does not own are written there, not into a copy.
+// Checks that new contents of memory that the step does not own are written there and not into a copy.
 void Executor::check_in_place() const {
   for (const Action& action : actions_) {
     if (action.kind() != Action::Kind::kCompute) continue;
@@ -125,8 +126,8 @@ void Executor::check_in_place() const {
   }
 }
 
-// Which of the caller's tensors (and of those it got from forward) are read after it had its turn, and which values
-// nothing reads any more though the plan may not free them.
+// Finds which tensors of the caller (and which of those it got from forward) are read after the caller's op, and which
+// values nothing reads any more although the plan may not free them.
 void Executor::find_watched() {
   released_.resize(program_->values.size(), 0);
   std::vector<std::uint8_t> read(program_->values.size(), 0);
@@ -271,7 +272,7 @@ void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) co
   }
 }
 
-// A sum with a gradient that the caller does not have.
+// Handles a sum with a gradient that the caller does not have.
 bool Executor::pass_through(const ProgramOp& op, bool in_place, StepState& state) const {
   if (op.added_seed == kNoValue || state.slots[index(op.added_seed)].defined()) return false;
   at::Tensor& other = state.slots[index(op.added_to)];
@@ -284,7 +285,7 @@ bool Executor::pass_through(const ProgramOp& op, bool in_place, StepState& state
   return true;
 }
 
-// A call that writes over its operands, on these or on copies of them.
+// Runs a call that writes over its operands, on the operands themselves or on copies.
 void Executor::compute_mutation(const PreparedOp& op, bool in_place, bool first, StepState& state) const {
   std::vector<std::pair<ValueId, at::Tensor>> kept;
   for (const ValueId made : op.op->also_makes) {
@@ -320,8 +321,8 @@ void Executor::run_call(const PreparedOp& op, const PreparedCall& prepared, bool
     call(prepared, state, stack);
   }
   if (op.op->expected && stack.front().toBool() != *op.op->expected) {
-    throw InputError("'" + op.op->name + "' compared tensors with another result than when '" + program_->name +
-                     "' was captured: another way through the model. Capture it again with such inputs");
+    throw InputError("'" + op.op->name + "' compared tensors and got another result than when '" + program_->name +
+                     "' was captured, so the model would run other code. Capture it again with such inputs");
   }
   keep_outputs(op, stack, state);
 }
@@ -393,17 +394,17 @@ void Executor::keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& resu
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i] || i >= tensors.size()) continue;
     if (!tensors[i].defined() || !has_geometry(tensors[i], outputs[i]->geometry)) {
-      throw InternalError("operator '" + op.op->name + "' was expected to give " + to_string(outputs[i]->geometry) +
-                          ", gave " + (tensors[i].defined() ? to_string(geometry_of(tensors[i])) : "nothing"));
+      throw InternalError("operator '" + op.op->name + "' should return " + to_string(outputs[i]->geometry) +
+                          ", returned " + (tensors[i].defined() ? to_string(geometry_of(tensors[i])) : "nothing"));
     }
-    // Live already, in its slot or (released) in the caller's hands: this is a second copy.
+    // The value is already live, in its slot or (if released) with the caller, so this is a second copy.
     at::Tensor& slot = state.slots[index(outputs[i]->value)];
     const bool live = slot.defined() || (state.pending && released_[index(outputs[i]->value)] != 0);
     if (!live) slot = std::move(tensors[i]);
   }
 }
 
-// The contents changed at the first run of the call before; here the new versions get their names.
+// The contents changed at the first run of the preceding call; here the new versions get their slots.
 void Executor::apply_effect(const ProgramOp& op, StepState& state) const {
   for (const ValueId made : op.also_makes) {
     const ValueId old = program_->values[index(made)].overwrites;
@@ -429,8 +430,8 @@ std::string modified_in_place(const std::string& what) {
          "after it";
 }
 
-// With `keep`, the slot goes on with an alias of its own: the tensor handed out gets a history that must not hold the
-// step alive.
+// With `keep`, the slot keeps an alias of its own: the tensor that is handed out gets a history, which must not keep
+// the step alive.
 std::vector<std::optional<at::Tensor>> Executor::collect(const std::vector<std::optional<TensorUse>>& uses,
                                                          const StepState& state, bool keep) const {
   std::vector<std::optional<at::Tensor>> tensors;

@@ -27,9 +27,9 @@
 
 namespace reprise {
 
-// What the allocator said at every action of a plan, from the begin of the step.
+// What the allocator counted at every action of a plan, from the beginning of the step.
 struct Trace {
-  std::vector<std::int64_t> during_bytes;  // highest while the action ran
+  std::vector<std::int64_t> during_bytes;  // the highest while the action ran
   std::vector<std::int64_t> after_bytes;
 };
 
@@ -37,39 +37,39 @@ struct Trace {
 struct StepState {
   std::vector<at::Tensor> slots;        // by value; undefined: not live
   std::vector<std::uint8_t> ran;        // by op
-  std::vector<std::uint32_t> versions;  // of the caller's tensors that backward reads, in the executor's order
-  std::shared_ptr<Trace> trace;         // filled where given
+  std::vector<std::uint32_t> versions;  // versions of the caller's tensors that backward reads, in the executor's order
+  std::shared_ptr<Trace> trace;         // filled if it is set
   bool pending = false;                 // forward has run, backward has not
 
   void clear();
 };
 
-// In eager's words: a tensor that backward reads was changed.
+// The message, in eager's words, that a tensor which backward reads was changed.
 [[nodiscard]] std::string modified_in_place(const std::string& what);
 
 class Executor {
  public:
-  // Throws InputError where validate() refuses the plan. The program must not change afterwards.
+  // Throws InputError if validate() refuses the plan. The program must not change afterwards.
   Executor(std::shared_ptr<const Program> program, const Plan& plan);
 
   // `interrupted` is called before every op, on the thread the op runs on; it throws to end the step.
   [[nodiscard]] std::vector<std::optional<at::Tensor>> forward(std::span<const at::Tensor> inputs, StepState& state,
                                                                const std::function<void()>& interrupted = {}) const;
-  // Of optional_seeds() undefined ones are zeros that take no memory.
+  // Undefined seeds among optional_seeds() stand for zeros and take no memory.
   [[nodiscard]] std::vector<std::optional<at::Tensor>> backward(std::span<const at::Tensor> seeds, StepState& state,
                                                                 const std::function<void()>& interrupted = {}) const;
   [[nodiscard]] const Program& program() const { return *program_; }
-  // The caller's tensors that backward reads: they must not change before it.
+  // The caller's tensors that backward reads; they must not change before backward.
   [[nodiscard]] std::span<const ValueId> watched() const { return watched_; }
 
  private:
   // A tensor argument to put into the prepared arguments of a call.
   struct Patch {
     std::uint32_t argument;
-    std::uint32_t element;  // of a list
+    std::uint32_t element;  // the position, if the argument is a list
     ValueId value;
     const Geometry* geometry;
-    bool as_produced;  // the slot's tensor has this geometry already
+    bool as_produced;  // the slot's tensor already has this geometry
   };
   struct PreparedCall {
     const Call* call = nullptr;

@@ -23,7 +23,7 @@ struct ArgumentReading {
 double read_double(JsonReader& in) {
   const std::string text = in.string();
   const auto number = double_from(text);
-  if (!number) in.fail("'" + text + "' is no number");
+  if (!number) in.fail("'" + text + "' is not a number");
   return *number;
 }
 
@@ -37,7 +37,7 @@ void read_number(JsonReader& in, ArgumentReading& item) {
 void read_device_argument(JsonReader& in, ArgumentReading& item) {
   const std::string name = in.string();
   const auto device = device_from(name);
-  if (!device) in.fail("'" + name + "' is no device");
+  if (!device) in.fail("'" + name + "' is not a device");
   item.set(*device);
 }
 
@@ -117,7 +117,7 @@ bool fits(const Argument& argument, const c10::Argument& schema) {
   return constant.type()->kind() == type->kind();
 }
 
-// The library may have come to take more arguments since, with what it did before as their default.
+// A newer library may take more arguments, whose defaults give the earlier behaviour.
 void check_arguments(JsonReader& in, Call& call, const std::string& operator_name, const std::string& versions) {
   const auto& schema = call.op.schema().arguments();
   if (call.arguments.size() > schema.size()) {
@@ -158,7 +158,7 @@ ValueId read_value(JsonReader& in, const ProgramNames& names) {
   const std::uint32_t id = in.id();
   if (id >= names.num_values) {
     in.fail("value " + std::to_string(id) + " is unknown: `values` has " + std::to_string(names.num_values) +
-            ", and comes before");
+            ", and comes first");
   }
   return ValueId{id};
 }
@@ -178,7 +178,7 @@ std::optional<TensorUse> read_use(JsonReader& in, const ProgramNames& names) {
       if (count > 1 || position >= names.geometries.size()) {
         in.fail(count > 1 ? "expected [value, geometry]"
                           : "geometry " + std::to_string(position) + " is unknown: `geometries` has " +
-                                std::to_string(names.geometries.size()) + ", and comes before");
+                                std::to_string(names.geometries.size()) + ", and comes first");
       }
       use.geometry = names.geometries[position];
     }

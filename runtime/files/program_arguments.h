@@ -12,9 +12,9 @@
 
 namespace reprise::detail {
 
-// What has been read of a file, and is named by its position from then on.
+// What has been read of a file so far and is named by its position from then on.
 struct ProgramNames {
-  std::string torch_version;  // that wrote the file
+  std::string torch_version;  // the version that wrote the file
   std::vector<Geometry> geometries;
   std::size_t num_values = 0;
 };

@@ -21,13 +21,13 @@ c10::IValue unpickled(const fs::path& path) {
     return torch::jit::pickle_load(std::vector<char>(text.begin(), text.end()));
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    throw InputError("'" + path.string() + "' is no file of tensors by name: " + what.substr(0, what.find('\n')) +
+    throw InputError("'" + path.string() + "' is not a file of tensors by name: " + what.substr(0, what.find('\n')) +
                      "; write it with torch.save({name: tensor}) or save_state()");
   }
 }
 
-// What torch::pickle_save does, but without the types that it writes beside a dict: torch.load(weights_only=True) does
-// not take these.
+// Does what torch::pickle_save does, but without the types that it writes beside a dict, which
+// torch.load(weights_only=True) does not accept.
 std::string pickled(const c10::IValue& value) {
   std::string data;
   torch::jit::Pickler pickler([&](const char* bytes, std::size_t count) { data.append(bytes, count); }, nullptr,
@@ -51,7 +51,7 @@ std::string pickled(const c10::IValue& value) {
   return archive;
 }
 
-// In memory of its own: a file holds whole storages.
+// The tensor in memory of its own, because a file holds whole storages.
 at::Tensor alone(const at::Tensor& tensor) {
   const Geometry geometry = geometry_of(tensor);
   const bool fills =
@@ -66,10 +66,11 @@ void check_state(const ProgramFile& file, const fs::path& path) {
     if (step.inputs[i] >= 0 || !use) continue;
     const auto position = static_cast<std::size_t>(-(step.inputs[i] + 1));
     Geometry found = geometry_of(file.state[position]);
-    found.offset = use->geometry.offset;  // where in its storage it lies is its own affair
+    found.offset = use->geometry.offset;  // the offset in its storage may differ
     if (found == use->geometry) continue;
     throw InputError("'" + path.string() + "': '" + step.state_names[position] + "' is " + to_string(found) +
-                     ", the program needs " + to_string(use->geometry) + "; are these another program's?");
+                     ", but the program needs " + to_string(use->geometry) +
+                     "; does the file belong to another program?");
   }
 }
 
@@ -84,7 +85,8 @@ fs::path parameters_path(const fs::path& program) {
 
 std::vector<at::Tensor> load_state(const fs::path& path, std::span<const std::string> names) {
   const c10::IValue value = unpickled(path);
-  if (!value.isGenericDict()) throw InputError("'" + path.string() + "' holds no tensors by name: not a dict");
+  if (!value.isGenericDict())
+    throw InputError("'" + path.string() + "' does not hold tensors by name: it is not a dict");
   std::unordered_map<std::string, at::Tensor> tensors;
   for (const auto& entry : value.toGenericDict()) {
     if (entry.key().isString() && entry.value().isTensor()) {
@@ -96,7 +98,8 @@ std::vector<at::Tensor> load_state(const fs::path& path, std::span<const std::st
   for (const std::string& name : names) {
     const auto found = tensors.find(name);
     if (found == tensors.end()) {
-      throw InputError("'" + path.string() + "' has no tensor '" + name + "'; are these another program's parameters?");
+      throw InputError("'" + path.string() + "' has no tensor '" + name +
+                       "'; does the file belong to another program?");
     }
     state.push_back(found->second);
   }

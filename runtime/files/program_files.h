@@ -1,5 +1,5 @@
 // Files of a training step: the program (*.program.json) and its parameters and buffers (*.parameters.pt), which
-// reprise.export writes side by side and torch.load and torch.save know, too.
+// reprise.export writes side by side. torch.load and torch.save can read and write the parameters too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,16 +18,16 @@ struct ProgramFile {
   std::vector<at::Tensor> state;  // by position in step.state_names
 };
 
-// net.program.json and net.parameters.pt beside it, or wherever the parameters are: those of an earlier run, say.
-// Throws InputError where a file cannot be read, or where the parameters are not the program's.
+// Reads net.program.json, and the parameters from net.parameters.pt beside it or from another file, such as that of an
+// earlier run. Throws InputError if a file cannot be read, or if the parameters are not those of the program.
 [[nodiscard]] ProgramFile load_program(const std::filesystem::path& program);
 [[nodiscard]] ProgramFile load_program(const std::filesystem::path& program, const std::filesystem::path& parameters);
 
 // "net.program.json" -> "net.parameters.pt"
 [[nodiscard]] std::filesystem::path parameters_path(const std::filesystem::path& program);
 
-// A dict of tensors by name, for torch.load(path, weights_only=True) and load_state. A file appears whole or not at
-// all.
+// A dict of tensors by name, for torch.load(path, weights_only=True) and load_state. The file is written completely or
+// not at all.
 void save_state(const std::filesystem::path& path, std::span<const std::string> names,
                 std::span<const at::Tensor> tensors);
 // The tensors of these names, in this order; there may be more in the file.

@@ -1,6 +1,6 @@
 // Text to training steps: docs/formats.md. What is named by its position must come before its first use; each such name
-// is checked where it is read, so that an error has a place in the text. What can only be checked of the whole program
-// is checked at the end (program_check.h).
+// is checked where it is read, so that an error has a place in the text. Rules about the whole program are checked at
+// the end (program_check.h).
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/ScalarOps.h>
@@ -42,12 +42,13 @@ struct Reading {
 void read_device(JsonReader& in, Reading& file) {
   const std::string name = in.string();
   const auto device = detail::device_from(name);
-  if (!device) in.fail("'" + name + "' is no device; devices are 'cpu' and 'cuda:0'");
+  if (!device) in.fail("'" + name + "' is not a device; devices are 'cpu' and 'cuda:0'");
   const bool is_there =
       device->is_cpu() || (device->is_cuda() && at::hasCUDA() && device->index() < static_cast<int>(at::getNumGPUs()));
   if (!is_there) {
-    in.fail("the program was captured for " + name + ", which this machine or this libtorch does not have, and runs " +
-            "on no other device; capture it again with the model on the device it shall run on");
+    in.fail("the program was captured for " + name +
+            ", which this machine or this libtorch does not have, and does not run " +
+            "on another device; capture it again with the model on the device it shall run on");
   }
   file.program().device = *device;
 }
@@ -68,7 +69,7 @@ constexpr JsonField<Geometry> kGeometryFields[] = {
      [](JsonReader& in, Geometry& geometry) {
        const std::string name = in.string();
        const auto dtype = detail::dtype_from(name);
-       if (!dtype) in.fail("'" + name + "' is no type of elements that this reader knows");
+       if (!dtype) in.fail("'" + name + "' is not a type of elements that this reader knows");
        geometry.dtype = *dtype;
      },
      kRequired},
@@ -81,7 +82,7 @@ constexpr JsonField<Geometry> kGeometryFields[] = {
 
 // The bytes up to its last element, and the number of its elements, stay below this.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 54;
-constexpr std::size_t kMostDimensions = 25;  // that kernels take
+constexpr std::size_t kMostDimensions = 25;  // the most that kernels accept
 
 bool is_too_large(const Geometry& geometry) {
   std::int64_t last = geometry.offset;
@@ -171,7 +172,7 @@ constexpr JsonField<NamedUse> kNamedUseFields[] = {
     {"batch",
      [](JsonReader& in, NamedUse& item) {
        const std::uint32_t position = in.id();
-       if (position > kMostBatch) in.fail("no batch has so many tensors");
+       if (position > kMostBatch) in.fail("a batch cannot have so many tensors");
        item.batch = static_cast<std::int32_t>(position);
      }},
 };
@@ -207,7 +208,7 @@ constexpr JsonField<ConstantReading> kConstantFields[] = {
     {"bytes",
      [](JsonReader& in, ConstantReading& item) {
        auto bytes = detail::bytes_from(in.string());
-       if (!bytes) in.fail("no text in base 64");
+       if (!bytes) in.fail("not a text in base 64");
        item.bytes = std::move(*bytes);
      },
      kRequired},

@@ -50,7 +50,7 @@ std::string_view dtype_name(at::ScalarType dtype) {
   for (const auto& [name, type] : kTypes) {
     if (type == dtype) return name;
   }
-  throw InputError(std::string("a program file has no tensors of type ") + c10::toString(dtype));
+  throw InputError(std::string("a program file cannot hold tensors of type ") + c10::toString(dtype));
 }
 
 std::optional<at::ScalarType> dtype_from(std::string_view name) {

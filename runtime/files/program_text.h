@@ -27,11 +27,11 @@ inline constexpr std::pair<std::string_view, ProgramOp::Kind> kOpKinds[] = {
 inline constexpr std::pair<std::string_view, Phase> kPhases[] = {
     {"forward", Phase::kForward}, {"caller", Phase::kCaller}, {"backward", Phase::kBackward}};
 
-// "float32"; throws InputError for types that no program file has (quantized ones).
+// For example "float32". Throws InputError for types that a program file cannot have (quantized ones).
 [[nodiscard]] std::string_view dtype_name(at::ScalarType dtype);
 [[nodiscard]] std::optional<at::ScalarType> dtype_from(std::string_view name);
 
-// The shortest text that gives the same number again: "0.1", "-inf", "nan".
+// The shortest text that reads back as the same number: "0.1", "-inf", "nan".
 [[nodiscard]] std::string double_text(double number);
 [[nodiscard]] std::optional<double> double_from(std::string_view text);
 
@@ -39,7 +39,7 @@ inline constexpr std::pair<std::string_view, Phase> kPhases[] = {
 [[nodiscard]] std::string bytes_text(std::span<const std::uint8_t> bytes);
 [[nodiscard]] std::optional<std::string> bytes_from(std::string_view text);
 
-// Of the libtorch this was built with: "2.13.0".
+// The version of the libtorch that this was built with, such as "2.13.0".
 [[nodiscard]] std::string torch_version();
 
 }  // namespace reprise::detail

@@ -34,8 +34,8 @@ std::string text_of(const Geometry& geometry) {
   return out;
 }
 
-// Geometries and scopes get their positions while the rest is written: the head of the file, with both, is put in front
-// of it at the end.
+// Geometries and scopes get their positions while the rest is written. The head of the file, which contains both, is
+// put in front at the end.
 class Writer {
  public:
   explicit Writer(const StepProgram& step) : step_(step), program_(*step.program) {}
@@ -49,7 +49,7 @@ class Writer {
       out_ += '\n';
     }
     std::string text = head();
-    text.back() = ',';  // instead of an end
+    text.back() = ',';  // instead of ending the object
     return text + out_.substr(1) + '\n';
   }
 
@@ -159,7 +159,7 @@ void Writer::write_constants(JsonObject& file) {
     if (!tensor.device().is_cpu()) throw InputError(where + " lies on " + tensor.device().str() + "; make it a buffer");
     const std::size_t count = tensor.storage().nbytes();
     if (count > detail::kMostConstantBytes) {
-      throw InputError(where + " has " + std::to_string(count) + " bytes, which is too much for a program file; make " +
+      throw InputError(where + " has " + std::to_string(count) + " bytes, which is too many for a program file; make " +
                        "it a buffer of the model");
     }
     JsonObject object(out_ += i == 0 ? "\n" : ",\n");
@@ -180,7 +180,7 @@ void Writer::write_op(const ProgramOp& op) {
   object.unless("once", op.once, false);
   object.unless("mutates", op.mutates, false);
   if (op.expected) object.field("expected", *op.expected);
-  // What autograd takes at the end is known by geometry alone, on every machine.
+  // What autograd takes at the end follows from geometry alone and is the same on every machine.
   if (op.kind == ProgramOp::Kind::kHandOver) object.unless("workspace_bytes", op.workspace_bytes, 0);
   const std::string where = "op '" + op.name + "', ";
   write_call(object, "call", op.call, where);
@@ -260,7 +260,7 @@ void Writer::write_constant(const c10::IValue& value, const std::string& where) 
   }
 }
 
-// A number where the schema asks for a tensor: its type does not take part in promotion.
+// Writes a number where the schema asks for a tensor; its type does not take part in promotion.
 void Writer::write_number(const at::Tensor& tensor, const std::string& where) {
   if (tensor.dim() != 0 || !tensor.device().is_cpu() || !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     throw InputError(where + ": a tensor that is neither a value of the program nor a number; make it a buffer");
@@ -278,7 +278,7 @@ void Writer::write_number(const at::Tensor& tensor, const std::string& where) {
   }
 }
 
-// Parameters come back from a file each in its own memory.
+// Each parameter that is read from a file gets memory of its own, so parameters must not share memory.
 void check_memory(const StepProgram& step) {
   std::unordered_map<ValueId, std::size_t> given;
   const auto name_of = [&](std::size_t i) {
@@ -300,7 +300,7 @@ void check_memory(const StepProgram& step) {
 
 std::string format_program(const StepProgram& step) {
   if (step.inputs.size() != step.program->inputs.size() || step.gradients.size() != step.program->gradients.size()) {
-    throw InputError("'" + step.program->name + "': it is not said of every input and gradient what it is");
+    throw InputError("'" + step.program->name + "': not every input and gradient is described");
   }
   check_memory(step);
   return Writer(step).text();

@@ -21,7 +21,8 @@ namespace {
 
 using detail::double_text;
 
-// Of a wrapped number: a tensor of one element on the CPU. Read in place, since calls may be watched.
+// The text of a wrapped number, which is a tensor of one element on the CPU. It is read in place, because calls may be
+// recorded.
 std::string number_text(const at::Tensor& tensor) {
   const void* data = tensor.storage().data();
   if (tensor.scalar_type() == at::kDouble) return double_text(*static_cast<const double*>(data));
@@ -31,7 +32,7 @@ std::string number_text(const at::Tensor& tensor) {
     const auto& number = *static_cast<const c10::complex<double>*>(data);
     return double_text(number.real()) + " + " + double_text(number.imag()) + "j";
   }
-  throw InternalError("a constant tensor is no number");
+  throw InternalError("a constant tensor is not a number");
 }
 
 std::string constant_text(const c10::IValue& value) {
@@ -52,7 +53,7 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::ranges::find(names, name) != names.end();
 }
 
-// Whether a kernel of CUDA's adds with atomics, by torch.use_deterministic_algorithms.
+// Whether a CUDA kernel adds with atomics, according to torch.use_deterministic_algorithms.
 bool adds_in_any_order(std::string_view name) {
   static constexpr std::array kPrefixes{"_adaptive_avg_pool", "adaptive_",           "avg_pool3d",      "_ctc_loss",
                                         "embedding",          "fractional_max_pool", "grid_sampler",    "max_pool3d",
@@ -68,13 +69,13 @@ bool adds_in_any_order(std::string_view name) {
          std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// Several threads add at one place, also on the CPU.
+// Whether several threads add to the same element, which also happens on the CPU.
 bool puts_in_any_order(std::string_view name, const Call& call) {
   if (name.ends_with('_')) name.remove_suffix(1);
   return is_one_of(name, {"index_put", "put", "_index_put_impl"}) && flag(call, "accumulate", /*otherwise=*/true);
 }
 
-// Operators that write to what their forward left for them, or draw from a state of their own.
+// Whether the operator writes to what its forward left for it, or draws from a state of its own.
 bool changes_its_reserve(std::string_view name, const Call& call) {
   if (is_one_of(name, {"mkldnn_rnn_layer_backward", "_cudnn_rnn_backward", "miopen_rnn_backward"})) return true;
   if (!is_one_of(name, {"_cudnn_rnn", "miopen_rnn"})) return false;

@@ -1,5 +1,5 @@
-// How an op runs, and all that is known of that: what an engine calls, what a cost is known by, and whether a second
-// run is as good as the first. There is one kind, the boxed call of an operator of ATen's.
+// How an op runs, and what is known about that: what an engine calls, the text that identifies its cost, and whether a
+// second run gives the same result as the first. There is one kind: the boxed call of an ATen operator.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -17,11 +17,11 @@ class Kernel {
   // The call must outlive it.
   explicit Kernel(const Call& call) : call_(&call) {}
 
-  // `stack` holds the arguments, afterwards the results.
+  // `stack` holds the arguments before and the results afterwards.
   void run(std::vector<c10::IValue>& stack) const;
 
-  // Says whether two calls are alike in all that time and workspace depend on: operator, geometry of every tensor,
-  // which tensors share memory, constants. Of a call of the program.
+  // A text that is equal for two calls that are alike in everything that time and workspace depend on: the operator,
+  // the geometry of every tensor, which tensors share memory, and constants. The call must belong to the program.
   [[nodiscard]] std::string describe(const Program& program) const;
 
   // Whether a second run on `device` gives the same bits.
@@ -31,8 +31,8 @@ class Kernel {
   const Call* call_;
 };
 
-// Operators of the user's own are not repeated, unless it is said that they give the same bits every time. `name`:
-// "mine::op", with an overload "mine::op.overload".
+// A user's own operator is not repeated unless it is declared to give the same bits every time. `name`: "mine::op",
+// with an overload "mine::op.overload".
 void declare_repeatable(const std::string& name);
 
 }  // namespace reprise

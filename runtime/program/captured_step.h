@@ -1,4 +1,4 @@
-// What a front end gives: a program, and what it knows of its calls beside.
+// What a front end delivers: a program, and what it knows about the program's calls.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace reprise {
 
-// How a result lies in its memory.
+// The layout of a result in its memory.
 struct Layout {
   Geometry geometry;
   std::int64_t storage_bytes = 0;  // as the allocator counts them
@@ -21,16 +21,16 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 using ResultLayouts = std::vector<std::optional<Layout>>;  // nullopt: undefined
-// By a text that tells calls apart before their results are known.
+// Layouts by a text that tells calls apart before their results are known.
 using KnownLayouts = std::map<std::string, ResultLayouts>;
 
 struct CapturedStep {
   std::shared_ptr<Program> program;
-  // Of calls whose results were laid out by a guess: by what their layouts are known. Empty: none was.
+  // For calls whose layouts were guessed, the text that identifies their layouts. Empty if none was guessed.
   std::map<OpId, std::string> layout_keys{};
 };
 
-// Whether the results of the op are expected to lie like this in memory.
+// Whether the program expects these layouts of the op's results.
 [[nodiscard]] bool lies_as(const Program& program, OpId op, const ResultLayouts& found);
 
 }  // namespace reprise

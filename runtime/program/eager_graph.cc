@@ -22,7 +22,7 @@ bool adds(const Graph& graph, OpId op) {
 
 std::set<ValueId> inputs_of(const Graph& graph, OpId op) { return {graph.inputs(op).begin(), graph.inputs(op).end()}; }
 
-// The second of two calls reads what the first does, but for the input.
+// Whether the second of two calls reads the same as the first, except for the input.
 bool is_second_half(const Graph& graph, OpId first, OpId second) {
   const auto is_convolution = [&](OpId op) { return graph.op_name(op).starts_with("convolution_backward"); };
   if (!is_convolution(first) || !is_convolution(second)) return false;

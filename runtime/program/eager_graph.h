@@ -1,8 +1,8 @@
-// The step as plain PyTorch runs it, made of the graph of a step as plans run it.
+// The step as plain PyTorch runs it, made from the graph of the step as plans run it.
 //
 // A plan writes results over operands that nobody reads again; eager does so with buffers, and where it adds gradients
-// up. Whether the model's own code does is not known, and taken for no, which may predict too much in the forward pass.
-// A plan runs the backward pass of a large convolution as two calls; eager as one.
+// up. Whether the model's own code does so is not known. It is assumed not to, so the prediction for the forward pass
+// may be too high. A plan runs the backward pass of a large convolution as two calls, eager as one.
 #pragma once
 
 #include <set>
@@ -18,7 +18,7 @@ struct EagerGraph {
   std::vector<ValueId> views;            // values that take no memory in eager
 };
 
-// Of `lone_seeds` alone eager adds nothing up: they are views of the gradient of the loss.
+// Eager does not add up gradients that come from `lone_seeds` alone: they are views of the gradient of the loss.
 [[nodiscard]] EagerGraph eager_graph(const Graph& graph, const std::set<ValueId>& lone_seeds);
 
 }  // namespace reprise

@@ -14,7 +14,7 @@ using Names = std::initializer_list<std::string_view>;
 
 bool is_one_of(std::string_view name, Names names) { return std::ranges::find(names, name) != names.end(); }
 
-// Attention is tagged random; it draws nothing at dropout 0.
+// Attention is tagged as random, but draws nothing at dropout 0.
 bool is_random(std::string_view name, const Call& call) {
   if (!call.op.hasTag(at::Tag::nondeterministic_seeded)) return false;
   const bool attends = name.find("attention") != std::string_view::npos;
@@ -29,7 +29,8 @@ bool indexes_by_mask(const Call& call) {
   });
 }
 
-// A tensor without memory becomes a view of some: cuDNN's recurrent layers see all of their weights as one so.
+// Whether a tensor without memory becomes a view: cuDNN's recurrent layers see all of their weights as one tensor in
+// this way.
 bool gives_first_memory(std::string_view name, const Call& call) {
   const Argument* self = name == "set_" ? call.argument("self") : nullptr;
   return self != nullptr && self->kind == Argument::Kind::kTensor && extent_bytes(self->tensors.front()->geometry) == 0;
@@ -40,7 +41,7 @@ std::string refusal_of(std::string_view name, const Call& call) {
     return "the model reads a number out of a tensor (.item<>()): keep it a tensor, or compute it outside of the step";
   }
   if (is_one_of(name, {"resize_", "resize_as_", "set_", "_resize_output_"}) && !gives_first_memory(name, call)) {
-    return "it gives a tensor other memory in place: make a new tensor instead";
+    return "it replaces the memory of a tensor in place: make a new tensor instead";
   }
   const Argument* generator = call.argument("generator");
   if (generator != nullptr && generator->constant.isGenerator() && generator->constant.toGenerator().defined()) {
@@ -49,14 +50,14 @@ std::string refusal_of(std::string_view name, const Call& call) {
   }
   if (name == "equal") return "";
   if (is_one_of(name, {"batch_norm_update_stats", "batch_norm_gather_stats", "batch_norm_gather_stats_with_counts"})) {
-    return "it changes running statistics without saying so: use batch_norm";
+    return "it changes running statistics, which its schema does not say: use batch_norm";
   }
   if (name == "index")
-    return indexes_by_mask(call) ? "a mask picks as many elements as it likes: multiply by it, or use "
+    return indexes_by_mask(call) ? "how many elements a mask selects depends on its numbers: multiply by it, or use "
                                    "torch::where"
                                  : "";
   if (call.op.hasTag(at::Tag::data_dependent_output) || call.op.hasTag(at::Tag::dynamic_output_shape)) {
-    return "what it gives depends on the numbers in its tensors: compute it outside of the step";
+    return "its result depends on the numbers in its tensors: compute it outside of the step";
   }
   return "";
 }

@@ -11,7 +11,7 @@
 namespace reprise {
 namespace {
 
-// A list without repetitions, in the order of the first comings. The set is for long ones.
+// A list without repetitions, in the order of first occurrence. The set is used for long lists.
 class UniqueList {
  public:
   UniqueList() = default;
@@ -31,7 +31,7 @@ class UniqueList {
   std::unordered_set<ValueId> seen_;
 };
 
-// No streams: they must not cross into libtorch, which may bring a C++ library of its own.
+// Streams are not used, because they must not cross into libtorch, which may bring a C++ library of its own.
 std::string list_text(at::IntArrayRef numbers) {
   std::string text = "[";
   for (const std::int64_t number : numbers) text += std::to_string(number) + ' ';

@@ -1,7 +1,7 @@
 // A captured training step: flat calls of ATen operators over numbered values.
 //
 // A value is one version of one storage; how a call sees it (dtype, sizes, strides, offset) is geometry in the call's
-// argument, so views are no calls and no values. Ops have the ids they have in the graph, values too. Beside calls
+// argument, so views are neither calls nor values. Ops and values have the ids they have in the graph. Besides calls
 // there are ops that stand for something the graph has to know:
 //   kGeneratorState  saves the state of the random generator for the random call that follows
 //   kEffect          what the first run of the call before it changed in memory the step does not own
@@ -36,7 +36,7 @@ struct Geometry {
 };
 
 [[nodiscard]] Geometry geometry_of(const at::Tensor& tensor);
-// Bytes from the begin of the storage to the end of the last element.
+// Bytes from the beginning of the storage to the end of the last element.
 [[nodiscard]] std::int64_t extent_bytes(const Geometry& geometry);
 [[nodiscard]] std::string to_string(const Geometry& geometry);  // "Float[2, 3] strides [3, 1]"
 
@@ -56,13 +56,13 @@ struct Argument {
 struct Call {
   c10::OperatorHandle op;
   std::vector<Argument> arguments;
-  bool grad_mode = false;  // some kernels keep less where no gradients are wanted
+  bool grad_mode = false;  // some kernels keep less if no gradients are wanted
 
-  // What it gets for an argument that its schema names so; nullptr: there is none.
+  // The argument with this name in the schema, or nullptr if there is none.
   [[nodiscard]] const Argument* argument(std::string_view name) const;
 };
 
-// The operator that is called "aten::add.Tensor", where this libtorch has it.
+// The operator with a name such as "aten::add.Tensor", if this libtorch has it.
 [[nodiscard]] std::optional<c10::OperatorHandle> find_operator(const std::string& name);
 
 // All tensors that a call reads.
@@ -82,20 +82,20 @@ struct ProgramOp {
   std::string scope;  // the user's module path
   Phase phase = Phase::kForward;
   bool once = false;
-  std::int64_t workspace_bytes = 0;  // of what is no call
+  std::int64_t workspace_bytes = 0;  // for ops that are not calls
   std::optional<Call> call;
-  std::optional<Call> first_call;                 // the first run, where it differs: it also has the effect
+  std::optional<Call> first_call;                 // the first run, if it differs: it also has the effect
   std::optional<Call> in_place_call;              // writes its result over what the output overwrites
-  std::vector<std::optional<TensorUse>> outputs;  // per tensor the operator returns; nullopt: undefined
+  std::vector<std::optional<TensorUse>> outputs;  // for each tensor that the operator returns; nullopt: undefined
   // The call writes over memory that it reads: new versions are in also_makes. A run that is not in place runs it on
   // copies of what it would write over.
   bool mutates = false;
-  std::optional<bool> expected{};      // of a comparison that the step was captured by: what it has to give
-  ValueId generator_state = kNoValue;  // of a random call: read at every run but the first
-  // Of a sum of a seed and another value: where the caller has no such gradient, the sum is the other value.
+  std::optional<bool> expected{};      // for a comparison that decided what was captured: the result it must give
+  ValueId generator_state = kNoValue;  // for a random call: read at every run but the first
+  // For a sum of a seed and another value. If the caller does not have that gradient, the sum is the other value.
   ValueId added_seed = kNoValue;
   ValueId added_to = kNoValue;
-  // Reads and writes that are no arguments and no results: tokens that order ops, versions an effect makes.
+  // Reads and writes that are neither arguments nor results: tokens that order ops, and versions that an effect makes.
   std::vector<ValueId> also_reads;
   std::vector<ValueId> also_makes;
 };
@@ -109,7 +109,7 @@ void for_each_call(const ProgramOp& op, Visit visit) {
 }
 
 struct ProgramValue {
-  std::int64_t bytes = 0;  // counted: 0 off the budgeted device
+  std::int64_t bytes = 0;  // as counted: 0 if it is not on the budgeted device
   Residence residence = Residence::kPlanned;
   bool held = false;
   ValueId overwrites = kNoValue;
@@ -134,7 +134,7 @@ struct Program {
 [[nodiscard]] std::vector<ValueId> reads(const ProgramOp& op);
 [[nodiscard]] std::vector<ValueId> makes(const ProgramOp& op);
 
-// Of these uses, likewise.
+// The values of these uses, likewise.
 [[nodiscard]] std::vector<ValueId> values_of(const std::vector<std::optional<TensorUse>>& uses);
 
 // All that ops of the program read.
@@ -142,14 +142,14 @@ struct Program {
 // All that later versions are written over.
 [[nodiscard]] std::set<ValueId> overwritten_values(const Program& program);
 
-// Whether a value lies in memory the step does not own: it is resident, or a later version of such.
+// Whether a value lies in memory that the step does not own: it is resident, or a later version of a resident value.
 [[nodiscard]] bool is_resident(const Program& program, ValueId value);
 
-// Positions of the seeds that the caller may leave out: all that reads them are such sums.
+// Positions of the seeds that the caller may leave out, because only such sums read them.
 [[nodiscard]] std::vector<std::size_t> optional_seeds(const Program& program);
 
-// The step as planners see it: same ids. Random calls may be repeated, or are to run `once` (a CUDA graph cannot go
-// back to a state of the generator). Throws InputError where the program breaks a rule of graphs.
+// The step as planners see it, with the same ids. Random calls may be repeated, or must run `once` (a CUDA graph cannot
+// go back to an earlier state of the generator). Throws InputError if the program breaks a rule of graphs.
 enum class RandomCalls : std::uint8_t { kRepeat, kOnce };
 [[nodiscard]] Graph make_graph(const Program& program, RandomCalls random = RandomCalls::kRepeat);
 

@@ -17,7 +17,7 @@
 namespace reprise {
 namespace {
 
-// What is no call is done once.
+// An op that is not a call; it runs once.
 ProgramOp no_call(ProgramOp::Kind kind, std::string name, Phase phase, std::string scope = "") {
   ProgramOp op;
   op.kind = kind;
@@ -32,7 +32,7 @@ std::int64_t dense_bytes(const Geometry& geometry) {
   return c10::multiply_integers(geometry.sizes) * static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
 }
 
-// Without gaps, and no element twice.
+// Whether the elements leave no gaps and none lies in memory twice.
 bool is_dense(const Geometry& geometry) {
   std::vector<std::size_t> order(geometry.sizes.size());
   std::iota(order.begin(), order.end(), 0);
@@ -46,7 +46,7 @@ bool is_dense(const Geometry& geometry) {
   return true;
 }
 
-// Whether autograd takes the gradient as it is: the contract of AccumulateGrad.
+// Whether autograd takes the gradient without a copy, by the contract of AccumulateGrad.
 bool lies_like(const Geometry& gradient, const Geometry& variable) {
   if (!is_dense(variable)) return at::geometry_is_contiguous(gradient.sizes, gradient.strides);
   for (std::size_t i = 0; i < variable.sizes.size(); ++i) {
@@ -118,7 +118,7 @@ ValueId ProgramBuilder::new_version(ValueId old) {
   return made;
 }
 
-// All that the call makes or writes is on the budgeted device.
+// Whether everything that the call makes or writes is on the budgeted device.
 bool ProgramBuilder::is_here(const SeenCall& seen) const {
   const auto here = [&](const std::optional<TensorUse>& use) { return !use || elsewhere_[index(use->value)] == 0; };
   return std::ranges::all_of(seen.results, here) && std::ranges::all_of(seen.facts.written, [&](std::size_t i) {
@@ -135,7 +135,7 @@ ValueId ProgramBuilder::save_generator(const ProgramOp& of) {
   return state;
 }
 
-// Of the plain sum of a gradient from the caller and another value.
+// Notes the seed of an op that is the plain sum of a gradient from the caller and another value.
 void ProgramBuilder::note_added_seed(ProgramOp& op) const {
   const Call& call = *op.call;
   if (call.op.operator_name().name != "aten::add" || call.op.operator_name().overload_name != "Tensor") return;
@@ -178,7 +178,7 @@ OpId ProgramBuilder::call(SeenCall seen) {
   note_added_seed(op);
   for (const std::size_t i : seen.facts.written) {
     for (const ValueId old : values_of(op.call->arguments[i].tensors)) {
-      if (latest_[index(memory_[index(old)])] != old) continue;  // another argument lies there, too
+      if (latest_[index(memory_[index(old)])] != old) continue;  // another argument lies there too
       op.also_makes.push_back(new_version(old));
       op.mutates = true;
     }
@@ -190,7 +190,7 @@ OpId ProgramBuilder::call(SeenCall seen) {
   return id;
 }
 
-// Of the batch norm that was added last.
+// Adds the statistics of the batch norm that was added last.
 void ProgramBuilder::add_statistics(const std::vector<std::size_t>& arguments) {
   ProgramOp& op = program_.ops.back();
   ProgramOp effect = no_call(ProgramOp::Kind::kEffect, op.name + "_statistics", op.phase, op.scope);
@@ -264,7 +264,8 @@ void ProgramBuilder::hand_over(const std::vector<std::optional<Gradient>>& gradi
   program_.ops.push_back(std::move(hand_over));
 }
 
-// What reads or writes memory that changes during the step, and that the step does not own, runs once.
+// Finds ops that must run once: those that read or write memory that changes during the step and that the step does not
+// own.
 void ProgramBuilder::find_single_runs() {
   std::vector<std::uint8_t> changes(program_.values.size(), 0);
   for (std::size_t i = 0; i < program_.values.size(); ++i) {

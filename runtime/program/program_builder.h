@@ -1,4 +1,4 @@
-// Makes a Program of the calls that a front end saw: a tracer's, or those of a recorder below autograd.
+// Makes a Program from the calls that a front end saw: a tracer, or a recorder below autograd.
 //
 //   ProgramBuilder builder("net", device);
 //   const ValueId weight = builder.resident(bytes, device);
@@ -9,16 +9,15 @@
 //   Program program = builder.finish({gradient});
 //
 // A front end knows which tensors share memory. It names memory by the value it was given for it, once and for all; in
-// the program a use is of the version that lies there when the call is added. The builder makes all that is no call:
-// - what a call writes gets a new version. Of memory the step does not own the last ones are its new contents;
-// - a batch norm normalises; at its first run it also updates the statistics, and an effect after it makes the
-// versions;
-// - before a random call an op saves the generator's state. A token of the call is read by the next such op, so that
-// the
-//   generator advances in the order of the calls. Numbers of another device are drawn once;
-// - the caller's op between forward and backward, the gradients it gives (seeds), and what it keeps;
-// - gradients are handed over each in memory of its own, since autograd would copy it otherwise;
-// - what reads memory that the step changes later runs once.
+// the program a use refers to the version that lies there when the call is added. The builder makes everything that is
+// not a call:
+// - what a call writes gets a new version. The last versions of memory that the step does not own are its new contents;
+// - a batch norm normalises; at its first run it also updates the statistics, and an effect makes the versions;
+// - before a random call an op saves the generator's state. The next such op reads a token of the call, so that
+//   the generator advances in the order of the calls. Numbers on another device are drawn once;
+// - there is the caller's op between forward and backward, with the gradients it gives (seeds) and what it keeps;
+// - each gradient is handed over in memory of its own, because autograd would copy it otherwise;
+// - an op that reads memory which the step changes later runs once.
 // Passes then run over the program: passes/split_convolutions.h, passes/in_place.h.
 #pragma once
 
@@ -45,25 +44,25 @@ class ProgramBuilder {
     Call call;
     CallFacts facts;  // of the call
     bool repeats;     // a second run gives the same bits
-    Uses results;     // per tensor it returns; nothing where it is undefined, or in memory that was there before
-    std::optional<bool> expected{};  // of a comparison
+    Uses results;     // for each tensor it returns; nothing if it is undefined or lies in memory that existed before
+    std::optional<bool> expected{};  // for a comparison
   };
   struct Gradient {
     TensorUse use;
-    std::optional<Geometry> variable{};  // whose it is: autograd copies a gradient that is laid out otherwise
+    std::optional<Geometry> variable{};  // the tensor it belongs to: autograd copies a gradient with another layout
     std::string name{};                  // a copy is called "<name>_copy"
     std::string scope{};
   };
 
   ProgramBuilder(std::string name, at::Device device);
 
-  // Memory of so many bytes: there before the step, or made by the next call, or by the caller.
+  // Memory of so many bytes that exists before the step, is made by the next call, or is made by the caller.
   [[nodiscard]] ValueId resident(std::int64_t bytes, at::Device device);
   [[nodiscard]] ValueId made(std::int64_t bytes, at::Device device);
   [[nodiscard]] ValueId seed(std::int64_t bytes, at::Device device);
-  // Of memory that was there before, where more of it is seen.
+  // Makes memory that existed before the step larger, when a call sees more of it.
   void grow(ValueId memory, std::int64_t bytes);
-  // Memory that was there before, with contents that belong to the program.
+  // Gives memory that existed before the step contents that belong to the program.
   void constant(ValueId memory, const at::Tensor& tensor);
   // The next tensor that forward gets.
   void input(std::optional<TensorUse> use);
@@ -72,17 +71,17 @@ class ProgramBuilder {
   OpId call(SeenCall seen);
   // What comes now is backward.
   void end_forward(Uses outputs, Uses seeds = {});
-  // Nothing can be added afterwards. The backward pass of large convolutions is split on CUDA: elsewhere a call copies
-  // the stand-in of the input. Tests split also there.
+  // Nothing can be added afterwards. The backward pass of large convolutions is split on CUDA only, because elsewhere a
+  // call copies the stand-in for the input. Tests split it on the CPU too.
   [[nodiscard]] Program finish(const std::vector<std::optional<Gradient>>& gradients,
                                std::optional<bool> split = std::nullopt);
 
-  // By op of the finished program: which one it was when it was added. Several may be parts of one.
+  // For each op of the finished program, the op as it was added. Several ops may be parts of one.
   [[nodiscard]] const std::vector<OpId>& origins() const { return origins_; }
 
   [[nodiscard]] const Program& program() const { return program_; }
   [[nodiscard]] bool is_constant(ValueId memory) const;
-  // Whether the step does not own it.
+  // Whether the memory does not belong to the step.
   [[nodiscard]] bool is_resident(ValueId memory) const { return reprise::is_resident(program_, memory); }
 
  private:

@@ -46,11 +46,11 @@ class Check {
   const Program& program_;
   const std::string& source_;
   std::optional<Graph> graph_;
-  std::vector<const Geometry*> given_;  // by value: of those that come from outside
+  std::vector<const Geometry*> given_;  // by value, for values that come from outside
   std::unordered_set<ValueId> generator_states_;
 };
 
-// Every value that no op makes is given once: as an input, as a constant; and a seed by the caller.
+// Every value that no op makes is given once: as an input or a constant, or, for a seed, by the caller.
 void Check::find_given() {
   given_.resize(program_.values.size(), nullptr);
   std::vector<std::uint8_t> seen(program_.values.size(), 0);
@@ -68,7 +68,8 @@ void Check::find_given() {
   for (const auto& [value, tensor] : program_.constants) give(value, "constants");
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const bool there = program_.values[i].residence != Residence::kPlanned;
-    if (there && seen[i] == 0) fail(label(value_id(i)) + " is there from the start, but no input or constant gives it");
+    if (there && seen[i] == 0)
+      fail(label(value_id(i)) + " exists from the start, but no input or constant provides it");
     if (!there && seen[i] != 0) fail(label(value_id(i)) + " is a constant, but not resident");
   }
   for (const auto& use : program_.seeds) {
@@ -82,7 +83,7 @@ void Check::caller() const {
   const OpId caller = program_.caller_op();
   if (caller == kNoOp) fail("no op of the kind 'caller' divides forward from backward");
   const ProgramOp& op = program_.ops[index(caller)];
-  if (op.phase != Phase::kCaller) fail_op(index(caller), "the caller's op is in another phase than the caller's");
+  if (op.phase != Phase::kCaller) fail_op(index(caller), "the caller's op is not in the phase 'caller'");
   const std::vector<ValueId> made = makes(op);
   const std::vector<ValueId> read = reads(op);
   const std::unordered_set<ValueId> seeds(made.begin(), made.end());
@@ -94,7 +95,7 @@ void Check::caller() const {
     if (!use || outputs.contains(use->value)) continue;
     const OpId producer = graph_->producer(use->value);
     if (graph_->pinned(use->value) && (producer == kNoOp || index(producer) < index(caller))) continue;
-    fail("forward_outputs: the caller's op does not read " + label(use->value) + ", so a plan may free it before");
+    fail("forward_outputs: the caller's op does not read " + label(use->value) + ", so a plan may free it too early");
   }
   if (program_.forward_outputs.empty() || !program_.forward_outputs.front()) fail("forward_outputs: there is no loss");
 }
@@ -127,7 +128,7 @@ void Check::call_op(std::size_t i) const {
   for_each_call(op, [&](const Call& call) {
     for_each_use(call, [&](const TensorUse& use) {
       const ProgramValue& value = program_.values[index(use.value)];
-      // Newer contents of memory that is there already are there, too: tokens and effects order them.
+      // Newer contents of memory that exists already exist too: tokens and effects order them.
       const bool is_there = value.residence == Residence::kResident || value.overwrites != kNoValue;
       if (is_there || read.contains(use.value)) return;
       fail_op(i, "one of its calls reads " + label(use.value) + ", which `call` does not");
@@ -144,10 +145,10 @@ void Check::call_op(std::size_t i) const {
     }
   }
   if (op.generator_state != kNoValue && !generator_states_.contains(op.generator_state)) {
-    fail_op(i, label(op.generator_state) + " is no state of a generator");
+    fail_op(i, label(op.generator_state) + " is not a state of a generator");
   }
   if (op.added_seed == kNoValue && op.added_to == kNoValue) return;
-  if (!read.contains(op.added_seed) || !read.contains(op.added_to)) fail_op(i, "adds what it does not read");
+  if (!read.contains(op.added_seed) || !read.contains(op.added_to)) fail_op(i, "adds a value that it does not read");
   if (op.outputs.size() != 1 || !op.outputs.front()) fail_op(i, "a sum has one output");
 }
 

@@ -13,24 +13,24 @@
 
 namespace reprise {
 
-// Costs that need no measuring: bytes of values, and the workspace of what is no call.
+// Costs that need no measuring: bytes of values, and the workspace of ops that are not calls.
 [[nodiscard]] Costs bare_costs(const Program& program);
-// Of what is there before the step and after it.
+// Bytes of what exists before and after the step.
 [[nodiscard]] std::int64_t resident_bytes(const Program& program);
-// Of the numbers that stand for tensors in its calls, in host memory.
+// Bytes, in host memory, of the numbers that stand for tensors in its calls.
 [[nodiscard]] std::int64_t number_bytes(const Program& program);
-// Taken while autograd receives the gradients.
+// Bytes that are allocated while autograd receives the gradients.
 [[nodiscard]] std::int64_t hand_over_bytes(const Program& program);
-// What the caller keeps from between forward and backward; kNoValue where the program has no such value.
+// The value for what the caller keeps between forward and backward; kNoValue if the program has none.
 [[nodiscard]] ValueId caller_value(const Program& program);
-// Positions of the inputs that are one of these values.
+// Positions of the inputs that use one of these values.
 [[nodiscard]] std::vector<std::size_t> inputs_with(const Program& program, const std::set<ValueId>& wanted);
 
-// Memory for the gradients of the outputs, on the device; undefined where the program reads none.
+// Memory on the device for the gradients of the outputs; undefined where the program does not read the gradient.
 [[nodiscard]] std::vector<at::Tensor> empty_seeds(const Program& program);
-// Of a step with its loss inside: the gradient of the loss is one, others are zero.
+// The seeds of a step with its loss inside: the gradient of the loss is one, the others are zero.
 [[nodiscard]] std::vector<at::Tensor> loss_seeds(const Program& program);
-// Makes zeros of undefined seeds that the program cannot do without.
+// Replaces undefined seeds that the program needs with zeros.
 void fill_seeds(const Program& program, const std::set<std::size_t>& optional, std::vector<at::Tensor>& seeds);
 
 }  // namespace reprise

@@ -11,14 +11,15 @@
 namespace reprise {
 
 struct StepProgram {
-  // Its forward outputs: the loss, perhaps more. Its seeds: those the caller's op makes, the first that of the loss
-  // (one); perhaps none.
+  // Its forward outputs are the loss and perhaps more. Its seeds are those that the caller's op makes, first that of
+  // the loss (one); there may be none.
   std::shared_ptr<Program> program;
   // Parameters and buffers, by the user's names.
   std::vector<std::string> state_names;
-  // Per tensor of program->inputs: its position in the batch, or -(1 + position in state_names).
+  // For each tensor of program->inputs, its position in the batch, or -(1 + position in state_names).
   std::vector<std::int32_t> inputs;
-  // Per tensor of program->gradients: whose it is, by position in state_names; -1: of nothing named.
+  // For each tensor of program->gradients, the position in state_names of the tensor it belongs to; -1 if that has no
+  // name.
   std::vector<std::int32_t> gradients;
 };
 

@@ -30,14 +30,14 @@ at::Tensor in_own_memory(const at::Tensor& tensor) {
   return copy.copy_(tensor);
 }
 
-// In memory that is not the device's.
+// A copy in memory that does not belong to the device.
 at::Tensor kept_apart(const at::Tensor& tensor) {
   const at::Tensor plain = tensor.detach();
   return plain.is_cpu() ? plain.clone() : plain.cpu();
 }
 
-// Takes gradients away, and brings back at the end of the scope what the step changed: gradients, contents of
-// parameters and buffers, positions of generators.
+// Removes gradients, and at the end of the scope restores what the step changed: gradients, contents of parameters and
+// buffers, positions of generators.
 class Untouched {
  public:
   Untouched(const ModuleState& state, at::Device device) : state_(state), device_(device) {
@@ -56,7 +56,7 @@ class Untouched {
   ~Untouched() {
     try {
       bring_back(/*gradients=*/true);
-    } catch (const std::exception&) {  // NOLINT: out of memory, or an error of the device; the first error tells more
+    } catch (const std::exception&) {  // NOLINT: out of memory, or an error of the device; the first error says more
     }
   }
   Untouched(const Untouched&) = delete;
@@ -67,7 +67,7 @@ class Untouched {
     for (std::size_t i = 0; i < contents_.size(); ++i) {
       at::Tensor tensor = state_.tensors[i];
       tensor.mutable_grad() = gradients ? gradients_[i] : at::Tensor();
-      // Some operators change buffers without counting.
+      // Some operators change buffers without changing their version counters.
       const bool may_differ = i >= state_.num_parameters && tensor.is_non_overlapping_and_dense();
       if (may_differ || tensor._version() != versions_[i]) tensor.detach().copy_(contents_[i]);
       versions_[i] = tensor._version();
@@ -98,7 +98,8 @@ bool overlaps(const at::Tensor& tensor) {
   return false;
 }
 
-// Slices of larger tensors in memory of their own: two of them may be two tensors at the next call.
+// Copies slices of larger tensors into memory of their own: two slices of one tensor may be two separate tensors at the
+// next call.
 Tensors dense_batch(const std::string& name, const Tensors& batch) {
   Tensors dense;
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -119,17 +120,17 @@ at::Tensor loss_of(const std::string& name, const LossFunction& loss, const Tens
   at::Tensor value = loss(batch);
   if (!value.defined() || value.numel() != 1 || !value.requires_grad()) {
     throw InputError("the loss of '" + name +
-                     "' has to be a tensor of one number that depends on parameters with "
+                     "' must be a tensor of one number that depends on parameters with "
                      "requires_grad");
   }
   return value;
 }
 
-// Of a step, kept apart from the device.
+// The outcome of a step, kept in memory that does not belong to the device.
 struct Outcome {
   at::Tensor loss;
-  Tensors gradients;  // by state; undefined: none
-  Tensors contents;   // of all state
+  Tensors gradients;  // by position in the state; undefined: no gradient
+  Tensors contents;   // of all tensors of the state
   at::Tensor cpu_generator;
   at::Tensor generator;
 };
@@ -149,21 +150,21 @@ Outcome outcome_of(const at::Tensor& loss, const ModuleState& state, at::Device 
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;
-  if (a.is_same(b)) return true;  // both undefined, too
+  if (a.is_same(b)) return true;  // also if both are undefined
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
   const auto bytes = [](const at::Tensor& t) { return t.detach().contiguous().reshape({-1}).view(at::kByte); };
   return a.numel() == 0 || bytes(a).equal(bytes(b));
 }
 
-// How far two tensors of numbers are apart.
+// The distance between two tensors of numbers.
 double distance(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0) return 0;
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
-// Kernels that add in any order, as on a GPU, are replaced where libtorch has others, and nothing is said of those it
-// has no others for: this is the library's wish, not its user's. Every thread would choose algorithms by time for
-// itself.
+// Replaces kernels that add in any order, as on a GPU, if libtorch has others. Warnings about kernels without a
+// replacement are dropped, because it is this library that asks for it and not the user. Choosing algorithms by time is
+// switched off, because every thread would choose for itself.
 class Repeatable : c10::WarningHandler {
  public:
   Repeatable() : quiet_(this) {
@@ -190,7 +191,8 @@ class Repeatable : c10::WarningHandler {
   const c10::WarningUtils::WarningHandlerGuard quiet_;
 };
 
-// The captured step against the plain one, and against how the plain one differs from itself when it is run again.
+// Compares the captured step with the plain one, and allows for how much the plain step differs from itself when it
+// runs again.
 class Comparison {
  public:
   Comparison(const Outcome& plain, const Outcome& captured, const Outcome& again)
@@ -202,7 +204,7 @@ class Comparison {
     }
   }
 
-  // What is not what the code computes; empty: nothing.
+  // Names what differs from what the code computes; empty if nothing does.
   [[nodiscard]] std::string difference(const ModuleState& state) const {
     if (!agree(plain_.loss, captured_.loss, again_.loss)) return "the loss";
     for (std::size_t i = 0; i < state.names.size(); ++i) {
@@ -267,7 +269,7 @@ void check_reads_batch(const Program& program, std::size_t batch_size) {
   const auto end = program.inputs.begin() + static_cast<std::ptrdiff_t>(batch_size);
   if (batch_size == 0 || std::any_of(program.inputs.begin(), end, is_read)) return;
   throw InputError("the loss of '" + program.name +
-                   "' reads nothing of the batch that it is called with: take the "
+                   "' does not read the batch that it is called with: take the "
                    "tensors from its argument, or every step would train on the same ones");
 }
 
@@ -366,7 +368,7 @@ void check_step(const StepProgram& step, const ModuleState& state, const LossFun
   const std::string difference = Comparison(plain, captured, outcome(run_plain)).difference(state);
   if (difference.empty()) return;
   throw InputError("'" + name + "' cannot be captured: on other numbers " + difference +
-                   " is not what the code computes. It takes another way for other numbers, or reads or writes "
+                   " is not what the code computes. The code branches on numbers, or reads or writes "
                    "tensors by hand (accessors, data_ptr): keep that out of the step");
 }
 

@@ -13,11 +13,11 @@
 
 namespace reprise {
 
-// Leaves state, gradients and generators as they were. Throws InputError where the step cannot be captured.
+// Leaves state, gradients and generators as they were. Throws InputError if the step cannot be captured.
 [[nodiscard]] StepProgram capture_step(const std::string& name, const ModuleState& state, const LossFunction& loss,
                                        const std::vector<at::Tensor>& batch);
 
-// Runs step and program on other numbers and throws InputError where they differ. Leaves all as it was.
+// Runs the step and the program on other numbers and throws InputError if they differ. Leaves everything as it was.
 void check_step(const StepProgram& step, const ModuleState& state, const LossFunction& loss,
                 const std::vector<at::Tensor>& batch);
 
@@ -25,7 +25,7 @@ void check_step(const StepProgram& step, const ModuleState& state, const LossFun
 [[nodiscard]] std::vector<at::Tensor> arguments_of(const StepProgram& step, const std::vector<at::Tensor>& state,
                                                    const std::vector<at::Tensor>& batch);
 
-// To those that are there; a gradient that is not becomes its parameter's.
+// Adds to the gradients that exist; if a parameter has none, it gets the new one.
 void add_gradients(const StepProgram& step, const std::vector<std::optional<at::Tensor>>& gradients,
                    const std::vector<at::Tensor>& state);
 

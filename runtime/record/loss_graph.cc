@@ -22,7 +22,7 @@ void check_parameters(const at::Tensor& loss, const std::vector<at::Tensor>& kno
     const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node);
     if (leaf != nullptr && !expected.contains(leaf->variable.unsafeGetTensorImpl())) {
       throw InputError("the loss of '" + name +
-                       "' depends on a tensor with requires_grad that is no parameter of the " +
+                       "' depends on a tensor with requires_grad that is not a parameter of the " +
                        "module, and whose gradient would be lost: register it, or the module it is in");
     }
     for (const torch::autograd::Edge& edge : node->next_edges()) pending.push_back(edge.function.get());

@@ -1,4 +1,4 @@
-// What a loss depends on, by its graph of autograd.
+// What a loss depends on, according to its autograd graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-// Throws InputError where backward of `loss` gives a gradient to a tensor that is not one of `known`.
+// Throws InputError if backward of `loss` gives a gradient to a tensor that is not one of `known`.
 void check_parameters(const at::Tensor& loss, const std::vector<at::Tensor>& known, const std::string& name);
 
 }  // namespace reprise

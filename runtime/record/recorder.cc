@@ -47,12 +47,12 @@ TensorUse Recorder::resident(const at::Tensor& tensor, const std::string& name) 
 
 void Recorder::input(const at::Tensor& tensor, const std::string& name) { builder_.input(resident(tensor, name)); }
 
-// A tensor that nothing recorded has made belongs to the program: numbers written by hand, say.
+// A tensor that no recorded call has made belongs to the program, for example numbers written by hand.
 TensorUse Recorder::use_of(const at::Tensor& tensor) {
   check_plain(tensor, "an operator");
   const auto found = storages_.find(tensor.storage().unsafeGetStorageImpl());
   if (found != storages_.end()) return {found->second.memory, geometry_of(tensor)};
-  // Memory that is not PyTorch's may be gone tomorrow.
+  // Memory that PyTorch did not allocate may be freed at any time.
   if (!tensor.storage().resizable()) return adopt(tensor);
   const at::Tensor constant = tensor.detach();
   const TensorUse use = resident(constant, "");
@@ -60,7 +60,7 @@ TensorUse Recorder::use_of(const at::Tensor& tensor) {
   return use;
 }
 
-// A copy of what is in the tensor's memory now, as a constant in its place.
+// Puts a constant in the tensor's place: a copy of what is in its memory now.
 TensorUse Recorder::adopt(const at::Tensor& tensor) {
   const at::Tensor copy = copy_of(tensor.detach());
   const TensorUse use = resident(copy, "");
@@ -70,7 +70,7 @@ TensorUse Recorder::adopt(const at::Tensor& tensor) {
   return use;
 }
 
-// Memory that was made empty and is read before any operator has written to it was filled by hand.
+// Memory that was allocated empty and is read before any operator has written to it was filled by hand.
 void Recorder::adopt_filled_by_hand(const torch::jit::Stack& arguments, const CallFacts& facts, Call& call) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const bool is_written = std::ranges::find(facts.written, i) != facts.written.end();
@@ -111,7 +111,8 @@ Argument Recorder::argument_of(const c10::IValue& value) {
   return {.constant = value};
 }
 
-// By the parameters an op reads; ops without any belong to the module before.
+// The scope of an op follows from the parameters it reads; an op that reads none belongs to the module of the op
+// before.
 std::string Recorder::scope_of(const Call& call) {
   for (const Argument& argument : call.arguments) {
     for (const ValueId memory : values_of(argument.tensors)) {
@@ -166,7 +167,7 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet below, to
                  .expected = facts.compares ? std::optional(stack.back().toBool()) : std::nullopt});
 }
 
-// Of several results on one storage each has its own geometry. What is known already is no result.
+// If several results lie on one storage, each has its own geometry. Memory that is already known is not a new result.
 Uses Recorder::new_results(const std::vector<at::Tensor>& results, const std::string& name) {
   Uses uses;
   std::set<ValueId> fresh;
@@ -197,7 +198,7 @@ void Recorder::check_writable(const std::vector<at::Tensor>& tensors, const std:
   }
 }
 
-// By what was written to them.
+// Checks that no tensor's memory was made larger by a write.
 void Recorder::check_not_grown(const std::vector<at::Tensor>& tensors, const std::string& name) const {
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined() || tensor.device() != program().device) continue;
@@ -241,7 +242,7 @@ void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   active->call(op, keys & kBelow, *stack);
 }
 
-// An operator that is made of others: these are recorded.
+// For an operator that is made of others: its parts are recorded instead.
 void pass(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   op.redispatchBoxed(keys & kBelow, stack);
 }
@@ -250,7 +251,7 @@ void pass(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 
 Recording::Recording(Recorder& recorder) {
   const std::lock_guard lock(active_mutex);
-  if (active != nullptr) throw InputError("another step is being captured: capture one after the other");
+  if (active != nullptr) throw InputError("another step is being captured: capture one step after the other");
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);

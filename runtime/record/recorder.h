@@ -10,9 +10,10 @@
 //   }
 //   Program program = recorder.finish(gradients);
 //
-// A value is a version of a storage. Which results share memory is seen, not taken from schemas: a call whose results
-// all lie in memory that is there already is a view and vanishes. Storages are known by weak pointers, so that memory
-// is freed as without a recorder, and no address is used twice. What is no call the ProgramBuilder makes.
+// A value is a version of a storage. Which results share memory is observed, not taken from schemas: a call whose
+// results all lie in memory that exists already is a view and leaves no op. Storages are identified by weak pointers,
+// so that memory is freed as without a recorder, and no address is used twice. The ProgramBuilder makes everything that
+// is not a call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,16 +37,16 @@ class Recorder {
  public:
   Recorder(std::string name, at::Device device);
 
-  // Memory that is there before the step. The scope of ops that read it is the name without its last part.
+  // Memory that exists before the step. The scope of ops that read it is its name without the last part.
   TensorUse resident(const at::Tensor& tensor, const std::string& name);
-  // Such memory as the next tensor that forward gets.
+  // The same, as the next tensor that forward gets.
   void input(const at::Tensor& tensor, const std::string& name);
   // What comes now is backward.
   void end_forward(const at::Tensor& loss);
-  // Of tensors that are left in `gradients` at the end of backward. Nothing can be recorded afterwards.
+  // `gradients` are the tensors that hold gradients at the end of backward. Nothing can be recorded afterwards.
   [[nodiscard]] Program finish(const std::vector<at::Tensor>& gradients);
 
-  // Makes a call and takes a note of it. May be called from autograd's threads.
+  // Makes a call and records it. May be called from autograd's threads.
   void call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack);
 
  private:
@@ -68,14 +69,14 @@ class Recorder {
   std::mutex mutex_;
   ProgramBuilder builder_;
   std::unordered_map<const c10::StorageImpl*, Known> storages_;
-  std::vector<std::string> scopes_;  // by name of memory that was there before
+  std::vector<std::string> scopes_;  // by name of memory that existed before the step
   std::map<std::string, std::size_t> names_;
   std::set<ValueId> empty_;  // memory made by operators that leave it as it is
-  std::string scope_;        // of the latest op
+  std::string scope_;        // the scope of the latest op
 };
 
-// While there is one, the calls of this thread, and of backward passes begun in it, go to the recorder. One at a time
-// in a process; throws InputError where there is another.
+// While this object exists, the calls of this thread, and of backward passes begun in it, go to the recorder. A process
+// can have one at a time; throws InputError if there is another.
 class Recording {
  public:
   explicit Recording(Recorder& recorder);

@@ -9,11 +9,11 @@
 namespace reprise {
 namespace {
 
-constexpr std::int64_t kSmallOutputs = 1024;  // bytes: a loss, and not what one is computed from
-constexpr std::int64_t kNumbers = 32;         // that a loop keeps from a step, in blocks of their own
+constexpr std::int64_t kSmallOutputs = 1024;  // bytes: outputs up to this size are the loss itself
+constexpr std::int64_t kNumbers = 32;         // numbers that a loop keeps from a step, in blocks of their own
 constexpr std::int64_t kNumberBytes = 128;
 
-// A model that returns its loss is trained by it alone.
+// A model that returns its loss is assumed to be trained with that loss alone.
 std::set<std::size_t> guess_absent(const std::vector<std::int64_t>& seed_bytes, const std::set<std::size_t>& optional,
                                    std::int64_t number_bytes) {
   std::set<std::size_t> absent;
@@ -49,8 +49,8 @@ std::int64_t Caller::seed_bytes_without(const std::set<std::size_t>& absent) con
   return bytes;
 }
 
-// The first step may allocate what later ones do not; from the second on, the most counts, and what came once may come
-// again.
+// The first step may allocate what later ones do not. From the second step on, the maximum counts, and a seed that came
+// once may come again.
 bool Caller::learn(std::int64_t workspace_bytes, std::int64_t kept_bytes, std::set<std::size_t> absent_seeds) {
   if (steps_ >= 2) {
     workspace_bytes = std::max(workspace_bytes, workspace_bytes_);

@@ -1,4 +1,4 @@
-// What the caller does between forward and backward: guessed at first, measured at every step, planned for.
+// What the caller does between forward and backward. It is guessed at first, measured at every step, and planned for.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@ namespace reprise {
 
 class Caller {
  public:
-  // `is_user`: whether the user's code has its turn there. Where the loss is inside the step, nothing happens.
+  // `is_user` says whether the user's code runs there. If the loss is inside the step, nothing happens between the two.
   Caller(const Program& program, bool is_user);
 
-  // What a step had: bytes taken for a moment, bytes kept, and the seeds that did not come. Whether it changes what is
-  // to be planned for.
+  // Learns from a step: bytes that the caller used for a moment, bytes that it kept, and seeds that it did not give.
+  // Returns whether this changes what has to be planned for.
   bool learn(std::int64_t workspace_bytes, std::int64_t kept_bytes, std::set<std::size_t> absent_seeds);
-  // Writes what is to be planned for into the costs of a step.
+  // Writes what has to be planned for into the costs of a step.
   void apply(Costs& costs) const;
 
   [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
   [[nodiscard]] std::int64_t kept_bytes() const { return kept_bytes_; }
   [[nodiscard]] const std::set<std::size_t>& absent_seeds() const { return absent_seeds_; }
   [[nodiscard]] int steps() const { return steps_; }  // measured
-  // Of the seeds that are planned for; and of those that came.
+  // Bytes of the seeds that are planned for, and of those that the caller gave.
   [[nodiscard]] std::int64_t planned_seed_bytes() const { return seed_bytes_without(absent_seeds_); }
   [[nodiscard]] std::int64_t seed_bytes_without(const std::set<std::size_t>& absent) const;
   [[nodiscard]] const std::set<std::size_t>& optional_seeds() const { return optional_seeds_; }

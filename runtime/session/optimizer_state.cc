@@ -13,7 +13,7 @@ namespace {
 using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamState;
 
-// How many tensors like its parameter a step leaves behind.
+// How many tensors of a parameter's size the optimizer keeps for it after a step.
 int tensors_per_parameter(const OptimizerOptions& options) {
   if (const auto* sgd = dynamic_cast<const torch::optim::SGDOptions*>(&options)) return sgd->momentum() != 0 ? 1 : 0;
   if (const auto* adam = dynamic_cast<const torch::optim::AdamOptions*>(&options)) return adam->amsgrad() ? 3 : 2;
@@ -23,7 +23,7 @@ int tensors_per_parameter(const OptimizerOptions& options) {
   }
   if (dynamic_cast<const torch::optim::AdagradOptions*>(&options) != nullptr) return 1;
   throw InputError(
-      "cannot tell how much state this optimizer will keep: it is none of SGD, Adam, AdamW, RMSprop, Adagrad. Give "
+      "cannot tell how much state this optimizer will keep: it is not SGD, Adam, AdamW, RMSprop or Adagrad. Give "
       "reserve_bytes instead of optimizer");
 }
 

@@ -14,8 +14,8 @@ namespace reprise {
 
 [[nodiscard]] std::vector<at::Tensor> optimizer_tensors(const torch::optim::Optimizer& optimizer);
 
-// Bytes of state on the device that the optimizer will have once it has stepped, and does not have now. Throws
-// InputError where its kind is not known: reserve bytes instead.
+// Bytes of state on the device that the optimizer will have after its first step and does not have yet. Throws
+// InputError if its kind is not known; reserve bytes instead.
 [[nodiscard]] std::int64_t future_optimizer_bytes(const torch::optim::Optimizer& optimizer, at::Device device);
 
 }  // namespace reprise

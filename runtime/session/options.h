@@ -1,4 +1,4 @@
-// What the user asked of a model's steps. All sessions of a model share one; a change counts from the next step on.
+// What the user asked for. All sessions of a model share one object; a change takes effect at the next step.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct SessionOptions {
   std::int64_t reserve_bytes = 0;
   std::string planner = "auto";
   double planning_seconds = 10;
-  bool measure = true;  // the cost of each call; else the roofline's
+  bool measure = true;  // measure the cost of each call; otherwise use the roofline
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
-  int steps_before_cuda_graphs = 2;  // libraries choose algorithms, and the caller's needs become known
-  double launch_bound = 0.8;         // share of a step's time from which on issuing it is what takes long
+  int steps_before_cuda_graphs = 2;  // in which libraries choose algorithms and the caller's needs become known
+  double launch_bound = 0.8;         // graphs are used if issuing takes at least this share of a step's time
 
   mutable std::mutex turn{};  // the model's sessions take turns: they share a budget
 };

@@ -9,7 +9,7 @@
 namespace reprise {
 namespace {
 
-constexpr std::size_t kShares = 3;  // steps that are looked at
+constexpr std::size_t kShares = 3;  // the number of steps that count
 constexpr std::size_t kWaiting = 8;
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }

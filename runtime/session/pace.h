@@ -1,5 +1,5 @@
-// How long steps take to issue, and to run, by the latest few that began on an idle device: else issuing waits for the
-// steps before. CUDA graphs are worth it where issuing takes about as long as running.
+// How long steps take to issue and to run, from the latest few that began on an idle device; on a busy device issuing
+// would wait for earlier steps. CUDA graphs are useful if issuing takes about as long as running.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,13 +15,13 @@ class Pace {
  public:
   explicit Pace(c10::Device device) : device_(device) {}
 
-  // Forward begins; its issuing is timed where the device is idle.
+  // Forward begins; its issuing is timed if the device is idle.
   void begin_step();
   void add_issue(double seconds);
   void end_step();
   // Whether issuing takes at least this share of a step's time.
   [[nodiscard]] bool is_launch_bound(double share);
-  // Until it is asked again.
+  // Stops timing until is_launch_bound() is called again.
   void stop();
 
  private:
@@ -32,7 +32,7 @@ class Pace {
   };
 
   c10::Device device_;
-  std::deque<double> shares_;  // of a step's time that issuing took
+  std::deque<double> shares_;  // the share of a step's time that issuing took
   std::optional<c10::Event> begin_;
   double issue_seconds_ = 0;
   std::deque<Waiting> waiting_;

@@ -115,7 +115,7 @@ PlanBook::PlanBook(const Graph& graph, const Costs& costs, std::string planner, 
   read();
 }
 
-// Contents of files that could not be written, so that this process at least knows them.
+// The contents of files that could not be written, so that at least this process knows them.
 struct PlanBook::Unwritten {
   std::mutex mutex;
   std::map<std::filesystem::path, Contents> files;
@@ -128,7 +128,7 @@ struct PlanBook::Unwritten {
 
 namespace {
 
-// Held from reading a file to writing it: what threads find at the same time is all kept.
+// The lock is held from reading a file to writing it, so that everything that threads find at the same time is kept.
 std::mutex& updates() {
   static auto* mutex = new std::mutex;
   return *mutex;
@@ -167,7 +167,7 @@ PlanBook::Contents PlanBook::contents_of(const std::string& text) const {
   return contents;
 }
 
-// Every budget that was said to have a plan has one.
+// Checks that every budget that was said to have a plan has one.
 void PlanBook::check(const Contents& contents) const {
   std::optional<std::int64_t> least;
   for (const Known& known : contents.plans) {
@@ -244,7 +244,7 @@ void PlanBook::search(std::int64_t budget_bytes, double seconds) {
     plan.simulation = simulate(graph_, costs_, plan.plan);
   }
   const std::lock_guard lock(updates());
-  read();  // again: somebody else may have written while this one searched
+  read();  // again, because others may have written the file during this search
   contents_.asked[budget_bytes] = asked;
   keep(std::move(plan));
   write();
@@ -289,7 +289,7 @@ void check_planner(const std::string& planner) {
     if (name == planner) return;
     list += (list.empty() ? "" : ", ") + std::string(name);
   }
-  throw InputError("unknown planner '" + planner + "'; there are " + list);
+  throw InputError("unknown planner '" + planner + "'; the planners are " + list);
 }
 
 std::string recomputation_text(const Simulation& simulation) {

@@ -22,16 +22,16 @@ struct FoundPlan {
   Plan plan{};
   std::string planner{};
   Simulation simulation{};
-  std::int64_t smallest_budget_bytes = 0;        // where there is none
-  std::string message{};                         // why there is none, for people
-  std::optional<std::int64_t> lower_bound_ns{};  // no plan in this order of backward is faster within the budget
+  std::int64_t smallest_budget_bytes = 0;        // if there is no plan
+  std::string message{};                         // why there is no plan, for people
+  std::optional<std::int64_t> lower_bound_ns{};  // no plan with this order of backward is faster within the budget
 
   [[nodiscard]] bool found() const { return status != Status::kInfeasible; }
 };
 
-// Plans found for other budgets of the same step count too: with what is in the book, more budget never gives a slower
-// plan, and what was once named as the smallest budget has one, however little time there is. A search that ran out of
-// time is made again when there is more.
+// Plans found for other budgets of the same step are used too. With the plans in the book, a larger budget never gives
+// a slower plan, and a budget that was once named as the smallest has a plan, however little time there is. A search
+// that ran out of time is repeated when there is more time.
 class PlanBook {
  public:
   using Search = std::function<Solution(const Graph& graph, const Costs& costs, const SolveOptions& options)>;
@@ -39,11 +39,11 @@ class PlanBook {
   // `graph` and `costs` must outlive the book. Throws InputError for an unknown planner.
   PlanBook(const Graph& graph, const Costs& costs, std::string planner, Search search = solve);
 
-  // The fastest plan within the budget. Without one, the plan without recomputation.
+  // The fastest plan within the budget, or, without a budget, the plan without recomputation.
   [[nodiscard]] FoundPlan find(std::optional<std::int64_t> budget_bytes, double seconds);
-  // Of all plans known after a search; find() has one for it from then on.
+  // The smallest peak of all plans known after a search; from then on, find() has a plan for this budget.
   [[nodiscard]] std::int64_t smallest_budget_bytes(double seconds);
-  // What is known of a step is known of the same one with other costs.
+  // Takes over what another book knows of the same step with other costs.
   void carry_over(const PlanBook& other);
 
  private:
@@ -51,12 +51,12 @@ class PlanBook {
     std::string planner;
     Plan plan;
     Simulation simulation;
-    std::int64_t bound_budget_bytes = 0;  // for which the bound holds
+    std::int64_t bound_budget_bytes = 0;  // the budget for which the bound holds
     std::optional<std::int64_t> lower_bound_ns{};
   };
   struct Asked {
     std::int64_t budget_bytes = 0;
-    std::int64_t smallest_budget_bytes = 0;        // 0: it had a plan
+    std::int64_t smallest_budget_bytes = 0;        // 0: the budget had a plan
     std::optional<std::int64_t> stopped_after_ms;  // nothing: the search came to its end
   };
   struct Contents {
@@ -83,10 +83,10 @@ class PlanBook {
   Contents contents_;
 };
 
-// Throws InputError with all names where this is none.
+// Throws InputError, with all names, if this is not the name of a planner.
 void check_planner(const std::string& planner);
 
-// "36.2 %" of the step without recomputation: the one meaning that texts give it.
+// For example "36.2 %", in percent of the step without recomputation, as in all texts.
 [[nodiscard]] std::string recomputation_text(const Simulation& simulation);
 
 }  // namespace reprise

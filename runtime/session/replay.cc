@@ -26,7 +26,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Results = std::vector<std::optional<at::Tensor>>;
 
-// Lives as long as the process: replays may end with it.
+// This lives as long as the process, because replays may exist until its end.
 struct Hidden {
   std::mutex mutex;
   std::map<c10::DeviceIndex, std::int64_t> bytes;
@@ -38,7 +38,7 @@ struct Hidden {
   }
 };
 
-// What of an expanded tensor there is in memory.
+// The part of an expanded tensor that is in memory.
 at::Tensor once(at::Tensor tensor) {
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
     if (tensor.stride(i) == 0 && tensor.size(i) > 1) tensor = tensor.narrow(i, 0, 1);
@@ -62,7 +62,7 @@ Results copies_of(const Results& results) {
   return copies;
 }
 
-// Of copies of what these uses see.
+// Bytes of copies of what these uses see.
 std::int64_t dense_bytes(const std::vector<std::optional<TensorUse>>& uses, at::Device device) {
   std::int64_t bytes = 0;
   for (const auto& use : uses) {
@@ -119,7 +119,7 @@ void Replay::record(std::span<const at::Tensor> inputs, std::int64_t own_bytes) 
   const GeneratorReplay as_before(at::kCPU, random);
   const std::array<std::function<void()>, 2> parts{
       [this, state, arguments, own_bytes, device] {
-        // One block for all: it is split as the step goes on, and leaves few gaps.
+        // One block for everything is split as the step goes on and leaves few gaps.
         (void)at::empty({own_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
         outputs_ = executor_->forward(arguments, *state);
       },

@@ -1,4 +1,4 @@
-// A planned step as two CUDA graphs, one of forward and one of backward.
+// A planned step as two CUDA graphs, one for forward and one for backward.
 //
 // A graph reads and writes the same memory at every replay, so nothing of it is handed out: inputs are copied in,
 // outputs and gradients are copied out. Parameters and buffers are read and changed where they lie; when one has moved,
@@ -31,7 +31,7 @@ struct ReplayInputs {
 
 class Replay {
  public:
-  // Records the step: nothing runs. Throws what recording throws; then nothing is left behind.
+  // Records the step without running it. Throws what recording throws, and then leaves nothing behind.
   Replay(std::shared_ptr<const Program> program, FoundPlan found, std::span<const at::Tensor> inputs,
          ReplayInputs sorted, std::int64_t resident_bytes);
   ~Replay();
@@ -46,15 +46,15 @@ class Replay {
   [[nodiscard]] std::int64_t hidden_bytes() const { return hidden_bytes_; }
   [[nodiscard]] std::int64_t pool_bytes() const { return graph_.pool_bytes(); }
   [[nodiscard]] std::int64_t cleared_bytes() const { return graph_.cleared_bytes(); }
-  // Of the copies that are handed out.
+  // Bytes of the copies that are handed out.
   [[nodiscard]] std::int64_t outputs_bytes() const { return outputs_bytes_; }
   [[nodiscard]] std::int64_t gradients_bytes() const { return gradients_bytes_; }
 
   [[nodiscard]] std::vector<std::optional<at::Tensor>> forward(std::span<const at::Tensor> inputs);
-  // Undefined seeds are zeros. Throws ModifiedInPlace where what backward reads was changed since forward.
+  // Undefined seeds stand for zeros. Throws ModifiedInPlace if what backward reads was changed since forward.
   [[nodiscard]] std::vector<std::optional<at::Tensor>> backward(std::span<const at::Tensor> seeds);
 
-  // Alive from forward to backward: the memory is in use.
+  // The result is kept from forward to backward, and shows that the memory is in use.
   [[nodiscard]] std::shared_ptr<const void> open();
   [[nodiscard]] bool pending() const { return !token_.expired(); }
 
@@ -64,9 +64,9 @@ class Replay {
   std::shared_ptr<const Program> program_;
   FoundPlan found_;
   std::shared_ptr<const Executor> executor_;
-  CudaGraph graph_;  // its pool holds the results below, which go first
+  CudaGraph graph_;  // its pool holds the results below, which are destroyed first
   ReplayInputs inputs_;
-  std::vector<const void*> addresses_;  // of fixed inputs
+  std::vector<const void*> addresses_;  // addresses of fixed inputs
   std::vector<std::size_t> changed_;    // inputs that the step changes
   std::vector<std::size_t> watched_;    // fixed inputs that backward reads
   std::vector<at::Tensor> seeds_;
@@ -77,11 +77,11 @@ class Replay {
   std::int64_t gradients_bytes_ = 0;
   std::int64_t steps_ = 0;
   std::weak_ptr<const void> token_;
-  std::vector<at::Tensor> seen_;  // by the step that is pending
+  std::vector<at::Tensor> seen_;  // inputs of the pending step
   std::vector<std::uint32_t> versions_;
 };
 
-// Of all replays on a device: in use at every replay, and counted by no allocator.
+// Bytes of all replays on a device that are in use at every replay and that no allocator counts.
 [[nodiscard]] std::int64_t hidden_bytes(at::Device device);
 
 }  // namespace reprise

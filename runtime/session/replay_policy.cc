@@ -17,10 +17,10 @@
 namespace reprise {
 namespace {
 
-constexpr int kMaxRecordings = 8;     // that were of little use: parameters that move all the time are not for graphs
+constexpr int kMaxRecordings = 8;     // that were of little use: graphs do not suit parameters that move all the time
 constexpr std::int64_t kOfUse = 100;  // steps that pay for a recording
 constexpr int kMaxTries = 6;          // to make the pool fit
-constexpr double kSpare = 0.005;  // of the budget, at first: a loss that the caller keeps is no reason to record again
+constexpr double kSpare = 0.005;      // of the budget: a loss that the caller keeps must not cause a new recording
 
 // All policies of the process.
 struct Policies {
@@ -33,7 +33,7 @@ struct Policies {
   }
 };
 
-// Of an exception of libtorch's the rest is a trace of calls.
+// The rest of a libtorch exception's text is a stack trace.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 std::int64_t sum_of(const std::vector<std::optional<TensorUse>>& uses, const Costs& costs) {
@@ -65,7 +65,7 @@ ReplayPolicy::~ReplayPolicy() {
 
 std::shared_ptr<Replay> ReplayPolicy::ready(const Situation& now) {
   if (options_->cuda_graphs == CudaGraphs::kOff) return nullptr;
-  if (!takes(now.inputs)) {  // the executor says why it does not
+  if (!takes(now.inputs)) {  // the executor says why
     give_way();
     return nullptr;
   }
@@ -127,7 +127,7 @@ bool ReplayPolicy::may_record() {
   return is_asked_for() || pace_.is_launch_bound(options_->launch_bound);
 }
 
-// Until the budget changes.
+// Graphs are refused until the budget changes.
 void ReplayPolicy::refuse(const std::string& why, std::optional<std::int64_t> smallest_budget_bytes) {
   release();
   recordings_ = 0;
@@ -155,7 +155,7 @@ void ReplayPolicy::forget() {
   refusal_.clear();
 }
 
-// For others, or for other options: that is no fault of this step.
+// Frees the graphs for other steps or other options; this is not counted against this step.
 void ReplayPolicy::give_way() {
   if (replay_ == nullptr) return;
   --recordings_;
@@ -174,7 +174,7 @@ void ReplayPolicy::make_others_give_way() {
 
 // -- Recording.
 
-// A graph knows the memory of its device; what it finds elsewhere stays what it was at the recording.
+// A graph reads the memory of its device; numbers that lie elsewhere stay what they were at the recording.
 std::string ReplayPolicy::misplaced(const Situation& now) const {
   const at::Device device = numbered(program_->device);
   for (const std::size_t i : inputs_with(*program_, read_values(*program_))) {
@@ -205,7 +205,7 @@ ReplayInputs ReplayPolicy::sort(std::span<const at::Tensor> inputs) const {
   return sorted;
 }
 
-// A peak to plan for, by the simulator's count, that leaves room for the copies.
+// The peak to plan for, as the simulator counts it, which leaves room for the copies.
 std::optional<std::int64_t> ReplayPolicy::goal(const Situation& now) const {
   if (!options_->budget_bytes) return std::nullopt;
   const std::int64_t total =
@@ -228,7 +228,7 @@ void ReplayPolicy::record(const Situation& now) {
       const std::int64_t smallest = *options_->budget_bytes - *aim + found.smallest_budget_bytes;
       return refuse("no plan fits inside " + format_bytes(*options_->budget_bytes) +
                         " beside the copies of inputs, outputs and gradients; a budget of about " +
-                        format_bytes(smallest) + " would do",
+                        format_bytes(smallest) + " would be enough",
                     smallest);
     }
     const std::int64_t peak = found.simulation.peak_bytes;
@@ -254,7 +254,7 @@ bool ReplayPolicy::try_to_record(const Situation& now, const ReplayInputs& input
     cleared_bytes_ = std::max(cleared_bytes_, replay_->cleared_bytes());
     return true;
   } catch (const c10::OutOfMemoryError&) {
-    throw;  // no fault of the step: the next one tries again
+    throw;  // not the step's fault: the next one tries again
   } catch (const InternalError&) {
     throw;
   } catch (const std::exception& error) {

@@ -1,6 +1,6 @@
 // Decides when a session's steps run as CUDA graphs, and keeps these within the budget.
 //
-// What is compared with the budget is all of the graphs' pool and everything that is allocated beside it.
+// The whole pool of the graphs and everything that is allocated beside it must fit into the budget.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,22 +25,22 @@ struct ReplayUse {
   bool recorded = false;  // the next step may be a replay
   bool pending = false;   // a forward whose backward has not run holds their memory
   int recordings = 0;
-  std::string refusal{};  // why there are none
+  std::string refusal{};  // why there are no graphs
   std::int64_t pool_bytes = 0;
-  std::int64_t hidden_bytes = 0;  // of the pool, in use at every replay and counted by no allocator
+  std::int64_t hidden_bytes = 0;  // of the pool: in use at every replay, but not counted by any allocator
 };
 
 class ReplayPolicy {
  public:
-  // How a step stands when it is called.
+  // The situation in which a step is called.
   struct Situation {
     std::span<const at::Tensor> inputs;
     const Costs& costs;
     const Caller& caller;
-    std::int64_t base_bytes;      // that the budget is for, and that no allocator counts
-    std::int64_t reserved_bytes;  // of the budget, to be left free
+    std::int64_t base_bytes;      // bytes that the budget covers and that no allocator counts
+    std::int64_t reserved_bytes;  // the part of the budget to leave free
   };
-  // Per input, whether it belongs to the model: it is read where it lies.
+  // For each input, whether it belongs to the model and is therefore read where it lies.
   using OwnedInputs = std::function<std::vector<bool>(std::span<const at::Tensor>)>;
 
   ReplayPolicy(std::shared_ptr<const Program> program, std::shared_ptr<const SessionOptions> options,
@@ -49,20 +49,20 @@ class ReplayPolicy {
   ReplayPolicy(const ReplayPolicy&) = delete;
   ReplayPolicy& operator=(const ReplayPolicy&) = delete;
 
-  // The graphs that run the step now, if any do. Where CUDA graphs were asked for and cannot be had, throws
-  // InfeasibleBudget or Unsupported, and has changed nothing.
+  // The graphs that run the step now, if there are any. If CUDA graphs were asked for but are not possible, throws
+  // InfeasibleBudget or Unsupported and changes nothing.
   [[nodiscard]] std::shared_ptr<Replay> ready(const Situation& now);
-  // What a step as graphs comes to, by all that is allocated now. REQUIRES: there are graphs.
+  // The peak of a step as graphs, with everything that is allocated now. REQUIRES: there are graphs.
   [[nodiscard]] std::int64_t peak_bytes(const Situation& now) const;
-  // A step has run without graphs.
+  // Notes that a step has run without graphs.
   void note_plain_step() { ++steps_before_; }
   [[nodiscard]] Pace& pace() { return pace_; }
 
-  // Gives the graphs and their pool back.
+  // Frees the graphs and their pool.
   void release();
-  // The same, for other options.
+  // Frees them because the options have changed.
   void forget();
-  // The same for other sessions that share the options of this one, unless their memory is in use.
+  // Frees the graphs of other sessions that share the options of this one, unless their memory is in use.
   void make_others_give_way();
 
   [[nodiscard]] const std::shared_ptr<Replay>& replay() const { return replay_; }

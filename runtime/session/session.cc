@@ -17,12 +17,14 @@
 namespace reprise {
 namespace {
 
-// A plan made for less memory than there is now is kept while it would gain at most this share of the budget.
+// A plan that was made for less memory than there is now is kept if the additional memory is at most this share of the
+// budget.
 constexpr double kSlack = 0.02;
-// Of each plan, looked at action by action; the second is free of what only the first allocates.
+// How many steps of each plan are measured action by action. The second does not contain what only the first step
+// allocates.
 constexpr int kTracedSteps = 2;
-// On CUDA the allocator's peak is measured by resetting it. It is the user's, too, so it is left alone after this many
-// steps of a plan.
+// On CUDA the allocator's peak is measured by resetting it. The user may read it too, so it is left alone after this
+// many steps of a plan.
 constexpr int kMeasuredSteps = 4;
 
 std::atomic<std::uint64_t> clock_of_calls{0};
@@ -31,7 +33,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A trace begins a new peak at every action, and has them all.
+// A trace resets the peak at every action and has the peaks of all actions.
 std::int64_t highest(std::int64_t peak, const std::shared_ptr<Trace>& trace) {
   if (trace == nullptr) return peak;
   for (const std::int64_t bytes : trace->during_bytes) peak = std::max(peak, bytes);
@@ -132,7 +134,8 @@ FoundPlan Session::find(std::optional<std::int64_t> room) {
   PlanBook book(graph_, costs_, options_->planner);
   FoundPlan found = book.find(room, options_->planning_seconds);
   if (!found.found() && options_->measure) {
-    // How far a search for little memory gets depends on times, which are noisy: again with times that are not.
+    // How far a search for little memory gets depends on times, which are noisy, so the search is repeated with smooth
+    // times.
     const Costs smooth = with_roofline_times(costs_, program());
     PlanBook smooth_book(graph_, smooth, options_->planner);
     (void)smooth_book.find(room, options_->planning_seconds);
@@ -157,7 +160,7 @@ std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> ro
   return static_cast<double>(gained) <= slack ? best : nullptr;
 }
 
-// `total` is what lies on the device: less, where CUDA graphs of other shapes had to give way.
+// `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed.
 std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total) {
   std::optional<std::int64_t> room = room_in(total);
   auto plan = fitting_plan(room);
@@ -171,7 +174,7 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
     }
     if (!found.found()) refuse(found, total - resident_bytes_);
     plan = put_to_work(std::move(found), room, total - resident_bytes_);
-    // Where more room gained nothing, that is known now.
+    // If more room did not give a faster plan, this is remembered.
     for (const auto& known : plans_) {
       const bool fits = !room || known->found.simulation.peak_bytes <= *room;
       if (fits && known->room_bytes && known->found.simulation.time_ns <= plan->found.simulation.time_ns) {
@@ -198,7 +201,7 @@ std::shared_ptr<PlanAtWork> Session::put_to_work(FoundPlan found, std::optional<
                                                  .backward_peak_bytes = backward});
 }
 
-// Its peak is that of the pool, and of what is allocated beside it.
+// Its peak is that of the pool and of what is allocated beside it.
 std::shared_ptr<PlanAtWork> Session::plan_of(const Replay& replay, std::int64_t total,
                                              std::span<const at::Tensor> inputs) {
   if (replayed_of_.lock().get() != &replay) {
@@ -355,7 +358,7 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
     const auto replay = running.replay.lock();
     if (replay == nullptr) {
       throw InputError(
-          "this step is no more: the model was restored, compiled again or given a plan between its "
+          "this step no longer exists: the model was restored, compiled again or given a plan between its "
           "forward and its backward. Run backward first");
     }
     gradients = replay->backward(seeds);
@@ -393,8 +396,7 @@ void Session::meet_caller(Open& open, const std::vector<at::Tensor>& seeds) {
   if (more > 0 && open.plan->backward_peak_bytes + more > *open.room_bytes) {
     throw BudgetExceeded("between forward and backward " + format_bytes(kept) + " were allocated and kept, " +
                          format_bytes(more) + " more than this step was planned for, and backward would not stay " +
-                         "inside the budget of " + budget +
-                         ". This is known now: run the step again and it will be planned for.");
+                         "inside the budget of " + budget + ". The next plan counts it: run the step again.");
   }
 }
 
@@ -426,7 +428,7 @@ void Session::note_peak(const Open& open) {
   plan.measured_peak_bytes = base + std::max({*open.forward_peak_bytes, open.caller_peak_bytes, backward_peak});
   ++plan.measured_steps;
   if (open.trace != nullptr) plan.measured = measured_memory(open);
-  // On the CPU there is none. On CUDA a library may take another algorithm than it did when measured.
+  // On the CPU there is no excess. On CUDA a library may use another algorithm than the one that was measured.
   const std::int64_t excess = *plan.measured_peak_bytes - plan.peak_bytes();
   const bool is_settled = !around_.caller_is_user || caller_.steps() > 2;
   if (!device.is_cpu() && is_settled && excess > excess_bytes_) {
@@ -436,7 +438,7 @@ void Session::note_peak(const Open& open) {
   }
 }
 
-// Where forward ended, the caller's bytes come in between.
+// The caller's bytes are inserted where forward ended.
 MeasuredMemory Session::measured_memory(const Open& open) const {
   MeasuredMemory memory{open.trace->during_bytes, open.trace->after_bytes};
   const auto boundary = static_cast<std::ptrdiff_t>(action_of(open.plan->found.plan, program().caller_op()));

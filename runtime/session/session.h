@@ -1,7 +1,7 @@
-// One captured step at work: knows what its calls cost, plans it for the memory there is, runs it.
+// One captured step in use: knows what its calls cost, plans it for the available memory, and runs it.
 //
-// The plan is made when the step is called, not when it is captured: only then is it known what else lies on the
-// device. Gradients that are there already (accumulation) make another situation and get another plan. What the caller
+// The plan is made when the step is called, not when it is captured: only then is it known what else is on the device.
+// If gradients exist already (accumulation), the situation is another one and gets another plan. What the caller
 // allocates between forward and backward is measured at the first step and planned for from then on.
 #pragma once
 
@@ -26,52 +26,53 @@
 
 namespace reprise {
 
-// What a session asks of the program around it.
+// What a session needs from the program around it.
 struct Surroundings {
-  // Tensors of the model and its optimizer that may have been there before anything was counted.
+  // Tensors of the model and its optimizer that may have been allocated before anything was counted.
   std::function<std::vector<at::Tensor>()> known_tensors{};
-  // Bytes that will be allocated later and have to be left free: state that the optimizer does not have yet.
+  // Bytes to leave free because they will be allocated later: state that the optimizer does not have yet.
   std::function<std::int64_t()> future_bytes{};
-  // Per input of the step, whether it belongs to the model.
+  // For each input of the step, whether it belongs to the model.
   ReplayPolicy::OwnedInputs owned_inputs{};
-  // The step once more, where results lie otherwise than the capture took them to lie. Empty: it saw them.
+  // Captures the step again if the layouts of results are not those that the capture assumed. Empty if the capture saw
+  // the results.
   std::function<CapturedStep(const KnownLayouts&)> capture_again{};
-  bool caller_is_user = true;  // else the loss is inside the step, and nothing happens between forward and backward
+  bool caller_is_user = true;  // if not, the loss is inside the step, and nothing happens between forward and backward
 };
 
-// Bytes on the device at every action of a plan, as the allocator gave them.
+// Bytes on the device at every action of a plan, as the allocator counted them.
 struct MeasuredMemory {
   std::vector<std::int64_t> during_bytes;
   std::vector<std::int64_t> after_bytes;
 };
 
-// A plan at work.
+// A plan in use.
 struct PlanAtWork {
   FoundPlan found;
   std::shared_ptr<const Executor> executor;
   std::optional<std::int64_t> room_bytes{};  // what it was made for
-  std::int64_t outside_bytes = 0;            // what lay on the device beside the step
+  std::int64_t outside_bytes = 0;            // memory on the device beside the step
   std::int64_t backward_peak_bytes = 0;
   std::optional<std::int64_t> measured_peak_bytes{};
   int measured_steps = 0;
-  std::optional<MeasuredMemory> measured{};  // of the latest step that was looked at action by action
+  std::optional<MeasuredMemory> measured{};  // of the latest step that was measured action by action
   bool as_cuda_graphs = false;
 
   [[nodiscard]] std::int64_t peak_bytes() const { return found.simulation.peak_bytes + outside_bytes; }
 };
 
-// A step whose forward has run. Whoever holds it decides how long its memory lives.
+// A step whose forward has run. Its memory lives as long as this object.
 struct RunningStep {
-  std::shared_ptr<const Executor> executor;  // of a step that does not run as CUDA graphs
+  std::shared_ptr<const Executor> executor;  // for a step that does not run as CUDA graphs
   StepState state{};
-  std::weak_ptr<Replay> replay{};  // of one that does
+  std::weak_ptr<Replay> replay{};  // for one that does
   std::shared_ptr<const void> replay_token{};
   std::uint64_t number = 0;
 };
 
 class Session {
  public:
-  // Nothing is measured or planned yet. Throws InputError where the program breaks a rule of graphs.
+  // Does not measure or plan anything yet. Throws InputError if the program breaks a rule of graphs.
   Session(CapturedStep step, std::shared_ptr<const SessionOptions> options, Surroundings around);
   ~Session();
   Session(const Session&) = delete;
@@ -79,30 +80,31 @@ class Session {
 
   using Results = std::vector<std::optional<at::Tensor>>;
 
-  // Throws InfeasibleBudget where no plan fits; nothing has run then. `interrupted` is called before every op.
+  // Throws InfeasibleBudget if no plan fits; then nothing has run. `interrupted` is called before every op.
   [[nodiscard]] Results forward(std::span<const at::Tensor> inputs, RunningStep& running,
                                 const std::function<void()>& interrupted = {});
-  // Undefined seeds: the caller has no such gradient. Throws BudgetExceeded where it kept more than was planned for.
+  // An undefined seed means that the caller does not have that gradient. Throws BudgetExceeded if the caller kept more
+  // memory than was planned for.
   [[nodiscard]] Results backward(std::vector<at::Tensor> seeds, RunningStep& running,
                                  const std::function<void()>& interrupted = {});
 
-  // The plan for a call while so much lies on the device beside the step, or (kInfeasible) the smallest budget that has
-  // one, as a budget of the user's, and a message.
+  // The plan for a call while so many bytes are in use beside the step; or (kInfeasible) the smallest budget that has a
+  // plan, as the user would give it, and a message.
   [[nodiscard]] FoundPlan plan_ahead(std::int64_t outside_bytes);
-  // What lies beside the step now, where inputs of so many bytes may not be there yet.
+  // Bytes in use beside the step now, when inputs of so many bytes may not exist yet.
   [[nodiscard]] std::int64_t outside_bytes(std::int64_t absent_bytes) const;
-  // Takes a plan made elsewhere for the steps from now on, and CUDA graphs for none. `source` is for errors.
+  // Uses a plan made elsewhere for all steps from now on, without CUDA graphs. `source` names it in errors.
   std::shared_ptr<PlanAtWork> use(const Plan& plan, const std::string& planner, const std::string& source);
   void use(std::shared_ptr<PlanAtWork> plan);
   void drop_plans();
   // The same, and gives back what they keep between steps.
   void release();
   void release_replay();
-  void forget_replay();  // and that there was one
-  // Also after a plan was given, which turns CUDA graphs off; what is recorded stays.
+  void forget_replay();  // also forgets that there was one
+  // Allows CUDA graphs again, also after a plan was given, which turns them off; what is recorded stays.
   void allow_replays() { replays_are_off_ = false; }
 
-  // Costs of the calls on the device, and of the caller; the first time they are measured.
+  // The costs of the calls on the device and of the caller; the first call measures them.
   const Costs& costs();
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] const CapturedStep& step() const { return step_; }
@@ -118,7 +120,7 @@ class Session {
   [[nodiscard]] std::uint64_t last_call() const { return last_call_; }  // orders the calls of all sessions
 
  private:
-  // Of the latest forward, until its backward.
+  // What is known of the latest forward until its backward.
   struct Open {
     std::uint64_t number = 0;
     std::shared_ptr<PlanAtWork> plan;
@@ -160,19 +162,19 @@ class Session {
   Costs costs_;
   bool priced_ = false;
   std::int64_t resident_bytes_;
-  std::int64_t number_bytes_;  // asked for at every step, and the same at each
+  std::int64_t number_bytes_;  // needed at every step, and the same each time
   std::vector<at::Tensor> constants_;
   Ledger ledger_;
   Caller caller_;
   std::unique_ptr<ReplayPolicy> replays_;  // nothing: the device has no CUDA graphs
-  std::shared_ptr<PlanAtWork> replayed_;   // the books of the graphs at work
+  std::shared_ptr<PlanAtWork> replayed_;   // the plan in use for the graphs
   std::weak_ptr<const Replay> replayed_of_;
   std::vector<std::shared_ptr<PlanAtWork>> plans_;
   std::shared_ptr<PlanAtWork> current_;
   bool plan_is_given_ = false;
   bool replays_are_off_ = false;
   std::optional<Open> open_;
-  std::int64_t excess_bytes_ = 0;  // that steps took above their plans
+  std::int64_t excess_bytes_ = 0;  // how much more than their plans steps took
   double profile_seconds_ = 0;
   double planning_seconds_ = 0;
   std::uint64_t last_call_ = 0;

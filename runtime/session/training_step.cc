@@ -24,7 +24,7 @@ namespace {
 
 using Key = std::vector<std::int64_t>;
 
-// Without its offset: a slice is as good as another.
+// The offset is left out, because it does not matter which slice a tensor is.
 void add(Key& key, const at::Tensor& tensor) {
   if (!tensor.defined()) return key.push_back(-1);
   key.insert(key.end(), {static_cast<std::int64_t>(tensor.scalar_type()), tensor.is_conj(), tensor.is_neg(),
@@ -34,7 +34,7 @@ void add(Key& key, const at::Tensor& tensor) {
   key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
 }
 
-// All that the operators of a step depend on, beside the numbers in its tensors.
+// Everything that the operators of a step depend on, apart from the numbers in its tensors.
 Key key_of(const torch::nn::Module& module, const ModuleState& state, const std::vector<at::Tensor>& batch) {
   Key key{static_cast<std::int64_t>(batch.size())};
   for (const at::Tensor& tensor : batch) add(key, tensor);
@@ -55,11 +55,11 @@ struct Shape {
   std::unique_ptr<Session> session;
 };
 
-// Of a module, which is captured for each shape; or of a file, which has one.
+// The state of a step that comes from a module, which is captured for each shape, or from a file, which has one shape.
 struct TrainingStep::State {
   std::shared_ptr<torch::nn::Module> module;
   LossFunction loss;
-  ModuleState loaded{};  // where there is no module
+  ModuleState loaded{};  // if there is no module
   const torch::optim::Optimizer* optimizer = nullptr;
   std::shared_ptr<SessionOptions> options = std::make_shared<SessionOptions>();
   std::map<Key, Shape> shapes{};
@@ -119,7 +119,7 @@ struct TrainingStep::State {
             .cuda_graphs = options->cuda_graphs};
   }
 
-  // Plans the latest shape for other options, which stay where there is a plan.
+  // Plans the latest shape for other options, which stay in force if there is a plan.
   FoundPlan plan(const StepOptions& other) {
     if (other.budget_bytes && *other.budget_bytes < 0) throw InputError("a budget cannot be negative");
     check_planner(other.planner);

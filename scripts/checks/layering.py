@@ -28,7 +28,7 @@ RUNTIME_HEADERS = {"errors": "base", "training_step": "record", "torch": "umbrel
 # Standard headers that only io and above may use.
 IMPURE = {"iostream", "istream", "ostream", "fstream", "filesystem", "chrono", "random", "cstdio",
           "thread", "ctime"}
-# Calls that need no telling header.
+# Calls that the included headers do not show.
 IMPURE_CALLS = re.compile(r"(?<![\w.>])(?:std::)?(getenv|system|abort|exit|printf|rand)\s*\(")
 # What a part may include from outside the standard library; public headers have nothing.
 LIBTORCH = ("torch/", "ATen/", "c10/", "cuda")
@@ -43,7 +43,7 @@ COMMENT_OR_STRING = re.compile(r'//.*|"(?:\\.|[^"\\])*"')
 
 
 def part_and_layer(path: Path) -> tuple[str, str]:
-    """Part of a C++ file, by its path from the root, and the layer inside it ("" where the part has none)."""
+    """The part that a C++ file belongs to, by its path from the root, and the layer inside it ("" if the part has none)."""
     folder, stem = path.parts[0], path.stem
     if folder == "include":
         if "torch" in (stem, path.parent.name):

@@ -1,4 +1,4 @@
-"""Prints lines per folder and fails where a file is over its limit.
+"""Prints lines per folder and fails if a file is over its limit.
 
 Raising a limit is a one-line change with a reason. Lines of comments count: the aim is less to read.
 """
@@ -20,7 +20,7 @@ def lines(path: Path) -> int:
 
 
 def check(root: Path) -> tuple[list[str], list[str]]:
-    """Rows of the table, and what is over a limit."""
+    """The rows of the table, and the files that are over a limit."""
     rows, errors = [f"{'folder':<9}{'files':>6}{'lines':>7}  longest file"], []
     for name, folders in FOLDERS.items():
         files = {path: lines(path) for folder in folders for path in sorted((root / folder).rglob("*"))

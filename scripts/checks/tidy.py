@@ -1,7 +1,7 @@
 """clang-tidy over our own sources, skipping folders that passed before.
 
 The sources of a folder are put into one file, so that the headers they share are read once: a third of the time.
-(A file that includes them would not do: the analyzer leaves functions of included files alone.)
+(A file that only includes them is not enough: the analyzer skips functions of included files.)
 A folder is analysed again when one of its files, a header of ours that they include, a compile command, .clang-tidy
 or this script changes: .cache/clang-tidy holds one empty file per clean result.
 """
@@ -79,7 +79,7 @@ def analyse(files: list[Path], arguments: tuple[str, ...]) -> str:
 
 
 def _with_places(findings: str, together: Path, files: list[Path]) -> str:
-    """With the lines of the files themselves."""
+    """The findings with the line numbers of the files themselves."""
     lines = [f"{file.relative_to(ROOT)}:{number}" for file in files
              for number in range(1, len(file.read_text().splitlines()) + 1)]
     return re.sub(re.escape(str(together)) + r":(\d+)", lambda found: lines[int(found[1]) - 1], findings)
@@ -96,7 +96,7 @@ BAD_FINDINGS = ("1:5: error: invalid case style for function", "4:10: error: Der
 
 
 def finds_what_is_bad() -> bool:
-    """Whether what is wrong is found, and where: clang-tidy goes on without a configuration that it cannot parse."""
+    """Whether known faults are found in the right place: clang-tidy continues without a configuration that it cannot parse."""
     good, bad = CACHE / "good.cc", CACHE / "bad.cc"
     good.write_text("int good_name();\n")
     bad.write_text(BAD)

@@ -3,7 +3,7 @@
 
     make build && python3 scripts/documents/auto_table.py [--command PATH] [--steps NAME,...]
 
-With --steps only these are planned, and what the tables say of the others stays.
+With --steps only these are planned, and the rows of the others stay.
 
 Budgets are shares of the peak without recomputation, parameters and inputs set aside in both. The numbers are the same
 on every machine: work is limited by a count.
@@ -81,7 +81,7 @@ def ablation(step: Step) -> list[str]:
 
 
 class Table:
-    """One of the page, between the markers of its name."""
+    """One table of the page, between the markers with its name."""
 
     def __init__(self, name: str) -> None:
         self.pattern = re.compile(rf"(<!-- {name} -->\n)(.*?)(<!-- end -->)", re.DOTALL)

@@ -90,14 +90,14 @@ def trained(model: nn.Module, call: Any) -> list[Tensor | None]:
 
 
 def is_same(a: Tensor | None, b: Tensor | None) -> bool:
-    """To the bit; any NaN is like another."""
+    """Whether two tensors are equal to the bit; all NaNs count as equal."""
     if a is None or b is None:
         return a is b
     return torch.equal(a.isnan(), b.isnan()) and torch.equal(*(t.masked_fill(t.isnan(), 0.0).view(torch.int32) for t in (a, b)))
 
 
 def apart(a: list[Tensor | None], b: list[Tensor | None]) -> float:
-    """The largest difference, of the largest number."""
+    """The largest difference, as a share of the largest number."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None and x.numel()]
     return max((float((x - y).abs().nan_to_num().max() / x.abs().nan_to_num().max().clamp(min=1e-30)) for x, y in pairs),
                default=1.0)
@@ -129,7 +129,7 @@ def compared(function: Any, sample: Any) -> tuple[str, str]:
 
 
 def reason(text: str) -> str:
-    """One line of it."""
+    """The message as one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     explained = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
     return textwrap.shorten((explained or lines or [""])[0].replace("|", "/"), 110, placeholder=" ...")
@@ -155,7 +155,7 @@ def check(part: int, parts: int, only: str) -> None:
             found = [compared(op.get_op(), samples[i]) for i in sorted({0, len(samples) // 2, len(samples) - 1})]
         except TimeoutError:
             found = [(FAILED, f"more than {SECONDS} s")]
-        except Exception as error:  # of the samples, which some operators have for other layouts alone
+        except Exception as error:  # some operators have samples for other layouts only
             found = [(NOT_EAGER, type(error).__name__)]
         signal.alarm(0)
         print(json.dumps([name, found]), flush=True)

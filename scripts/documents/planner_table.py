@@ -3,7 +3,7 @@
 
     make build && python3 scripts/documents/planner_table.py [--seconds S] [--command PATH]
 
-Each curve is planned once; what stands in the tables is the fastest of its points within a share of the peak without
+Each curve is planned once; the tables show the fastest of its points within a share of the peak without
 recomputation. The text around the tables is scripts/documents/planner_table.template.md.
 """
 
@@ -25,7 +25,7 @@ TEMPLATE = Path(__file__).with_suffix(".template.md")
 NETWORKS = ["vgg19", "resnet50", "resnet152", "densenet161", "googlenet", "unet", "pspnet"]
 SHARES = [90, 80, 70, 60, 50, 40, 30]  # budgets, in % of the peak without recomputation
 BASELINE = "none"
-CHAIN = "chain-static"  # any planner that says how many cuts it sees
+CHAIN = "chain-static"  # any planner that reports the number of cuts
 INFEASIBLE, STOPPED = 1, 4
 
 
@@ -51,7 +51,7 @@ class Network:
 
 
 def ask(command: Path, *arguments: str) -> dict:
-    """What the command says as JSON; ends the program where it failed rather than answered."""
+    """The command's answer as JSON; ends the program if the command failed."""
     done = subprocess.run([command, *arguments, "--json"], capture_output=True, text=True, check=False)
     if done.returncode not in (0, INFEASIBLE, STOPPED):
         sys.exit(done.stderr.strip() or f"reprise {arguments[0]} exited with {done.returncode}")
@@ -120,7 +120,7 @@ def network_table(network: Network) -> list[str]:
 
 
 def winners_table(networks: list[Network]) -> list[str]:
-    """Who is fastest where; several where they are equally fast."""
+    """The fastest planners at each share; several if they are equally fast."""
     rows = [f"| network | {' | '.join(f'{share} %' for share in SHARES)} |", f"|---|{'---|' * len(SHARES)}"]
     for network in networks:
         texts = []

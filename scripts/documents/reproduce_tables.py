@@ -2,7 +2,7 @@
 
     make build && python3 scripts/documents/reproduce_tables.py [path of the reprise command]
 
-Everything comes from the reprise command with --judge formula; what is added here are the paper's own numbers and the
+Everything comes from the reprise command with --judge formula; this script adds the paper's own numbers and the
 bytes that its graphs leave out.
 """
 

@@ -1,4 +1,4 @@
-// Vectors whose index is an id: what belongs to values cannot be asked for an op.
+// Vectors that are indexed by an id, so that an op cannot be used as an index where values are meant.
 #pragma once
 
 #include <vector>

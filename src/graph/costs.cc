@@ -36,7 +36,7 @@ void check_overwrites(const Graph& graph, const Costs& costs) {
     if (old == kNoValue || costs.value_bytes[i] == costs.value_bytes[index(old)]) continue;
     const OpId op = graph.producer(value_id(i));
     throw InputError("op " + std::to_string(index(op)) + " '" + graph.op_name(op) + "': value " + std::to_string(i) +
-                     " overwrites value " + std::to_string(index(old)) + " of another size");
+                     " overwrites value " + std::to_string(index(old)) + ", which has another size");
   }
 }
 

@@ -21,7 +21,7 @@ OpId find_caller(const std::vector<OpSpec>& ops) {
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const bool after_caller = caller != kNoOp;
     if (ops[i].phase == Phase::kCaller) {
-      if (after_caller) throw InputError(name_of(ops[i], i) + ": a second caller's op; there is one per step");
+      if (after_caller) throw InputError(name_of(ops[i], i) + ": a second caller's op; a step has only one");
       caller = op_id(i);
     } else if (after_caller != (ops[i].phase == Phase::kBackward)) {
       throw InputError(name_of(ops[i], i) + (after_caller ? ": a forward op after the caller's op"
@@ -105,7 +105,7 @@ void GraphBuilder::connect() {
     for (const ValueId v : specs_[i].outputs) {
       if (!known(v)) throw InputError(name_of(specs_[i], i) + ": names unknown " + name_of(v));
       if (graph_.residence(v) != Residence::kPlanned) {
-        throw InputError(name_of(specs_[i], i) + ": makes " + name_of(v) + ", which is there from the start");
+        throw InputError(name_of(specs_[i], i) + ": makes " + name_of(v) + ", which exists from the start");
       }
       if (graph_.producer(v) != kNoOp) {
         throw InputError(name_of(specs_[i], i) + ": makes " + name_of(v) + ", which " +
@@ -157,7 +157,7 @@ void GraphBuilder::check_overwrite(std::size_t op, ValueId new_value, ValueId ol
   const OpSpec& spec = specs_[op];
   const std::string what = name_of(spec, op) + ": " + name_of(new_value) + " overwrites " + name_of(old_value);
   if (std::ranges::find(spec.inputs, old_value) == spec.inputs.end()) {
-    throw InputError(what + ", which is no input of the op");
+    throw InputError(what + ", which is not an input of the op");
   }
   for (const ValueId other : spec.outputs) {
     if (other != new_value && graph_.overwrites(other) == old_value) {

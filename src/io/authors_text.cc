@@ -174,7 +174,7 @@ class AuthorsText {
     return function.type + "_" + std::to_string(function.first_output_id);
   }
 
-  // Kahn's algorithm; of several functions that could come next, the first in the text.
+  // Kahn's algorithm; if several functions could come next, the first one in the text does.
   std::vector<std::size_t> topological_order() const {
     std::vector<std::size_t> missing(functions_.size());
     std::vector<std::vector<std::size_t>> readers(functions_.size());
@@ -196,7 +196,8 @@ class AuthorsText {
     return order;
   }
 
-  // A function that was never ready misses the output of another such function: going back ends in a cycle.
+  // A function that was never ready lacks the output of another such function, so going back from one to the next ends
+  // in a cycle.
   [[noreturn]] void fail_cycle(const std::vector<std::size_t>& missing) const {
     const auto never_ready = [&](std::size_t f) { return missing[f] > 0; };
     std::size_t f = 0;

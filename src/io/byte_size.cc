@@ -32,7 +32,7 @@ constexpr std::pair<std::string_view, std::int64_t> kUnits[] = {
 constexpr std::string_view kDigits = "0123456789";
 
 [[noreturn]] void fail(std::string_view text, std::string_view why) {
-  throw InputError("'" + std::string(text) + "' is no size: " + std::string(why));
+  throw InputError("'" + std::string(text) + "' is not a size: " + std::string(why));
 }
 
 // Removes and returns the digits `text` begins with.
@@ -89,7 +89,7 @@ std::string format_bytes(std::int64_t bytes) {
   if (bytes < kKibi) return std::to_string(bytes) + " B";
   std::size_t name = 0;
   std::int64_t unit = kKibi;
-  // What would be rounded to 1024.00 of this unit is 1.00 of the next.
+  // An amount that would be rounded to 1024.00 of this unit is written as 1.00 of the next.
   while (name + 1 < kNames.size() && bytes >= unit * kKibi - unit / 200) {
     unit *= kKibi;
     ++name;

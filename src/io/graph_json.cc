@@ -27,7 +27,8 @@ constexpr std::pair<std::string_view, Phase> kPhases[] = {
 constexpr std::pair<std::string_view, BackwardReads> kBackwardReads[] = {
     {"inputs", BackwardReads::kInputs}, {"outputs", BackwardReads::kOutputs}, {"both", BackwardReads::kBoth}};
 
-// A file, before the builder has seen it: keys may come in any order, so nothing can be checked against the rest yet.
+// The contents of a file before the builder sees them: keys may come in any order, so nothing can be checked against
+// the rest yet.
 struct ValuesPart {
   std::vector<std::int64_t> bytes;
   std::vector<ValueId> resident;

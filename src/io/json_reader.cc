@@ -111,7 +111,7 @@ void JsonReader::version(std::int64_t expected) {
 std::size_t JsonReader::key(std::span<const std::string_view> known, std::uint64_t& seen) {
   const std::string name(text_of(JsonKind::kKey));
   const auto i = static_cast<std::size_t>(std::ranges::find(known, name) - known.begin());
-  if (i == known.size()) fail("unknown key '" + name + "'; known are " + quoted_list(known));
+  if (i == known.size()) fail("unknown key '" + name + "'; the known keys are " + quoted_list(known));
   const std::uint64_t bit = std::uint64_t{1} << i;
   if ((seen & bit) != 0) fail("key '" + name + "' comes twice");
   seen |= bit;

@@ -1,4 +1,4 @@
-// Reads JSON text into the caller's structures, led by tables of the keys an object may have:
+// Reads JSON text into the caller's structures, guided by tables of the keys that an object may have:
 //
 //   constexpr JsonField<Point> kPointFields[] = {
 //       {"x", [](JsonReader& in, Point& p) { p.x = in.integer(); }, kRequired},
@@ -7,8 +7,8 @@
 //   JsonReader in(text, "point.json");
 //   in.object(kPointFields, point);
 //
-// A key that is unknown or repeated ends the reading. Numbers are 64-bit integers: nothing is ever rounded. Every error
-// is an InputError "point.json:1:7: label: expected a string, found a number".
+// An unknown or repeated key is an error. Numbers are 64-bit integers: nothing is ever rounded. Every error is an
+// InputError "point.json:1:7: label: expected a string, found a number".
 #pragma once
 
 #include <bit>
@@ -37,7 +37,7 @@ struct JsonField {
 
 class JsonReader {
  public:
-  // Both must outlive the reader. `source` names the text in errors. Text that is no JSON is refused at once.
+  // Both must outlive the reader. `source` names the text in errors. Text that is not JSON is refused at once.
   JsonReader(std::string_view text, std::string_view source);
 
   // Returns how many keys there were.
@@ -58,11 +58,11 @@ class JsonReader {
   template <typename Enum, std::size_t N>
   [[nodiscard]] Enum choice(const std::pair<std::string_view, Enum> (&choices)[N]);
 
-  // The two keys every file of ours has.
+  // The two keys that all our files have.
   void format(std::string_view expected);
   void version(std::int64_t expected);
 
-  // Blames the string or number read last.
+  // Reports an error at the string or number that was read last.
   [[noreturn]] void fail(const std::string& what) const;
 
  private:
@@ -76,7 +76,7 @@ class JsonReader {
 
   // Takes the next token, which must be of this kind.
   const JsonToken& take(JsonKind kind);
-  [[nodiscard]] bool take_end();                          // takes the next token where it ends an object or an array
+  [[nodiscard]] bool take_end();                          // takes the next token if it ends an object or an array
   [[nodiscard]] std::string_view text_of(JsonKind kind);  // takes a key or a string
 
   // The part of object() that does not depend on T.

@@ -9,9 +9,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kDeepest = 8;  // our formats need no more
+constexpr std::size_t kDeepest = 8;  // our formats do not need more
 
-// Gives the library the characters of the text, and tells how many it has taken.
+// Feeds the characters of the text to the library and counts how many it has taken.
 class Feed {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -72,7 +72,7 @@ class TapeWriter {
  private:
   [[nodiscard]] std::size_t taken() const { return static_cast<std::size_t>(taken_ - text_.data()); }
 
-  // At the last of the characters that were taken; the library counts the end of the text as one.
+  // The error is at the last character that was taken; the library counts the end of the text as a character.
   bool fail(std::size_t taken, std::string_view what) {
     const bool at_end = taken > text_.size();
     tape_.error = at_end ? "the text ends too early; is the file complete?" : what;
@@ -110,7 +110,7 @@ class TapeWriter {
 
 JsonTape json_tape(std::string_view text) {
   JsonTape tape;
-  // Both are nothing to the library: it skips the one and takes the other for the end.
+  // The library does not refuse these two: it skips a byte order mark and takes a zero byte for the end.
   if (text.starts_with("\xEF\xBB\xBF")) {
     tape.error = "begins with a byte order mark";
   } else if (const std::size_t at = text.find('\0'); at != std::string_view::npos) {

@@ -1,8 +1,9 @@
-// JSON text (RFC 8259) as a flat list of its tokens, by the JSON library: what JsonReader walks.
+// JSON text (RFC 8259) as a flat list of its tokens, made by the JSON library and walked by JsonReader.
 //
 //   {"bytes":[8,64]}   becomes   kObject, kKey "bytes", kArray, kInteger 8, kInteger 64, kEnd, kEnd
 //
-// No tree comes between, so that hostile text can do little: nesting ends at a fixed depth, and a token takes 16 bytes.
+// There is no tree in between, so hostile text can do little: nesting ends at a fixed depth, and a token takes 16
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +33,9 @@ class JsonToken {
       : end_and_kind_(static_cast<std::uint64_t>(end) << 8 | static_cast<std::uint64_t>(kind)), value_(value) {}
 
   [[nodiscard]] JsonKind kind() const { return static_cast<JsonKind>(end_and_kind_ & 0xFF); }
-  // Where in the text the token ends; a number may seem to take in the character after it.
+  // Where the token ends in the text; for a number this may be one character too far.
   [[nodiscard]] std::size_t end() const { return static_cast<std::size_t>(end_and_kind_ >> 8); }
-  // The integer; 0 or 1 of a boolean; the length of a key or a string.
+  // The integer; 0 or 1 for a boolean; the length of a key or a string.
   [[nodiscard]] std::int64_t value() const { return value_; }
 
  private:
@@ -44,7 +45,7 @@ class JsonToken {
 
 struct JsonTape {
   std::deque<JsonToken> tokens{};
-  std::string strings{};  // of all keys and strings, one behind the other
+  std::string strings{};  // all keys and strings, one after the other
   std::string error{};    // empty, or why the text was refused
   std::size_t error_at = 0;
 };

@@ -2,7 +2,7 @@
 //
 //   JsonObject point(out);
 //   point.field("x", 3);
-//   point.unless("label", label, "");  // left out where it is what a reader takes it to be
+//   point.unless("label", label, "");  // left out if it has the reader's default
 #pragma once
 
 #include <charconv>
@@ -18,7 +18,7 @@
 
 namespace reprise::detail {
 
-// Throws InputError where the text is not UTF-8.
+// Throws InputError if the text is not UTF-8.
 void append_json_string(std::string& out, std::string_view text);
 
 [[nodiscard]] bool is_utf8(std::string_view text);
@@ -58,7 +58,7 @@ void append_json(std::string& out, const T& value) {
   }
 }
 
-// One object, key by key; it ends with this.
+// One object, key by key; the destructor ends it.
 class JsonObject {
  public:
   explicit JsonObject(std::string& out) : out_(out) { out_ += '{'; }
@@ -97,7 +97,7 @@ class JsonObject {
   bool is_empty_ = true;
 };
 
-// Texts and their positions, in the order in which they are first met.
+// Texts and their positions, in the order in which they first occur.
 class JsonNames {
  public:
   std::size_t operator[](std::string_view name) {
@@ -112,7 +112,7 @@ class JsonNames {
   std::vector<std::string> list_;
 };
 
-// What a closed set of strings calls a value: the other way of JsonReader::choice.
+// The name of a value in a closed set of strings; the reverse of JsonReader::choice.
 template <typename Enum, std::size_t N>
 std::string_view name_of(const std::pair<std::string_view, Enum> (&choices)[N], Enum value) {
   for (const auto& [name, named] : choices) {

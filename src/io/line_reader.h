@@ -58,7 +58,7 @@ class LineReader {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (error != std::errc{} || end != word.data() + word.size() || value < 0) {
-      fail("expected a number that is not negative and fits 64 bits, found '" + std::string(word) + "'");
+      fail("expected a number that is not negative and fits into 64 bits, found '" + std::string(word) + "'");
     }
     return value;
   }

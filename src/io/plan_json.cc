@@ -70,7 +70,7 @@ void check_ids(const PlanFile& file, std::string_view source) {
 Action detail::read_action(JsonReader& in) {
   const std::string text = in.string();
   const std::optional<Action> action = parse_action(text);
-  if (!action) in.fail("'" + text + "' is no action; actions are 'c12', 'c12!' and 'f7'");
+  if (!action) in.fail("'" + text + "' is not an action; actions are 'c12', 'c12!' and 'f7'");
   return *action;
 }
 

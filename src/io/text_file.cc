@@ -1,4 +1,4 @@
-// Whole files in, whole files out.
+// Reads and writes whole files.
 #include <array>
 #include <cerrno>
 #include <cstdio>

@@ -38,8 +38,8 @@ class Ancestors {
   std::vector<std::uint64_t> bits_;
 };
 
-// Edges into a lower set all begin inside it, so as many leave it as begin in it and do not end in it. They are all v's
-// own exactly when there are as many as v has.
+// All edges into a lower set begin inside it. So the number of edges that leave it is the number that begin in it less
+// the number that end in it. All of them are v's own exactly when that number is the number of v's edges.
 bool is_cut(const ForwardView& view, const Ancestors& ancestors, NodeId v) {
   const auto own = static_cast<std::int64_t>(view.succs[v].size());
   std::int64_t leaving = 0;
@@ -57,7 +57,7 @@ CutChain cut_chain(const ForwardView& view) {
   constexpr std::uint32_t kNone = 0xFFFFFFFFU;
   chain.stage.assign(view.num_nodes(), kNone);
   for (NodeId v = 0; v < view.num_nodes(); ++v) {
-    // Beside the one before only where there are several sinks or sources.
+    // The node does not follow the cut before only if there are several sinks or sources.
     const bool follows = chain.cuts.empty() || ancestors.contains(v, chain.cuts.back());
     if (!follows || !is_cut(view, ancestors, v)) continue;
     const auto stage = static_cast<std::uint32_t>(chain.cuts.size());

@@ -1,8 +1,8 @@
 // Where a forward view can be cut at a single node, and the chain of stages between such cuts.
 //
 // A node is a cut when it alone carries everything from its ancestors onwards: no ancestor feeds anything outside. In
-// a -> {b, c} -> d -> e, with e the end: a, d and e are cuts, the stages a | b c d | e. A network of blocks is a
-// chain at this level, which is where the chain planners live; DenseNet within a dense block, or U-Net, has few cuts.
+// a -> {b, c} -> d -> e, with e the end: a, d and e are cuts, the stages a | b c d | e. A network of blocks is a chain
+// at this level, and the chain planners work at this level. U-Net, and DenseNet within a dense block, have few cuts.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct CutChain {
   std::vector<std::int64_t> cut_bytes;  // M of the node that ends a stage; of the sinks, for the last
 
   [[nodiscard]] std::size_t num_stages() const { return bytes.size(); }
-  // The blocks that end where `ends` says: indices of stages, ascending, the last of all added where it is missing.
+  // The blocks that end at the stages in `ends`, which are ascending indices; the last stage is added if it is missing.
   [[nodiscard]] Blocks blocks(std::span<const std::uint32_t> ends) const;
 };
 

@@ -1,8 +1,8 @@
-// Nodes and edges with times and bytes (V, E, T, M), in which the papers think, made from a training step.
+// The papers' view of a training step: nodes and edges with times and bytes (V, E, T, M).
 //
 // Every forward op that may be repeated becomes a node; its outputs are one tensor to the papers. An op that overwrites
 // what the op before it made joins that op's node when nothing else reads it: conv -> bn -> relu_ is conv, {bn, relu_}.
-// `once` ops are no nodes: what they make is never recomputed. Nodes are numbered in topological order.
+// `once` ops are not nodes: what they make is never recomputed. Nodes are numbered in topological order.
 #pragma once
 
 #include <cstdint>

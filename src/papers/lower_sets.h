@@ -22,7 +22,7 @@ class LowerSetFamily {
   // `sets` are rows of words_for(nodes) 64-bit words, sorted by cardinality, without repetitions.
   LowerSetFamily(const ForwardView& view, std::vector<std::uint64_t> sets);
 
-  // The same sets of a view that differs in its times alone.
+  // The same sets for a view that differs only in its times.
   [[nodiscard]] LowerSetFamily with_times_of(const ForwardView& view) const;
 
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
@@ -37,7 +37,7 @@ class LowerSetFamily {
   [[nodiscard]] std::int64_t back_bytes(SetId set) const { return back_bytes_[set]; }  // back(L), see formula.h
   // Nodes of the set with a successor outside it, ascending.
   [[nodiscard]] std::span<const NodeId> boundary(SetId set) const { return boundary_[set]; }
-  // Nodes outside the set whose predecessors are all inside. Another lower set is no subset of this one exactly when
+  // Nodes outside the set whose predecessors are all inside. Another lower set is not a subset of this one exactly when
   // it contains one of them.
   [[nodiscard]] std::span<const NodeId> next_nodes(SetId set) const { return next_nodes_[set]; }
 
@@ -57,10 +57,10 @@ class LowerSetFamily {
   Csr<NodeId> next_nodes_;
 };
 
-// All lower sets, or nothing where there are more than `limit`.
+// All lower sets, or nothing if there are more than `limit`.
 [[nodiscard]] std::optional<LowerSetFamily> all_lower_sets(const ForwardView& view, std::size_t limit);
 
-// The empty set, every node with its ancestors, and V: as many sets as nodes, or so.
+// The empty set, every node with its ancestors, and V: about as many sets as nodes.
 [[nodiscard]] LowerSetFamily ancestor_sets(const ForwardView& view);
 
 }  // namespace reprise::detail

@@ -17,7 +17,7 @@ Csr<NodeId> nodes_by_block(const Blocks& blocks) {
 
 void append(std::vector<OpId>& runs, std::span<const OpId> ops) { runs.insert(runs.end(), ops.begin(), ops.end()); }
 
-// All ops up to and with the caller's.
+// All ops up to and including the caller's.
 std::vector<OpId> forward_runs(const Graph& step) {
   std::vector<OpId> runs;
   for (std::size_t i = 0; i <= index(step.caller_op()); ++i) runs.push_back(op_id(i));
@@ -71,8 +71,8 @@ class PapersExpansion {
   }
 
  private:
-  // Block by block: what a block forgets is gone before the next begins. `once` ops are in no block; where there are
-  // any, in program order.
+  // Block by block: what a block forgets is gone before the next begins. `once` ops do not belong to a block; if there
+  // are any, forward runs in program order.
   void run_forward() {
     const auto nodes = std::span(view_.node_of_op).first(index(step_.graph.caller_op()));
     if (std::ranges::find(nodes, kNoNode) != nodes.end()) {
@@ -99,7 +99,7 @@ class PapersExpansion {
     }
   }
 
-  // Past this block pass only values before the block are wanted, and those beside them: other inputs of ops they feed.
+  // After this block pass, only values before the block are needed, and the other inputs of ops that read those.
   void forget(std::uint32_t block) {
     std::vector<std::uint8_t> wanted(view_.num_nodes(), 0);
     const auto before = [&](NodeId v) { return blocks_.block[v] < block; };

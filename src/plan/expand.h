@@ -10,15 +10,15 @@
 
 namespace reprise::detail {
 
-// A step with its own backward ops: forward as captured, the caller's op, then the backward ops as captured; before the
-// first of them that misses a value of a block, the block's forgotten nodes run again. Cached nodes are never rerun,
-// nor, with `keep_last`, those of the last block.
+// A step with its own backward ops: forward as captured, the caller's op, then the backward ops as captured. Before the
+// first backward op that lacks a value of a block, the block's forgotten nodes run again. Cached nodes are never rerun;
+// with `keep_last`, neither are those of the last block.
 [[nodiscard]] std::vector<OpId> expand(const Graph& step, const ForwardView& view, const Blocks& blocks,
                                        bool keep_last);
 
-// The papers' schedule: forward goes block by block, backward so too, from the last; the contributions to a node's
-// gradient run in the pass of its block. An op whose gradient reads its own output, which was dropped with an earlier
-// block pass, runs once more.
+// The papers' schedule: forward goes block by block, and so does backward, from the last block; the contributions to a
+// node's gradient run in the pass of its block. An op whose gradient reads its own output, which was dropped with an
+// earlier block pass, runs once more.
 [[nodiscard]] std::vector<OpId> expand(const PapersStep& step, const Blocks& blocks, bool keep_last);
 
 // Leaves out reruns whose results nobody reads. First runs stay where the program has them.

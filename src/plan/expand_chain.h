@@ -1,4 +1,4 @@
-// From a schedule over the stages of a chain, each run as often as the schedule likes, to runs of ops.
+// Turns a schedule over the stages of a chain, which may run each stage any number of times, into runs of ops.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct StageRun {
 // Contributions to the gradients of a stage's nodes; seeds first.
 [[nodiscard]] std::vector<std::vector<OpId>> backward_by_stage(const PapersStep& step, const CutChain& chain);
 
-// The step's forward pass and the caller's op as they are; from the schedule's first backward run on, the schedule.
-// What is kept follows from what is not run again: liveness frees the rest.
+// The step's forward pass and the caller's op stay as they are; from the schedule's first backward run on, the schedule
+// is followed. Values that are not made again are kept; liveness frees the rest.
 [[nodiscard]] std::vector<OpId> expand(const Graph& step, const ForwardView& view, const CutChain& chain,
                                        const std::vector<std::vector<OpId>>& backward,
                                        std::span<const StageRun> schedule);

@@ -47,7 +47,7 @@ class Placer {
     for (const ValueId v : graph_.inputs(op)) needed_[index(v)] = 1;
   }
 
-  // Scanning backwards: whatever the op may overwrite is not read again.
+  // While scanning backwards: whether nothing that the op may overwrite is read again.
   [[nodiscard]] bool overwrites_the_dead(OpId op) const {
     bool any = false;
     for (const ValueId v : graph_.outputs(op)) {
@@ -59,7 +59,8 @@ class Placer {
     return any;
   }
 
-  // Scanning forwards: a value in memory that is not ours lives on, so a rerun makes a second copy of it.
+  // While scanning forwards: a value in memory that the step does not own stays live, so a rerun makes a second copy of
+  // it.
   [[nodiscard]] bool is_remade_while_live(OpId op) const {
     const auto outputs = graph_.outputs(op);
     return std::ranges::any_of(outputs,

@@ -31,7 +31,7 @@ class Replay {
       case Action::Kind::kFree:
         return free(action.value());
     }
-    return "is of no kind";
+    return "is of an unknown kind";
   }
 
   [[nodiscard]] std::string end() const {
@@ -82,7 +82,7 @@ class Replay {
     return "";
   }
 
-  // In place: the overwritten inputs die and their memory goes to the outputs.
+  // The op runs in place: the overwritten inputs are gone and their memory passes to the outputs.
   std::string take_over(OpId op) {
     bool any = false;
     for (const ValueId v : graph_.outputs(op)) {

@@ -22,7 +22,7 @@ using detail::StepRun;
 using detail::StepStory;
 using Numbers = std::vector<std::size_t>;
 
-// One object, a key a line.
+// One object with one key per line.
 class Object : public detail::JsonObject {
  public:
   using JsonObject::JsonObject;
@@ -39,7 +39,7 @@ class Object : public detail::JsonObject {
   }
 };
 
-// What one module of the user's does in both steps.
+// What one of the user's modules does in both steps.
 struct ModuleSums {
   std::int64_t time_ns = 0;  // of all first runs
   std::int64_t recomputed_runs = 0;
@@ -118,7 +118,7 @@ class Writer {
     total.line("kept_bytes", sum(story.live_at_caller));
   }
 
-  // For the order of this plan: points of the curve may have others, and with them other bounds.
+  // The bound for the order of this plan; points of the curve may have other orders, and so other bounds.
   [[nodiscard]] std::optional<std::int64_t> bound() const {
     const bool known =
         std::ranges::any_of(input_.curve, [](const Solution& point) { return point.lower_bound_ns.has_value(); });
@@ -189,7 +189,7 @@ class Writer {
     peak.column("there_at_start", story.live_at_peak, [&](ValueId v) { return graph_.producer(v) == kNoOp ? 1 : 0; });
   }
 
-  // Bytes of an op's results that plain training holds while the caller has the program, and this plan does not.
+  // Bytes of an op's results that plain training holds during the caller's op and this plan does not.
   [[nodiscard]] std::vector<std::int64_t> not_held() const {
     std::vector<std::int64_t> bytes(graph_.num_ops(), 0);
     for (const ValueId v : plain_.live_at_caller) bytes[index(graph_.producer(v))] += costs_.value_bytes[index(v)];
@@ -267,7 +267,7 @@ class Writer {
 std::string report_json(const ReportInput& input) {
   if (input.graph.forward_only()) {
     throw InputError("a report of '" + input.graph.name() +
-                     "', which has no backward pass: complete_backward() adds one");
+                     "', which has no backward pass; complete_backward() adds one");
   }
   detail::check_measured(input);
   return Writer(input).write();

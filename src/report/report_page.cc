@@ -16,7 +16,7 @@ std::string report_page(std::string_view json) {
   out.reserve(page.size() + json.size());
   for (const char c : json) {
     if (c == '<') {
-      out += "\\u003c";  // only ever inside strings: no name can end the script it stands in
+      out += "\\u003c";  // occurs only inside strings, so that no name can end the script
     } else {
       out += c;
     }

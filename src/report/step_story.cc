@@ -54,7 +54,8 @@ class Teller {
     choice.cost_ns += costs_.time_ns[index(op)];
   }
 
-  // A result lives again that was away for a while: had it been kept, every instant between would be that much higher.
+  // Notes results that are made again after they were freed: if a result had been kept, every instant in between would
+  // be higher by its bytes.
   void note_gaps() {
     std::vector<std::size_t> away_since(graph_.num_values(), kNever);
     for (const Life& life : lives_) {

@@ -27,15 +27,15 @@ struct StepRun {
 struct Recomputed {
   OpId op;
   std::int64_t runs = 0;                // after the first
-  std::int64_t cost_ns = 0;             // of these
-  std::int64_t peak_if_kept_bytes = 0;  // at most: nothing else changed, its results kept from the first run on
+  std::int64_t cost_ns = 0;             // the time of these runs
+  std::int64_t peak_if_kept_bytes = 0;  // at most, if only its results were kept from the first run on
 };
 
 struct StepStory {
   Simulation total{};
   std::int64_t start_bytes = 0;
   std::vector<StepRun> runs{};
-  std::optional<std::size_t> peak_run{};  // none: the peak is what lies there at the start
+  std::optional<std::size_t> peak_run{};  // none: the peak is at the start
   std::vector<ValueId> live_at_peak{};    // largest first
   std::vector<ValueId> live_at_caller{};  // made by forward ops and not the caller's
   std::vector<Recomputed> recomputed{};   // in the order of the ops
@@ -44,14 +44,15 @@ struct StepStory {
 
 [[nodiscard]] StepStory tell(const Graph& graph, const Costs& costs, const Plan& plan);
 
-// Throws InputError where a measured step is there and not of this plan.
+// Throws InputError if there is a measured step that does not belong to this plan.
 void check_measured(const ReportInput& input);
 
 // The user's name for where an op comes from: the module's path, or, in a graph without any, the op's own name.
 [[nodiscard]] std::string_view module_name(const Graph& graph, OpId op);
 // What it does there: its name without the number that tells it from others of its kind.
 [[nodiscard]] std::string_view kind_name(const Graph& graph, OpId op);
-// The op a value is known by: its maker, or, of what is there at the start, its first reader. kNoOp: nothing uses it.
+// The op that a value is named after: the op that makes it, or, if it exists at the start, its first reader. kNoOp if
+// nothing uses it.
 [[nodiscard]] OpId known_by(const Graph& graph, ValueId value);
 
 }  // namespace reprise::detail

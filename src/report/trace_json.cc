@@ -26,7 +26,7 @@ void append_us(std::string& out, std::int64_t ns) {
   append_number(out, rest);
 }
 
-// The begin of every event.
+// The beginning of every event.
 struct Event : JsonObject {
   Event(std::string& out, std::string_view kind) : JsonObject(out) {
     field("ph", kind);

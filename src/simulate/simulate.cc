@@ -16,7 +16,7 @@ std::int64_t sum_or_too_long(std::int64_t a, std::int64_t b) {
 }
 
 void check_fits(const Simulation& found) {
-  if (found.time_ns == Simulator::kTooLong) throw InputError("the total time of the plan does not fit 64 bits");
+  if (found.time_ns == Simulator::kTooLong) throw InputError("the total time of the plan does not fit into 64 bits");
 }
 
 }  // namespace

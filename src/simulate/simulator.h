@@ -12,7 +12,7 @@ namespace reprise::detail {
 
 class Simulator {
  public:
-  // Stands for a time that does not fit 64 bits.
+  // Stands for a time that does not fit into 64 bits.
   static constexpr std::int64_t kTooLong = std::numeric_limits<std::int64_t>::max();
 
   Simulator(const Graph& graph, const Costs& costs);
@@ -27,7 +27,7 @@ class Simulator {
     std::int64_t time_ns;
     std::int64_t transient_bytes;  // outputs and workspace, run into fresh memory
     std::int64_t output_bytes;
-    std::int64_t in_place_bytes;  // of output_bytes, what an in-place run does not need
+    std::int64_t in_place_bytes;  // the part of output_bytes that an in-place run does not need
     std::uint32_t outputs_begin;
     std::uint32_t outputs_end;
   };

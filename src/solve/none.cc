@@ -5,7 +5,7 @@
 namespace reprise::detail {
 namespace {
 
-// Nothing beyond the step as it is, which solve() always considers.
+// Proposes nothing beyond the step as it is, which solve() always considers.
 void propose(const Problem& /*problem*/, const SolveOptions& /*options*/, Front& /*front*/, Solution& /*solution*/) {}
 
 std::optional<Plan> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {

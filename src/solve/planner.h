@@ -13,10 +13,10 @@ namespace reprise::detail {
 
 struct Planner {
   std::string_view name;
-  // Adds candidates without regard to the budget, so that more budget never gives a slower plan. The step as it is was
-  // added already. Fills stats; sets status to kStopped with a message where a limit ended the work.
+  // Adds candidates without regard to the budget, so that more budget never gives a slower plan. The step as it is has
+  // been added already. Fills stats; sets status to kStopped, with a message, if a limit ended the work.
   void (*propose)(const Problem&, const SolveOptions&, Front&, Solution&);
-  // One plan, the budget held against the formula. Fills everything of the solution but plan and simulation.
+  // One plan, with the budget compared with the formula. Fills everything of the solution except plan and simulation.
   std::optional<Plan> (*as_printed)(const Problem&, const SolveOptions&, Solution&);
 };
 
@@ -31,7 +31,8 @@ extern const Planner kRevolvePlanner;
 extern const Planner kRotorPlanner;
 extern const Planner kFengHuangPlanner;
 
-// The planner's only answer: accepted when its formula fits the budget; otherwise infeasible, and what would do.
+// For a planner with only one answer: accepts it if its formula fits the budget; otherwise the solution is infeasible
+// and names the budget that would be enough.
 [[nodiscard]] bool accept_by_formula(const Formula& formula, const SolveOptions& options, Solution& solution);
 
 [[nodiscard]] inline bool asked_to_stop(const SolveOptions& options) {

@@ -1,4 +1,4 @@
-// What nobody who trains a model turns: limits and switches of the planners' searches, for studies and tests.
+// Limits and switches of the planners' searches, for studies and tests; training a model does not need them.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct AutoTechniques {
   bool planners = true;      // the candidates of all other planners
   bool aimed_prices = true;  // cuts with prices adjusted to the budget
   bool local_search = true;  // small changes of labels
-  bool incremental = true;   // of which only the effect is looked at
+  bool incremental = true;   // only the effect of a change is looked at
   bool reordering = true;    // other orders of backward ops
   bool bound = true;         // lower_bound_ns and floor_bytes
 };

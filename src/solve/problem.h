@@ -14,7 +14,7 @@
 
 namespace reprise::detail {
 
-// As the papers have it, reruns that nobody reads included, or without them.
+// As the papers have it, including reruns that nothing reads, or without them.
 enum class Expansion : std::uint8_t { kAsPrinted, kLean };
 
 class Problem {
@@ -23,7 +23,7 @@ class Problem {
   Problem(const Graph& graph, const Costs& costs);
 
   [[nodiscard]] const Graph& step() const { return papers_ ? papers_->graph : graph_; }
-  [[nodiscard]] const Costs& costs() const { return papers_ ? papers_->costs : costs_; }  // of the step
+  [[nodiscard]] const Costs& costs() const { return papers_ ? papers_->costs : costs_; }  // costs of the step
   [[nodiscard]] const ForwardView& view() const { return papers_ ? papers_->view : view_; }
 
   [[nodiscard]] Plan plan(const Blocks& blocks, bool keep_last, Expansion expansion) const;

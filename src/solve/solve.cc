@@ -44,10 +44,10 @@ const Planner& planner_named(std::string_view name) {
   }
   std::string known;
   for (const std::string_view n : planner_names()) known += (known.empty() ? "" : ", ") + std::string(n);
-  throw InputError("unknown planner '" + std::string(name) + "'; there are " + known);
+  throw InputError("unknown planner '" + std::string(name) + "'; the planners are " + known);
 }
 
-// Nothing leaves the library unchecked.
+// Checks a plan; every plan that leaves the library goes through here.
 void check(const Plan& plan, const Problem& problem, const Solution& solution) {
   const auto violation = validate(problem.step(), plan);
   if (violation) throw InternalError("planner " + solution.planner + " made an illegal plan: " + violation->message);
@@ -64,7 +64,7 @@ void attach(const Front::Point& point, const Problem& problem, Solution& solutio
   solution.formula = point.formula;
 }
 
-// The certificate beside plans of `auto`: any number of budgets and orders of backward on one step.
+// The lower bounds beside plans of `auto`, for any number of budgets and orders of backward on one step.
 class Certificate {
  public:
   Certificate(const Planner& planner, const Problem& problem, const SolveOptions& options) {
@@ -73,7 +73,7 @@ class Certificate {
     work_ = detail::asked_to_stop(options) ? 0 : knobs_of(options).bound_work;
   }
 
-  // The orders that will be asked for: each gets its share of the work.
+  // Notes an order that will be asked for, so that each order gets its share of the work.
   void expect(const Plan& plan) {
     if (model_) bounds_.try_emplace(order_of(plan));
   }
@@ -89,7 +89,7 @@ class Certificate {
  private:
   using Order = std::vector<OpId>;
 
-  // In which backward ops first run; as captured where there is no plan.
+  // The order in which backward ops first run; the captured order if there is no plan.
   [[nodiscard]] Order order_of(const Plan& plan) const {
     Order order;
     detail::ByOp<std::uint8_t> done(model_->num_ops(), 0);
@@ -136,7 +136,7 @@ Solution fill(Front& front, const Planner& planner, const Problem& problem, cons
   return solution;
 }
 
-// Whether the step without recomputation fits: then it cannot be beaten.
+// Whether the step without recomputation fits; then no plan is better.
 bool fits_as_it_is(const Front& front, const SolveOptions& options) {
   const Front::Point* plain = front.fastest(options.budget_bytes.value_or(-1));
   return plain != nullptr && plain->simulation.recompute_ns == 0;

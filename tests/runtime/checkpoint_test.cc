@@ -196,7 +196,7 @@ TEST(PlanSequential, SaysWhatIsWrong) {
             std::string::npos);
   EXPECT_NE(input_error([&] {
               (void)checkpoint_sequential(model, ChainPlan{.parts = {{.layers = 3, .checkpoint = true}}}, x);
-            }).find("a plan for 3 layers, and has 9"),
+            }).find("a plan for 3 layers, but there are 9"),
             std::string::npos);
 }
 

@@ -97,11 +97,11 @@ TEST_F(ProgramFiles, ReadNothingBeyondAResult) {
 TEST_F(ProgramFiles, SayWhatIsWrong) {
   EXPECT_THAT(load_error(), HasSubstr("cannot read"));
   write_text(parameters(), "no tensors");
-  EXPECT_THAT(load_error(), HasSubstr("is no file of tensors by name"));
+  EXPECT_THAT(load_error(), HasSubstr("is not a file of tensors by name"));
   save_state(parameters(), std::vector<std::string>{"unused"}, std::vector{at::zeros({1})});
   EXPECT_THAT(load_error(), HasSubstr("has no tensor 'w'"));
   save_state(parameters(), names_, std::vector{at::zeros({1}), at::rand({3, 2})});
-  EXPECT_THAT(load_error(), HasSubstr("'w' is Float[3 2 ] strides [2 1 ], the program needs Float[2 3 ]"));
+  EXPECT_THAT(load_error(), HasSubstr("'w' is Float[3 2 ] strides [2 1 ], but the program needs Float[2 3 ]"));
   EXPECT_THROW(save_state(parameters(), names_, std::vector{at::zeros({1})}), InputError);
 }
 

@@ -155,7 +155,7 @@ TEST(ProgramIo, KeepsConstantTensors) {
   const StepProgram step = parse_program(text, "net.program.json");
   EXPECT_EQ(format_program(step), text);
   EXPECT_EQ(*step.program->constants[0].second.const_data_ptr<float>(), 1.0F);
-  EXPECT_THAT(error_of(changed(text, "AACAPw==", "AACAPw=")), HasSubstr("constants[0].bytes: no text in base 64"));
+  EXPECT_THAT(error_of(changed(text, "AACAPw==", "AACAPw=")), HasSubstr("constants[0].bytes: not a text in base 64"));
   EXPECT_THAT(error_of(changed(text, "AACAPw==", "AACA")), HasSubstr("needs 4 bytes, there are 3"));
 }
 
@@ -182,20 +182,20 @@ TEST(ProgramIo, SaysWhatIsWrongAndWhere) {
                     HasSubstr("written by torch " + detail::torch_version() + ", this is torch ")));
   EXPECT_THAT(with("\"device\":\"cpu\"", "\"device\":\"cuda:63\""),
               AllOf(HasSubstr("captured for cuda:63"), HasSubstr("capture it again with the model on the device")));
-  EXPECT_THAT(with("\"device\":\"cpu\"", "\"device\":\"abacus\""), HasSubstr("'abacus' is no device"));
+  EXPECT_THAT(with("\"device\":\"cpu\"", "\"device\":\"abacus\""), HasSubstr("'abacus' is not a device"));
   EXPECT_THAT(with("[[2,0],null]", "[[2,7],null]"), HasSubstr("geometry 7 is unknown"));
   EXPECT_THAT(with("[[2,0],null]", "[[9,0],null]"), HasSubstr("ops[1].call.arguments[0][0]: value 9 is unknown"));
   EXPECT_THAT(with("[[2,0],null]", "[[2],null]"), HasSubstr("expected [value, geometry]"));
   EXPECT_THAT(with("[[2,0],null]", "[[2,0],null,1]"), HasSubstr("takes 2 arguments, there are 3"));
   EXPECT_THAT(with("[[2,0],null]", "[7,null]"), HasSubstr("argument 0 should be 'Tensor self'"));
   EXPECT_THAT(with("[[2,0],null]", "[[2,0],{}]"), HasSubstr("an argument has one key"));
-  EXPECT_THAT(with("[[2,0],null]", R"([[2,0],{"double":"1.5x"}])"), HasSubstr("'1.5x' is no number"));
+  EXPECT_THAT(with("[[2,0],null]", R"([[2,0],{"double":"1.5x"}])"), HasSubstr("'1.5x' is not a number"));
   EXPECT_THAT(with("[[0,0],[1,0]]", "[[0,0]]"), HasSubstr("lacks argument 'other'"));
-  EXPECT_THAT(with("\"float32\"", "\"qint8\""), HasSubstr("'qint8' is no type of elements"));
+  EXPECT_THAT(with("\"float32\"", "\"qint8\""), HasSubstr("'qint8' is not a type of elements"));
   EXPECT_THAT(with("\"strides\":[3,1]", "\"strides\":[3]"), HasSubstr("as many sizes as strides"));
   EXPECT_THAT(with("\"strides\":[3,1]", "\"strides\":[4611686018427387904,1]"), HasSubstr("2^54"));
   EXPECT_THAT(with("\"state\":1}\n],\n\"forward", "\"state\":2}\n],\n\"forward"), HasSubstr("`state` has 2 names"));
-  EXPECT_THAT(with("\"batch\":0", "\"batch\":70000"), HasSubstr("no batch has so many"));
+  EXPECT_THAT(with("\"batch\":0", "\"batch\":70000"), HasSubstr("a batch cannot have so many"));
   EXPECT_THAT(with(",\"batch\":0", ""), HasSubstr("an input needs a `state` or a `batch`"));
 }
 
@@ -209,10 +209,10 @@ TEST(ProgramIo, RefusesProgramsThatNoExecutorCanRun) {
   const std::string good = small_program();
   const auto with = [&](const std::string& old, const std::string& by) { return error_of(changed(good, old, by)); };
   EXPECT_THAT(with("\"resident\":[0,1]", "\"resident\":[0]"), HasSubstr("net.program.json: "));
-  EXPECT_THAT(with("\"resident\":[0,1]", "\"resident\":[0,1,2]"), HasSubstr("which is there from the start"));
+  EXPECT_THAT(with("\"resident\":[0,1]", "\"resident\":[0,1,2]"), HasSubstr("which exists from the start"));
   EXPECT_THAT(with("{\"use\":[1,0],\"state\":1}\n]", "{\"use\":[0,0],\"state\":1}\n]"), HasSubstr("is given twice"));
   EXPECT_THAT(with("{\"use\":[1,0],\"state\":1}\n]", "{\"use\":null,\"state\":1}\n]"),
-              HasSubstr("no input or constant gives it"));
+              HasSubstr("no input or constant provides it"));
   EXPECT_THAT(with("\"also_makes\":[4]", "\"also_makes\":[]"), HasSubstr("net.program.json: "));
   EXPECT_THAT(with("\"seeds\":[[4,1]]", "\"seeds\":[[5,0]]"), HasSubstr("the caller's op does not make value 5"));
   EXPECT_THAT(with("\"forward_outputs\":[[3,1]]", "\"forward_outputs\":[]"), HasSubstr("there is no loss"));
@@ -227,7 +227,7 @@ TEST(ProgramIo, RefusesProgramsThatNoExecutorCanRun) {
               HasSubstr("value 6 overwrites nothing"));
   EXPECT_THAT(more(R"({"name":"m","call":{"operator":"aten::relu","arguments":[[2,0]]},"generator_state":2,)"
                    R"("outputs":[[6,0]]},)"),
-              HasSubstr("value 2 is no state of a generator"));
+              HasSubstr("value 2 is not a state of a generator"));
   EXPECT_THAT(
       more(R"({"name":"m","call":{"operator":"aten::cat","arguments":[{"list":[null]},0]},"outputs":[[6,0]]},)"),
       HasSubstr("`optional_list`"));
@@ -236,7 +236,7 @@ TEST(ProgramIo, RefusesProgramsThatNoExecutorCanRun) {
               HasSubstr("no `in_place_call`"));
   EXPECT_THAT(more(R"({"name":"m","call":{"operator":"aten::relu","arguments":[[2,0]]},"outputs":[[6,0]],)"
                    R"("added_seed":1,"added_to":2},)"),
-              HasSubstr("adds what it does not read"));
+              HasSubstr("adds a value that it does not read"));
 }
 
 // Anything may be in a file: whatever is cut out or doubled, the reader answers.

@@ -355,8 +355,7 @@ TEST(TrainingStep, SaysWhereThereAreNoCudaGraphs) {
   const Case network = in_place_case();
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
   const std::string error = input_error([&] { step.plan({.cuda_graphs = CudaGraphs::kOn}); });
-  EXPECT_NE(error.find("CUDA graphs are of CUDA devices only: plan it with CudaGraphs::kOff"), std::string::npos)
-      << error;
+  EXPECT_NE(error.find("CUDA graphs need a CUDA device: plan it with CudaGraphs::kOff"), std::string::npos) << error;
   step.run(network.batch(1));  // as it was planned before
 }
 
@@ -401,19 +400,19 @@ INSTANTIATE_TEST_SUITE_P(
                             [](nn::Linear layer, const Batch& batch) {
                               return batch.empty() ? at::Tensor() : layer(torch::ones({3, 4})).mean();
                             },
-                            "reads nothing of the batch"},
+                            "does not read the batch"},
                     Refused{"outer_parameter",
                             [](nn::Linear layer, const Batch& batch) {
                               static const at::Tensor scale = torch::ones({4}).set_requires_grad(true);
                               return (layer(batch[0]) * scale).mean();
                             },
-                            "is no parameter of the module"},
+                            "is not a parameter of the module"},
                     Refused{"mask",
                             [](nn::Linear layer, const Batch& batch) {
                               const at::Tensor y = layer(batch[0]);
                               return y.index({y > 0}).mean();
                             },
-                            "a mask picks as many elements"},
+                            "how many elements a mask selects"},
                     Refused{"outer_write",
                             [total = torch::zeros({4})](nn::Linear layer, const Batch& batch) {
                               const at::Tensor y = layer(batch[0]);
@@ -422,7 +421,7 @@ INSTANTIATE_TEST_SUITE_P(
                             },
                             "Register it as a buffer"},
                     Refused{"no_gradient", [](const nn::Linear&, const Batch& batch) { return batch[0].mean(); },
-                            "has to be a tensor of one number"}),
+                            "must be a tensor of one number"}),
     [](const auto& one) { return one.param.name; });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Short forms for tests: what the library asks of a graph and of its costs, asked of both at once.
+// Short forms for tests: functions of the library that take a graph and its costs, called with both at once.
 #pragma once
 
 #include <string>

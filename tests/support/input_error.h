@@ -1,4 +1,4 @@
-// What a reader said of bad input.
+// The message of a reader about bad input.
 #pragma once
 
 #include <string>

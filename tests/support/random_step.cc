@@ -34,7 +34,7 @@ class StepMaker {
     return bytes_.back().first;
   }
 
-  // -1 where the step does not own the value's memory.
+  // -1 if the step does not own the value's memory.
   [[nodiscard]] std::int64_t bytes_of(ValueId v) const {
     for (const auto& [value, bytes] : bytes_) {
       if (value == v) return bytes;
@@ -126,7 +126,7 @@ class StepMaker {
     builder_.op(std::move(op));
   }
 
-  // Held memory is not the step's to overwrite; what was written over something else must be an output too.
+  // The step must not overwrite held memory, and a value that was written over another must be an output too.
   void hold(ValueId v) {
     builder_.hold(v);
     if (std::ranges::find(overwriting_, v) != overwriting_.end()) output(v);

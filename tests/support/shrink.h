@@ -7,7 +7,7 @@
 
 namespace reprise::test {
 
-// REQUIRES: fails(dag). The result fails too, and nothing that is one change smaller does.
+// REQUIRES: fails(dag). The result fails too, and no graph that is one change smaller fails.
 [[nodiscard]] Dag shrink(Dag dag, const std::function<bool(const Dag&)>& fails);
 
 // `what` and the shrunk graph as JSON, for a message.

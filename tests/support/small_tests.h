@@ -11,7 +11,7 @@ inline constexpr bool kSmallTests = true;
 inline constexpr bool kSmallTests = false;
 #endif
 
-// A fifth of the inputs there.
+// Those builds use a fifth of the inputs.
 constexpr auto fewer(std::integral auto inputs) { return kSmallTests ? inputs / 5 : inputs; }
 
 }  // namespace reprise::test

@@ -72,7 +72,7 @@ TEST(RuntimeThreads, CaptureOneAtATime) {
       (void)capture(network.module, network.loss, {torch::ones({4, 6}), torch::zeros({4}, at::kLong)});
       ++captured;
     } catch (const InputError& error) {
-      EXPECT_NE(std::string(error.what()).find("one after the other"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("one step after the other"), std::string::npos) << error.what();
     }
   });
   EXPECT_GE(captured, 1);

@@ -309,7 +309,7 @@ def test_a_budget_that_is_none_is_refused_at_once(budget: Any) -> None:
 
 
 def test_wrong_options_are_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="unknown planner 'fastest'; there are "):
+    with pytest.raises(ValueError, match="unknown planner 'fastest'; the planners are "):
         reprise.compile(Mlp(), "1GB", planner="fastest")
     with pytest.raises(ValueError, match="profile='guess': choose"):
         reprise.compile(Mlp(), "1GB", profile="guess")

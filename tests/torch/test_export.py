@@ -182,13 +182,13 @@ def test_refusals_write_nothing(tmp_path: Path) -> None:
     def mean(model: nn.Module, *inputs: Tensor) -> Tensor:
         return sum(model(x).mean() for x in inputs)
 
-    refused(tmp_path, model, mean, (x,), ValueError, "ends with .program.json", name="it.json")
+    refused(tmp_path, model, mean, (x,), ValueError, "must end with .program.json", name="it.json")
     refused(tmp_path, model, mean, x, TypeError, "a tuple of tensors")
     refused(tmp_path, model, mean, (x, 3), TypeError, "a tuple of tensors")
-    refused(tmp_path, model, mean, (x, x), ValueError, "two of the batch are one tensor")
-    refused(tmp_path, model, lambda m, x: m(x), (x,), reprise.Unsupported, re.escape("it gives ((4, 2))"))
+    refused(tmp_path, model, mean, (x, x), ValueError, "two tensors of the batch are the same one")
+    refused(tmp_path, model, lambda m, x: m(x), (x,), reprise.Unsupported, re.escape("it returns ((4, 2))"))
     refused(tmp_path, model, lambda m, x: (m(x).mean(), m(x).sum()), (x,), reprise.Unsupported, "one number")
-    refused(tmp_path, model.requires_grad_(False), mean, (x,), reprise.RepriseError, "no gradients to train with")
+    refused(tmp_path, model.requires_grad_(False), mean, (x,), reprise.RepriseError, "nothing that it returns requires a grad")
 
 
 def test_tensors_without_a_name_are_refused(tmp_path: Path) -> None:

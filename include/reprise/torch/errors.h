@@ -1,4 +1,4 @@
-// What can go wrong when a step is captured or run, by kind. Every message says what, where, and what to do.
+// The kinds of errors when a step is captured or run. Every message says what is wrong, where, and what to do.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-// No plan fits the budget; nothing ran. `smallest_budget_bytes()` would do.
+// No plan fits the budget, and nothing ran. `smallest_budget_bytes()` would be enough.
 class InfeasibleBudget : public InputError {
  public:
   InfeasibleBudget(const std::string& message, std::int64_t budget_bytes, std::int64_t smallest_budget_bytes)
@@ -22,7 +22,7 @@ class InfeasibleBudget : public InputError {
   std::int64_t smallest_budget_bytes_;
 };
 
-// The caller holds more memory than the plan of this step left room for.
+// The caller holds more memory than this step's plan left room for.
 class BudgetExceeded : public InputError {
  public:
   using InputError::InputError;

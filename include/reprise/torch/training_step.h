@@ -11,11 +11,12 @@
 //     optimizer.step();
 //   }
 //
-// The step is captured below autograd: what runs is the operators that the code called, some of them again. Loss,
+// The step is captured below autograd. It runs the operators that the code called, and some of them again. Loss,
 // gradients, buffers and the position of the random generators are bit for bit those of plain training.
 //
 // capture() runs the step as it is, so one plain step has to fit the device. It then checks what it captured: with
-// other numbers in inputs and parameters, captured and plain step have to agree. Everything is as before afterwards.
+// other numbers in inputs and parameters, the captured and the plain step have to agree. Afterwards everything is as it
+// was before.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,18 +43,19 @@ namespace reprise {
 // The loss of a batch, a tensor of one number.
 using LossFunction = std::function<at::Tensor(const std::vector<at::Tensor>& batch)>;
 
-// Whether steps run as CUDA graphs: recorded once, then replayed, which costs the CPU next to nothing. kOn: the first
-// two steps of a shape in a row run without, the third is recorded. kAuto: where issuing the operators takes about as
-// long as running them. The batch, loss and gradients take their bytes twice.
+// Whether steps run as CUDA graphs, which are recorded once and then replayed at almost no cost to the CPU. With kOn,
+// the first two steps in a row with the same shape run without graphs, and the third is recorded. kAuto does the same
+// only if issuing the operators takes about as long as running them. The batch, the loss and the gradients take their
+// bytes twice.
 enum class CudaGraphs : std::uint8_t { kOff, kOn, kAuto };
 
 struct StepOptions {
-  // Highest number of bytes allocated on the device while the step runs, parameters, gradients, inputs and whatever
-  // else is there included. On the CPU, what is not of the module, the batch or the optimizer is counted from the first
-  // step on. Nothing: no recomputation.
+  // The highest number of bytes that may be allocated on the device while the step runs, including parameters,
+  // gradients, inputs and whatever else is there. On the CPU, memory that does not belong to the module, the batch or
+  // the optimizer is counted from the first step on. Without a budget there is no recomputation.
   std::optional<std::int64_t> budget_bytes{};
-  std::int64_t reserve_bytes = 0;  // of the budget, to be left free for what will be allocated later
-  // Its state is counted before it is there. Must outlive the steps that it is given for.
+  std::int64_t reserve_bytes = 0;  // the part of the budget to leave free for later allocations
+  // The optimizer's state is counted before it exists. The optimizer must outlive the steps it is given for.
   const torch::optim::Optimizer* optimizer = nullptr;
   std::string planner = "auto";
   double planning_seconds = 10;
@@ -64,18 +66,18 @@ struct StepOptions {
 
 struct StepSummary {
   std::string planner;
-  std::int64_t peak_bytes = 0;                   // predicted, of everything that the budget is for
-  std::int64_t time_ns = 0;                      // of all operators, by what each was measured to take
-  std::int64_t recompute_ns = 0;                 // of these, what runs again
-  std::optional<std::int64_t> lower_bound_ns{};  // no plan in this order is faster within the budget
-  bool as_cuda_graph = false;                    // the latest run was one
+  std::int64_t peak_bytes = 0;                   // predicted, for everything that the budget covers
+  std::int64_t time_ns = 0;                      // sum over all operators of their measured times
+  std::int64_t recompute_ns = 0;                 // the part of it that is recomputation
+  std::optional<std::int64_t> lower_bound_ns{};  // no plan with this order is faster within the budget
+  bool as_cuda_graph = false;                    // whether the latest run was one
 };
 
-// Whether a budget can be kept, as an answer.
+// The answer to whether a budget can be kept.
 struct StepAnswer {
   Status status = Status::kInfeasible;
-  StepSummary summary{};                   // where it can
-  std::int64_t smallest_budget_bytes = 0;  // where it cannot: this one can
+  StepSummary summary{};                   // if it can
+  std::int64_t smallest_budget_bytes = 0;  // if it cannot: a budget that can
 };
 
 class TrainingStep {
@@ -84,23 +86,24 @@ class TrainingStep {
   TrainingStep(TrainingStep&&) noexcept;
   TrainingStep& operator=(TrainingStep&&) noexcept;
 
-  // For this and all later shapes. Throws InfeasibleBudget, with the smallest budget found, where this one cannot be
-  // kept, and InputError where there are no CUDA graphs to be had; run() does where the step cannot be recorded.
+  // Applies to this and all later shapes. Throws InfeasibleBudget, with the smallest budget found, if this one cannot
+  // be kept, and InputError if CUDA graphs are not available here. run() throws it if the step cannot be recorded.
   StepSummary plan(const StepOptions& options);
-  // The same, but a budget that cannot be kept is an answer, and leaves the options as they were.
+  // Does the same, but a budget that cannot be kept is returned as an answer and leaves the options as they were.
   [[nodiscard]] StepAnswer try_plan(const StepOptions& options);
 
-  // Forward and backward: adds to the gradients of the parameters, or makes them; returns the loss. A batch of another
-  // shape, a change of train() and eval() or of requires_grad is captured and planned anew.
+  // Forward and backward: adds to the gradients of the parameters, or makes them; returns the loss. After a batch of
+  // another shape, a switch between train() and eval(), or a change of requires_grad, the step is captured and planned
+  // again.
   at::Tensor run(const std::vector<at::Tensor>& batch);
 
-  // What gets gradients, for an optimizer; and all that the step reads or changes beside the batch.
+  // The tensors that get gradients, for an optimizer; and everything that the step reads or changes besides the batch.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> state() const;
   // Parameters and buffers by name, as a file that Python's torch.load(path, weights_only=True) reads as a dict.
   void save(const std::string& path) const;
 
-  // Of the latest run.
+  // Both describe the latest run.
   [[nodiscard]] StepSummary summary() const;
   [[nodiscard]] std::int64_t measured_peak_bytes() const;
 
@@ -113,17 +116,17 @@ class TrainingStep {
   std::unique_ptr<State> state_;
 };
 
-// Throws InputError where the step cannot be captured, with the operator and what to do, and where the captured step
-// does not do what the code does.
+// Throws InputError if the step cannot be captured, with the operator and what to do, or if the captured step does not
+// do what the code does.
 [[nodiscard]] TrainingStep capture(std::shared_ptr<torch::nn::Module> module, LossFunction loss,
                                    const std::vector<at::Tensor>& batch);
 
 // A step that reprise.export has written in Python: net.program.json, and net.parameters.pt beside it or another file
-// of the same tensors, such as one that save() wrote. Its batches have the shapes it was exported with. Throws
-// InputError where a file is not what it should be, or calls what this libtorch does not have.
+// of the same tensors, such as one that save() wrote. Its batches must have the shapes it was exported with. Throws
+// InputError if a file is not what it should be, or calls operators that this libtorch does not have.
 [[nodiscard]] TrainingStep load_step(const std::string& program, const std::string& parameters = "");
 
-// For the holders that TORCH_MODULE makes.
+// The same for the holders that TORCH_MODULE makes.
 template <typename Holder>
 requires requires(const Holder& holder) { std::shared_ptr<torch::nn::Module>(holder.ptr()); }
 [[nodiscard]] TrainingStep capture(const Holder& module, LossFunction loss, const std::vector<at::Tensor>& batch) {

@@ -9,7 +9,7 @@ from .. import _core
 
 
 def byte_count(name: str, value: Any) -> int:
-    """'6GiB', '500MB' or a number of bytes. A ratio is refused: it bounds nothing."""
+    """'6GiB', '500MB' or a number of bytes. A ratio is refused, because it is not a bound."""
     if isinstance(value, str):
         try:
             return _core.parse_bytes(value)

@@ -1,4 +1,4 @@
-"""The backend of torch.compile: captures the step, and runs it as planned."""
+"""The backend for torch.compile, which captures the step and runs it as planned."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dynamo_backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options
 
 def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Settings,
                   on_session: Callable[[StepSession], None]) -> Callable[..., Any]:
-    """What torch.compile is to call instead of `gm`. `on_session` gets the step at work, where there is one."""
+    """What torch.compile calls instead of `gm`. `on_session` gets the session of the step, if there is one."""
     reason = getattr(gm, "compile_subgraph_reason", None)
     if reason is not None and reason.graph_break:
         frame = reason.user_stack[-1] if reason.user_stack else None

@@ -16,13 +16,13 @@ SECONDS = 30.0
 def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: str | torch.device | None = None,
           optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
           planning_seconds: float = SECONDS, profile: str | None = None) -> TimeMemoryCurve:
-    """Time against memory of a training step, at all budgets. Nothing of the step runs.
+    """Time against memory of a training step, at all budgets. The step itself does not run.
 
-    model: a model with its `inputs` (as of reprise.verify), or a graph with its costs.
+    model: a model with its `inputs` (as for reprise.verify), or a graph with its costs.
     device: where it would be trained; by default where the model lies.
-    optimizer, reserve: bytes that lie beside the step, added to every peak.
-    profile: "measure" each kind of operator by itself, take what is "known" from before, or a "roofline". By default
-        "measure" on the model's own device and "roofline" on another.
+    optimizer, reserve: bytes that are in use beside the step, added to every peak.
+    profile: "measure" runs each kind of operator by itself, "known" takes earlier measurements, "roofline" estimates.
+        The default is "measure" on the model's own device and "roofline" on another.
     """
     if isinstance(model, _core.Graph):
         return curve_of(model, inputs, planner, planning_seconds)

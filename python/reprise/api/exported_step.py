@@ -1,7 +1,7 @@
 """reprise.export: a training step as a file, to be planned and trained by C++, without Python.
 
-The step is captured as reprise.compile captures one, with the loss inside. What it reads can be told by
-its memory: each tensor is a parameter, a buffer, or of the batch.
+The step is captured as reprise.compile captures one, with the loss inside. The memory of each tensor that it
+reads tells whether it is a parameter, a buffer or a part of the batch.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
     inputs: a batch. Its shapes, dtypes and strides become the program's, as do the model's device
         and its mode, train() or eval(); its contents do not matter.
 
-    The model is left as it was, and nothing is trained. Where something goes wrong no file is
+    The model is left as it was, and nothing is trained. If something goes wrong, no file is
     written or changed.
     """
     path = Path(path)
     if not path.name.endswith(ENDING):
-        raise ValueError(f"path={str(path)!r}: the name of a program ends with {ENDING}")
+        raise ValueError(f"path={str(path)!r}: the name of a program file must end with {ENDING}")
     if not isinstance(model, nn.Module):
         raise TypeError(f"reprise.export takes a torch.nn.Module, not {type(model).__name__}")
     refuse_wrappers(model)
@@ -51,11 +51,11 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
     state = {name: tensor.detach() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
     step = _captured(model, loss, batch)
     owners = _owners(step, len(state), [*model.parameters(), *model.buffers(), *batch])
-    step.measure()  # results lie as the device lays them
+    step.measure()  # results have the layouts of the device
     gradients = [-1 - owner if owner < 0 else -1 for owner in owners]
     text = _torch.format_program(step.captured.program, list(state), owners, gradients)
     if _torch.format_program(*_torch.parse_program(text, path.name)) != text:
-        raise RepriseError(f"{path.name} would not be read as it was written: a bug of Reprise's")
+        raise RepriseError(f"{path.name} would be read differently from what was written; this is a bug in Reprise")
     beside = path.with_name(path.name.removesuffix(ENDING) + ".parameters.pt")
     _write({path: lambda to: to.write_text(text, encoding="utf-8"), beside: lambda to: torch.save(state, to)})
     return beside
@@ -63,10 +63,10 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
 
 def _checked(inputs: Sequence[Tensor]) -> list[Tensor]:
     if isinstance(inputs, Tensor) or not all(isinstance(x, Tensor) for x in inputs):
-        raise TypeError("inputs: give a batch as a tuple of tensors; what is no tensor belongs into `loss`")
+        raise TypeError("inputs: give a batch as a tuple of tensors; what is not a tensor belongs in `loss`")
     batch = list(inputs)
     if len({_key(x) for x in batch}) < len(batch):
-        raise ValueError("inputs: two of the batch are one tensor, and would be one in every batch; clone one")
+        raise ValueError("inputs: two tensors of the batch are the same one, and would be in every batch; clone one of them")
     return batch
 
 
@@ -87,7 +87,7 @@ def _check_loss(results: list[Any]) -> None:
     if len(results) == 1 and isinstance(results[0], Tensor) and results[0].numel() == 1 and results[0].dim() == 0:
         return
     found = ", ".join(str(tuple(r.shape)) if isinstance(r, Tensor) else type(r).__name__ for r in results)
-    raise Unsupported(f"loss(model, *inputs) must give one tensor of one number, such as a mean; it gives ({found})")
+    raise Unsupported(f"loss(model, *inputs) must return one tensor of one number, such as a mean; it returns ({found})")
 
 
 def _key(tensor: Tensor) -> tuple[Any, ...]:
@@ -96,7 +96,7 @@ def _key(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _owners(step: CapturedStep, num_names: int, known: Sequence[Tensor]) -> list[int]:
-    """Of each tensor that the step reads: its position in the batch, or -(1 + position among the names)."""
+    """For each tensor that the step reads, its position in the batch, or -(1 + position among the names)."""
     positions: dict[tuple[Any, ...], int] = {}
     for i, fake in enumerate(step.fakes_of(known)):
         positions.setdefault(_key(fake), -(1 + i) if i < num_names else i - num_names)
@@ -104,14 +104,14 @@ def _owners(step: CapturedStep, num_names: int, known: Sequence[Tensor]) -> list
     for tensor in step.joint.primals:
         if not isinstance(tensor, Tensor) or _key(tensor) not in positions:
             what = f"a tensor {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else f"{tensor!r}"
-            raise Unsupported(f"the step reads {what} that is no parameter, no buffer and not of the batch, so a file "
-                              "has no name for it: register it as a buffer of the model, or put it into the batch")
+            raise Unsupported(f"the step reads {what} that is neither a parameter nor a buffer nor part of the batch, so a "
+                              "file has no name for it: register it as a buffer of the model, or put it into the batch")
         owners.append(positions[_key(tensor)])
     return owners
 
 
 def _write(files: dict[Path, Callable[[Path], Any]]) -> None:
-    """All of them, or none."""
+    """Writes all of these files, or none."""
     made = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in files}
     try:
         for path, write in files.items():

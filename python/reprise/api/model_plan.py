@@ -1,4 +1,4 @@
-"""model.plan: the plan at work, for people."""
+"""model.plan: the plan in use, for people."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ CURVE_SECONDS = 10.0
 
 
 class ModelPlan:
-    """The plan of the latest step. Before the first call there is none: `ready` is False."""
+    """The plan of the latest step. Before the first call there is no plan, and `ready` is False."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._sessions: list[StepSession] = []
-        self.hooks: list[RemovableHandle] = []  # of the optimizer
+        self.hooks: list[RemovableHandle] = []  # hooks of the optimizer
 
     def add(self, session: StepSession) -> None:
         self._sessions.append(session)
 
     def release(self) -> None:
-        """Gives back what plans keep between steps. Compiled code outlives its model."""
+        """Frees what plans keep between steps; compiled code may outlive its model."""
         for session in self._sessions:
             session.runtime.release()
         for hook in self.hooks:
@@ -60,7 +60,7 @@ class ModelPlan:
 
     @property
     def session(self) -> StepSession:
-        """The step at work that was called last."""
+        """The session that was called last."""
         ready = [session for session in self._sessions if session.runtime.current is not None]
         if not ready:
             raise RepriseError("there is no plan yet: call the model once with gradients enabled")
@@ -68,19 +68,19 @@ class ModelPlan:
 
     @property
     def at_work(self) -> _torch.PlanAtWork:
-        """The plan with all that was measured of it, for `use_again`."""
+        """The plan with everything that was measured of it, for `use_again`."""
         current = self.session.runtime.current
-        assert current is not None  # of a session that is ready
+        assert current is not None  # a session that is ready has one
         return current
 
     @property
     def peak_bytes(self) -> int:
-        """Predicted: all that is allocated on the device at the highest instant of the step."""
+        """Predicted peak: everything that is allocated on the device at the highest instant of the step."""
         return self.at_work.peak_bytes
 
     @property
     def measured_peak_bytes(self) -> int | None:
-        """The same of the latest step that ran to its end, from the allocator."""
+        """The measured peak of the latest step that ran to its end, as the allocator counted it."""
         return self.at_work.measured_peak_bytes
 
     @property
@@ -101,7 +101,7 @@ class ModelPlan:
 
     @property
     def outside_bytes(self) -> int:
-        """On the device, but no part of the step."""
+        """Bytes on the device that are not part of the step."""
         return self.at_work.outside_bytes
 
     @property
@@ -130,16 +130,16 @@ class ModelPlan:
         return self.session.runtime.cuda_graphs
 
     def smallest_budget_bytes(self, seconds: float = 10.0) -> int:
-        """The smallest budget found in that time, with what lies beside the step now."""
+        """The smallest budget found in that time, counting the memory that is now in use beside the step."""
         planner = self.session.settings.options.planner
         return self.outside_bytes + planning.smallest_budget_bytes(self.graph, self.costs, planner, seconds)
 
     def set_budget(self, budget: str | int | None) -> None:
-        """From the next step on; nothing is captured or measured again."""
+        """Changes the budget from the next step on; nothing is captured or measured again."""
         self.settings.options.budget_bytes = None if budget is None else byte_count("budget", budget)
 
     def set_cuda_graphs(self, use: bool | str) -> None:
-        """From the next step on. What was recorded stays, with its memory, until `release_graphs`."""
+        """Takes effect at the next step. What was recorded stays, with its memory, until `release_graphs`."""
         self.settings.set_cuda_graphs(use)
         for session in self._sessions:
             session.runtime.allow_cuda_graphs()
@@ -151,14 +151,14 @@ class ModelPlan:
     def plan_ahead(self, outside_bytes: int | None = None) -> None:
         """Plans for the budget now instead of at the next call. Plans for other budgets are dropped.
 
-        outside_bytes: what will lie on the device beside the step; by default, what lay there last.
+        outside_bytes: memory that will be in use beside the step; by default, what was in use last.
         """
         self.session.runtime.drop_plans()
         self.session.runtime.plan_ahead(self.outside_bytes if outside_bytes is None else outside_bytes)
 
     def use(self, plan: _core.Plan, planner: str) -> _torch.PlanAtWork:
-        """Takes a plan that was made for `graph` elsewhere, from the next step on, and turns CUDA graphs off. What it
-        returns can be given to `use_again`, with all that was measured of it."""
+        """Uses a plan that was made for `graph` elsewhere from the next step on, and turns CUDA graphs off. The result
+        can be passed to `use_again`, with everything that was measured of it."""
         return self.session.runtime.use(plan.capsule(), planner, "this plan")
 
     def use_again(self, taken: _torch.PlanAtWork) -> None:
@@ -175,16 +175,16 @@ class ModelPlan:
             _core.format_graph(self.graph, self.costs))
 
     def load(self, path: str | Path) -> None:
-        """Uses the plan of a file for the steps of the same shapes from now on."""
+        """Uses the plan in a file for steps of the same shapes from now on."""
         path = Path(path)
         file = _core.PlanFile.parse(path.read_text(), source=str(path))
         self.session.runtime.use(file.plan.capsule(), file.planner, str(path))
 
     def report(self, path: str | Path, *, curve_seconds: float = CURVE_SECONDS) -> Path:
-        """Writes the plan as one HTML file: memory over the step, predicted and measured, what is kept and
-        computed again, time against memory. With a name that ends in .json, the same as data.
+        """Writes the plan as one HTML file: memory over the step, predicted and measured, what is kept and what is
+        computed again, and time against memory. If the name ends in .json, the same is written as data.
 
-        curve_seconds: how long to plan at all budgets, for time against memory; 0 leaves it out.
+        curve_seconds: how long to plan at all budgets, for time against memory; 0 leaves that part out.
         """
         write_report(Path(path), self.graph, self.costs, self.actions, **self._facts(curve_seconds))
         log.info("the report of %s: %s", self.session.name, path)
@@ -211,7 +211,7 @@ class ModelPlan:
                 "facts": machine_facts(self.session.device)}
 
     def measured_bytes(self) -> tuple[list[int], list[int]] | None:
-        """Bytes on the device during and after every action of the plan, where a step was looked at action by action."""
+        """Bytes on the device during and after every action of the plan, if a step was measured action by action."""
         return self.at_work.measured
 
     def __repr__(self) -> str:

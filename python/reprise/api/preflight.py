@@ -1,4 +1,4 @@
-"""reprise.preflight: will it fit? Before anything runs, and without the device."""
+"""reprise.preflight: says whether training will fit, before anything runs and without the device."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
               optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = planning.AUTO,
               planning_seconds: float = 10.0, profile: str = "known", largest: bool = True,
               batch_dim: int = 0) -> Preflight:
-    """Says whether training fits into `budget` bytes, plain and planned, and the largest batch sizes that do.
+    """Says whether training fits into `budget` bytes, plain and planned, and which batch sizes are the largest that do.
     Nothing runs and nothing is allocated on the device; the model stays as it is.
 
-    inputs: as of reprise.verify; dimension `batch_dim` of the first tensor is the batch size, and every tensor of
-        that size in that dimension is resized with it.
+    inputs: as for reprise.verify; dimension `batch_dim` of the first tensor is the batch size, and every tensor that
+        has this size in that dimension is resized with it.
     device: where it would be trained; by default where the model lies.
-    optimizer, reserve, planner, planning_seconds: as of reprise.compile.
-    profile: costs of operators: those "known" from earlier measurements on this device, at any batch size, and a
-        roofline for the rest; the "roofline" for all; or "measure" each kind of operator by itself, which is the one
-        case that touches the device.
+    optimizer, reserve, planner, planning_seconds: as for reprise.compile.
+    profile: the costs of operators. "known" takes earlier measurements on this device, at any batch size, and a
+        roofline for the rest; "roofline" estimates all; "measure" runs each kind of operator by itself, and is the
+        only one that touches the device.
     largest: also look for the largest batch sizes, which takes captures at two or more of them.
     """
     return question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,

@@ -1,4 +1,4 @@
-"""One captured step at work, as torch.compile calls it: a session of the runtime, and what that asks of Python."""
+"""One captured step in use, as torch.compile calls it: a session of the runtime, and what that needs from Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .settings import Settings
 
 
 class StepSession:
-    """What the compiled model calls, and what its plan tells."""
+    """What the compiled model calls, and what its plan reports."""
 
     def __init__(self, capture: Callable[[Layouts], Captured], settings: Settings, device: torch.device,
                  name: str) -> None:
@@ -63,12 +63,12 @@ class StepSession:
 
     @property
     def costs(self) -> _core.Costs:
-        """Of the calls on the device, and of the caller as it is planned for now."""
+        """The costs of the calls on the device, and of the caller as it is planned for now."""
         return _core.Costs.from_capsule(self.runtime.costs)
 
 
 def _future_bytes(settings: Settings, device: torch.device) -> Callable[[], int] | None:
-    """Bytes of state that the optimizer will have after its first step, and has not now."""
+    """Bytes of state that the optimizer will have after its first step and does not have yet."""
     if settings.optimizer is None:
         return None
     known: list[int] = []

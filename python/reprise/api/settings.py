@@ -19,7 +19,7 @@ CUDA_GRAPHS = ("auto", True, False)
 
 
 class Settings:
-    """Of a model's steps. `options` is what the runtime reads; a change counts from the next step on."""
+    """The settings of a model's steps. The runtime reads `options`; a change takes effect at the next step."""
 
     def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, planner: str = planning.AUTO,
                  planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
@@ -34,10 +34,10 @@ class Settings:
         self.options.planner, self.options.planning_seconds = planner, planning_seconds
         self.options.measure = profile == "measure"
         self.set_cuda_graphs(cuda_graphs)
-        # Compiled code may outlive both.
+        # Compiled code may outlive the model and the optimizer.
         self.model = None if model is None else weakref.ref(model)
         self.optimizer = None if optimizer is None else weakref.ref(without_wrappers(optimizer))
-        self.optimizer_peak_bytes: int | None = None  # of its latest step
+        self.optimizer_peak_bytes: int | None = None  # at its latest step
         self.preparation = Preparation()
 
     def set_cuda_graphs(self, use: bool | str) -> None:
@@ -54,13 +54,13 @@ class Settings:
         return self.optimizer() if self.optimizer is not None else None
 
     def tensors(self) -> list[Tensor]:
-        """All that the model and its optimizers hold."""
+        """All tensors that the model and its optimizers hold."""
         model, optimizer = self.owner, self.stepper
         of_model = [] if model is None else [*model.parameters(), *model.buffers(), *unnamed_tensors(model)]
         return [*of_model, *([] if optimizer is None else optimizer_tensors(optimizer))]
 
     def owned(self, inputs: list[Tensor]) -> list[bool]:
-        """Of each input of a step, whether it belongs to the model."""
+        """For each input of a step, whether it belongs to the model."""
         model = self.owner
         if model is None:
             return [tensor is not None and tensor.requires_grad for tensor in inputs]
@@ -73,7 +73,7 @@ def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module |
     known = {"planner", "planning_seconds", "profile", "cuda_graphs"}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise ValueError(f"unknown option {', '.join(unknown)}; there are budget, optimizer, reserve, "
+        raise ValueError(f"unknown option {', '.join(unknown)}; the options are budget, optimizer, reserve, "
                          f"{', '.join(sorted(known))}")
     return Settings(budget_bytes=None if budget is None else byte_count("budget", budget),
                     reserve_bytes=byte_count("reserve", reserve), model=model, optimizer=optimizer, **options)

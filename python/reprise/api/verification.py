@@ -1,4 +1,4 @@
-"""reprise.verify: is it the same training, and is it inside the budget?"""
+"""reprise.verify: checks that training is the same and stays inside the budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .model_plan import ModelPlan
 
 @dataclass
 class Verification:
-    """What plain and planned training gave, from the same state."""
+    """The results of plain and of planned training, from the same state."""
 
     budget_bytes: int | None
     plain_peak_bytes: int
@@ -31,7 +31,7 @@ class Verification:
     plain_seconds: float
     planned_seconds: float
     planner: str
-    different: list[str] = field(default_factory=list)  # names of what is not bit for bit the same
+    different: list[str] = field(default_factory=list)  # names of tensors that are not the same bit for bit
 
     @property
     def same(self) -> bool:
@@ -65,11 +65,11 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
     and compares loss, gradients, buffers and the position of the random generators bit by bit.
 
     inputs: a tensor, a tuple of arguments, a dict of keyword arguments, or (args, kwargs).
-    loss: of the model's output; by default its `.loss`, else the output if it is one number, else
-        the sum of everything in it.
+    loss: a function of the model's output; by default its `.loss`, or the output if it is one number, or the
+        sum of everything in it.
     options: those of reprise.compile.
 
-    The model ends as it began, with what reprise.compile did to it, if anything, undone.
+    The model ends as it began. If reprise.compile had been applied to it, that is undone.
     """
     args, kwargs = call_arguments(inputs)
     restore(model)
@@ -96,7 +96,7 @@ def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Ve
         plain.run()
         model._compiled_call_impl = call
         planned.run()
-    # A planned step looks at the allocator's peak in parts, and begins a new one after each.
+    # A planned step reads the allocator's peak in parts and resets it after each part.
     plan: ModelPlan = model.__dict__["plan"]
     peak = max(planned.peak_bytes, plan.measured_peak_bytes or 0)
     return Verification(
@@ -119,7 +119,7 @@ def default_loss(output: Any) -> Tensor:
 
 
 def differences(a: dict[str, Tensor | None], b: dict[str, Tensor | None]) -> list[str]:
-    """Names of tensors that are not bit for bit the same."""
+    """Names of tensors that are not the same bit for bit."""
     return [name for name in sorted({*a, *b}) if not _same_bits(a.get(name), b.get(name))]
 
 
@@ -132,7 +132,7 @@ def _same_bits(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 class _Runs:
-    """Steps of one kind, each from the state the model had at the begin."""
+    """Runs steps of one kind, each from the state that the model had at the beginning."""
 
     def __init__(self, model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any],
                  loss: Callable[[Any], Tensor], device: torch.device) -> None:

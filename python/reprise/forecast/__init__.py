@@ -1,1 +1,1 @@
-"""A step before it runs: at any batch size, on any device."""
+"""Predicts a step before it runs, at any batch size and on any device."""

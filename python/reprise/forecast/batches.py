@@ -1,13 +1,13 @@
 """One training step at any batch size, from captures at a few.
 
-The sizes of a step's values are lines over the batch size, and so is the text of its calls: at
-batch 8 and 16 a call reads Float[8 64 ..] and Float[16 64 ..]. Two captures give the lines; the
-graph at any other batch size is read off them. The same lines tell which calls measured in the
-past are this call at another batch size: their times and workspaces give the costs at this one.
+The sizes of a step's values are lines over the batch size, and so are the numbers in the text of its
+calls: at batch 8 and 16 a call reads Float[8 64 ..] and Float[16 64 ..]. Two captures give the lines,
+and the graph at any other batch size is read off them. The same lines tell which calls measured in
+the past are this call at another batch size; their times and workspaces give the costs at this one.
 
-A step may have other operators at other sizes: attention at batch 1, batch norm where a tensor has
-more than 2^31 numbers. Lines go through captures of one form alone; a size that was not captured has
-the form of the nearest that was, batch 1 aside.
+A step may have other operators at other sizes: attention at batch 1, or batch norm if a tensor has
+more than 2^31 numbers. A line goes only through captures with the same operators (of one form). A size
+that was not captured has the form of the nearest one that was, leaving batch 1 aside.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Sized:
     batch: int
     graph: _core.Graph
     bytes: list[int]  # of values
-    first: _core.Costs  # with what a compiled model plans for the caller of its first step, and no times
+    first: _core.Costs  # without times; the caller's op as a compiled model plans it for its first step
     outside_bytes: int
     signatures: dict[int, str]  # of calls, by op
     estimates: list[int]  # ns by the roofline, by op
     seeds: list[int]  # values: gradients of outputs
-    form: str  # digest of what is the same wherever the step has the same operators
+    form: str  # a digest that is the same at all sizes where the step has the same operators
 
     @staticmethod
     def of(batch: int, step: DryStep, device_type: str) -> Sized:
@@ -56,7 +56,7 @@ def _form(graph: _core.Graph) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """Through two points. One point: the same everywhere."""
+    """A line through two points. If both are the same point, its value holds everywhere."""
 
     x1: int
     y1: int
@@ -74,7 +74,7 @@ class StepFamily:
     """The step at any batch size."""
 
     capture: Callable[[int], DryStep]
-    device_type: str  # whose roofline it is
+    device_type: str  # the kind of device that the roofline is for
     known: dict[str, tuple[int, int]]  # calls measured so far: signature -> time and workspace
     captured: dict[int, Sized] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class StepFamily:
         return batch in self.captured
 
     def add(self, batch: int) -> None:
-        """Captures it there. Where the step has a form that is new, at another size, too: for a line."""
+        """Captures the step at this size and, if its form there is new, at another size too, which a line needs."""
         if self.has(batch):
             return
         known = {sized.form for sized in self.captured.values()}
@@ -97,16 +97,16 @@ class StepFamily:
                 return
         del self.captured[batch]
         raise RepriseError(
-            f"the step has other operators at batch {batch} than at {batch + near}, at {batch - near} and at all that were "
-            "looked at before, so none can be read off another; ask about one batch size at a time with largest=False")
+            f"the step at batch {batch} has other operators than at {batch + near}, at {batch - near} and at all sizes tried "
+            "before, so one cannot be derived from another; ask about one batch size at a time with largest=False")
 
     def at(self, batch: int, *, eager: bool = False,
            roofline_times: bool = False) -> tuple[_core.Graph, _core.Costs, int, Counts]:
-        """The graph and its costs, what lies beside it, and how its costs are known.
+        """The graph and its costs, the bytes beside it, and how its costs are known.
 
-        eager: as plain PyTorch runs it. Where the model returns its loss, and other outputs beside it, there are no
-        gradients of those; a compiled model may need zeros for some.
-        roofline_times: instead of measured ones, which are noisy.
+        eager: the step as plain PyTorch runs it. If the model returns its loss and other outputs, those have no
+        gradients; a compiled model may need zeros for some.
+        roofline_times: use times of the roofline instead of measured ones, which are noisy.
         """
         alike = self._alike(batch)
         a, b = _nearest(alike, batch)
@@ -135,21 +135,21 @@ class StepFamily:
         return graph, costs, outside, counts
 
     def _alike(self, batch: int) -> list[Sized]:
-        """Captures with the operators that the step has at this batch size, by size. Ops of others are other ops."""
+        """The captures, by size, that have the operators the step has at this batch size; only their ops correspond."""
         every = list(self.captured.values())
-        # A line needs two.
+        # A line needs two captures.
         lines = [sized for sized in every if sized.batch > 1 and sum(sized.form == other.form for other in every) > 1]
         there = self.captured.get(batch) or min(
             lines or [sized for sized in every if sized.batch > 1] or every, key=lambda sized: abs(sized.batch - batch))
         return sorted((sized for sized in every if sized.form == there.form), key=lambda sized: sized.batch)
 
     def _cost(self, op: int, batch: int, alike: list[Sized], counts: Counts) -> tuple[int, int]:
-        if self.has(batch) and (own := self.known.get(self.captured[batch].signatures[op])):  # also where no line leads to it
+        if self.has(batch) and (own := self.known.get(self.captured[batch].signatures[op])):  # even if no line leads to it
             counts.measured += 1
             return own[0], own[1]
         first, last = alike[0], alike[-1]
         call, again = first.signatures[op], last.signatures[op]
-        if call == again:  # it does not see the batch, or there is one capture alone
+        if call == again:  # the call does not depend on the batch, or there is only one capture
             points = {batch: (known[0], known[1])} if (known := self.known.get(call)) else {}
         else:
             points = self._calls.at_any_batch(first.batch, call, last.batch, again)
@@ -160,8 +160,8 @@ class StepFamily:
             counts.estimated += 1
             return _estimate(op, batch, alike), 0
         counts.scaled += 1
-        # Workspaces are exact, and a line goes through two of them. Times are not: a line through two that are close
-        # together may point anywhere, so the nearest is scaled as the roofline is.
+        # Workspaces are exact, and a line goes through two of them. Times are not exact: a line through two that are
+        # close together may point anywhere, so the nearest time is scaled like the roofline's.
         near, *others = sorted(points, key=lambda size: abs(size - batch))
         time_ns, workspace = points[near]
         time_ns = round(time_ns * max(1, _estimate(op, batch, alike)) / max(1, _estimate(op, near, alike)))
@@ -171,24 +171,24 @@ class StepFamily:
 
     @functools.cached_property
     def _calls(self) -> KnownCalls:
-        return KnownCalls(self.known)  # sizes that were captured and measured do without
+        return KnownCalls(self.known)  # not needed at sizes that were captured and measured
 
 
 def _nearest(alike: list[Sized], batch: int) -> tuple[Sized, Sized]:
-    """Two that a line goes through; the same one twice where there is no other."""
+    """Two captures for a line to go through; the same one twice if there is no other."""
     by_distance = sorted(alike, key=lambda sized: abs(sized.batch - batch))
     return by_distance[0], by_distance[min(1, len(by_distance) - 1)]
 
 
 def _estimate(op: int, batch: int, alike: list[Sized]) -> int:
-    """By the roofline."""
+    """The time of an op by the roofline."""
     a, b = _nearest(alike, batch)
     return max(0, Line(a.batch, a.estimates[op], b.batch, b.estimates[op]).at(batch))
 
 
 def _eager(graph: _core.Graph, times: list[int], workspaces: list[int], sizes: list[int],
            lone_seeds: list[int]) -> tuple[_core.Graph, _core.Costs]:
-    """The step as plain PyTorch runs it. Of `lone_seeds` alone eager adds nothing up."""
+    """The step as plain PyTorch runs it. Eager does not add up gradients that come from `lone_seeds` alone."""
     capsule, parts, views = _torch.eager_graph(graph.capsule(), lone_seeds)
     for value in views:
         sizes[value] = 0

@@ -1,7 +1,8 @@
 """Measured calls, found again at other batch sizes.
 
-One call at two batch sizes has the same words, and numbers that stay or grow with the batch: Float[8 64 ] and
-Float[16 64 ]. It is looked up by its words and the numbers that stay, as a cache has tens of thousands of calls.
+At two batch sizes, the text of one call has the same words, and numbers that stay the same or grow with the batch:
+Float[8 64 ] and Float[16 64 ]. A call is looked up by its words and the numbers that stay the same, because a cache
+has tens of thousands of calls.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class KnownCalls:
         self._found: dict[tuple[int, str, int, str], dict[int, Cost]] = {}
 
     def at_any_batch(self, batch1: int, call1: str, batch2: int, call2: str) -> dict[int, Cost]:
-        """Batch size -> time and workspace, where the call was measured that is call1 at batch1 and call2 at batch2."""
+        """Batch size -> time and workspace, for each size at which the call was measured that is `call1` at batch size
+        `batch1` and `call2` at `batch2`."""
         key = (batch1, call1, batch2, call2)
         if key not in self._found:
             self._found[key] = dict(self._look_up(*key))

@@ -1,4 +1,4 @@
-"""How results lie in memory, found again at other batch sizes."""
+"""Layouts of results in memory, derived for other batch sizes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .known_calls import Words, taken_apart
 
 
 class AnyBatch(dict[str, Any]):
-    """Layouts that are known, and at other batch sizes what follows from two: every number in them grows
-    with the batch along a line."""
+    """Known layouts, and at other batch sizes the layouts that follow from two known ones: every number in
+    them grows with the batch along a line."""
 
     def __init__(self, known: Layouts) -> None:
         super().__init__(known)
@@ -41,7 +41,7 @@ class AnyBatch(dict[str, Any]):
 
 
 def _on_line(a: Any, b: Any, part: int, whole: int) -> Any:
-    """part / whole of the way from a to b. ValueError where there is no such thing."""
+    """The layout at part / whole of the way from a to b. ValueError if there is no such layout."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return type(a)(_on_line(x, y, part, whole) for x, y in zip(a, b, strict=True))
     if isinstance(a, int) and isinstance(b, int):

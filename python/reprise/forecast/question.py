@@ -1,8 +1,8 @@
 """Will it fit? The question that reprise.preflight and reprise.curve ask of a model.
 
-The step is captured on fake tensors, at the batch size asked for and at another, and read off these
-at any other (batches). Costs of operators come from what was measured on this device before, at any
-batch size, and else from a roofline, which knows no workspaces.
+The step is captured on fake tensors at the batch size asked for and at another one; these give it at any
+other size (batches.py). The costs of operators come from earlier measurements on this device, at any batch
+size, or otherwise from a roofline, which does not know workspaces.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Question:
         return result
 
     def step(self) -> tuple[_core.Graph, _core.Costs, int, Counts]:
-        """The step as it was asked about, and what lies beside it."""
+        """The step as it was asked about, and the bytes beside it."""
         self.family.add(self.batch)
         self.refresh()
         graph, costs, outside, counts = self.family.at(self.batch)
@@ -118,7 +118,7 @@ class Question:
         return step
 
     def refresh(self) -> None:
-        """Takes over what has been measured meanwhile."""
+        """Takes over what has been measured in the meantime."""
         self.kept_bytes = 0
         if self.known:
             book = _torch.CostBook(self.device)
@@ -128,7 +128,7 @@ class Question:
     # -- Plain and planned.
 
     def _kept(self, graph: _core.Graph, threads: int = 1) -> int:
-        """What libraries keep of the device, where the step multiplies matrices."""
+        """Memory that libraries keep on the device if the step multiplies matrices."""
         if not any(_MULTIPLIES.match(graph.op_name(op)) for op in range(graph.num_ops)):
             return 0
         return threads * self.kept_bytes
@@ -138,14 +138,14 @@ class Question:
 
     def plain(self, batch: int) -> Fit:
         graph, costs, outside, _ = self.family.at(batch, eager=True)
-        outside += self._kept(graph, threads=2)  # the caller's and autograd's
+        outside += self._kept(graph, threads=2)  # memory of the caller and of autograd
         found = _core.solve(graph, costs, planner="none").simulation
         return Fit(batch, found.peak_bytes + outside + self.reserve_bytes, found.time_ns,
                    found.peak_bytes <= self._room(outside))
 
     def _feasible(self, batch: int) -> Fit:
-        """Whether there is a plan. How far a search for the least memory gets depends on times, so it is made with
-        those that are free of noise."""
+        """Whether there is a plan. How far a search for the least memory gets depends on times, so the search uses
+        times that are free of noise."""
         graph, smooth, outside, _ = self.family.at(batch, roofline_times=True)
         outside += self._kept(graph)
         beside = outside + self.reserve_bytes
@@ -166,7 +166,7 @@ class Question:
         return Fit(batch, found.simulation.peak_bytes + outside + self.reserve_bytes, found.simulation.time_ns, True)
 
     def _least(self, batch: int) -> int:
-        """What planned training needs at the very least."""
+        """The least memory that planned training needs."""
         graph, smooth, outside, _ = self.family.at(batch, roofline_times=True)
         outside += self._kept(graph)
         return planning.smallest_budget_bytes(graph, smooth, self.planner, self.seconds) + outside + self.reserve_bytes
@@ -186,9 +186,9 @@ class Question:
 
 
 def last_inside(need: Callable[[int], int], limit: int, start: int) -> int:
-    """The largest n with need(n) <= limit, to 0.4 %; 0: there is none. `need` is close to a line:
-    the next n to look at is where the line through the two nearest known points reaches the limit, or where that has
-    not helped (there may be jumps), the middle."""
+    """The largest n with need(n) <= limit, to 0.4 %, or 0 if there is none. `need` is close to a line: the next n to
+    try is where the line through the two nearest known points reaches the limit, or, if that has not helped (there
+    may be jumps), the middle."""
     known: dict[int, int] = {}
     low, high, guess, width = 0, 0, start, 0
     with Progress("looking at batch") as progress:
@@ -206,7 +206,7 @@ def last_inside(need: Callable[[int], int], limit: int, start: int) -> int:
 
 
 def last_fit(fit: Callable[[int], Fit], near: int) -> Fit | None:
-    """The largest batch size that fits, to 0.4 %, where one close to it is known."""
+    """The largest batch size that fits, to 0.4 %, starting from a size that is known to be close."""
     low, high, reach = None, None, max(1, near // 64)
     guess = max(1, near)
     while True:

@@ -1,1 +1,1 @@
-"""What the public functions answer, as people see it."""
+"""The answers of the public functions, as people see them."""

@@ -1,4 +1,4 @@
-"""The answer of reprise.curve: time against memory, all budgets from one run, with what is proven beside it."""
+"""The answer of reprise.curve: time against memory at all budgets from one run, with proven bounds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROWS = 24
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A plan: that peak, that time."""
+    """The peak and the time of one plan."""
 
     peak_bytes: int
     time_ns: int
     recompute_ns: int
-    lower_bound_ns: int | None  # no plan with this peak and this order of backward is faster
+    lower_bound_ns: int | None  # no plan with this peak and this order of backward ops is faster
 
 
 @dataclass
@@ -31,7 +31,7 @@ class TimeMemoryCurve:
     points: list[CurvePoint]
     plain: CurvePoint  # without recomputation
     floor_bytes: int | None  # no plan has a lower peak
-    stopped: bool  # by the clock: these are the best so far
+    stopped: bool  # the time ran out: these are the best plans so far
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -41,16 +41,16 @@ class TimeMemoryCurve:
         return iter(self.points)
 
     def at(self, budget: str | int) -> CurvePoint | None:
-        """The fastest plan found within a budget; None: there is none."""
+        """The fastest plan found within a budget, or None if there is none."""
         limit = _core.parse_bytes(budget) if isinstance(budget, str) else budget
         return max((p for p in self.points if p.peak_bytes <= limit), key=lambda p: p.peak_bytes, default=None)
 
     def overhead(self, time_ns: int) -> float:
-        """Of a time, what is above the step without recomputation, as a share of it."""
+        """How much longer this time is than that of the step without recomputation, as a share of the latter."""
         return time_ns / self.plain.time_ns - 1 if self.plain.time_ns else 0.0
 
     def shown(self) -> list[CurvePoint]:
-        """About ROWS points, evenly over memory, the first and the last among them."""
+        """About ROWS points, spread evenly over memory, including the first and the last."""
         if len(self.points) <= ROWS:
             return self.points
         low, high = self.points[0].peak_bytes, self.points[-1].peak_bytes
@@ -74,7 +74,7 @@ class TimeMemoryCurve:
         return _svg(self)
 
     def plot(self, axes: Any = None) -> Any:
-        """Draws the curve with matplotlib, which has to be installed, and returns the axes."""
+        """Draws the curve with matplotlib, which must be installed, and returns the axes."""
         try:
             from matplotlib import pyplot
         except ImportError as error:
@@ -102,7 +102,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _svg(curve: TimeMemoryCurve) -> str:
-    """For a notebook, in its own colours."""
+    """A picture for a notebook, in the notebook's own colours."""
     width, height, left, below = 640, 280, 76, 44
     low = (curve.floor_bytes or curve.points[0].peak_bytes) * 0.97 if curve.points else 0
     high = max(1, *(p.peak_bytes for p in [*curve.points, curve.plain])) * 1.03

@@ -12,13 +12,13 @@ ROWS = 40
 
 @dataclass
 class ModuleRow:
-    """One module of the user's: bytes it keeps from forward to backward, and its second runs."""
+    """One of the user's modules: the bytes it keeps from forward to backward, and its recomputation."""
 
     name: str
     kept_bytes: int = 0
     recomputed_ops: int = 0  # runs after the first
     recompute_ns: int = 0
-    time_ns: int = 0  # of all first runs
+    time_ns: int = 0  # time of all first runs
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Explanation:
     peak_bytes: int
     measured_peak_bytes: int | None
     plain_peak_bytes: int  # predicted, without recomputation
-    outside_bytes: int  # on the device, but no part of the step
+    outside_bytes: int  # on the device, but not part of the step
     optimizer_peak_bytes: int | None
     time_ns: int
     recompute_ns: int

@@ -13,7 +13,7 @@ class Counts:
 
     measured: int = 0  # at this batch size
     scaled: int = 0  # at others
-    estimated: int = 0  # by the roofline; workspace unknown, taken for none
+    estimated: int = 0  # by the roofline; the workspace is unknown and taken as 0
 
 
 @dataclass
@@ -21,8 +21,8 @@ class Fit:
     """Training at one batch size, plain or planned."""
 
     batch: int
-    peak_bytes: int  # everything on the device; of planned training that does not fit, the least found
-    time_ns: int | None  # of a step; None: it does not fit
+    peak_bytes: int  # everything on the device; for planned training that does not fit, the least found
+    time_ns: int | None  # time of a step; None: it does not fit
     fits: bool
 
     @property
@@ -39,7 +39,7 @@ class Preflight:
     budget_bytes: int
     plain: Fit  # at the batch size asked for
     planned: Fit
-    largest_plain: Fit | None  # None: not even one, or not asked for
+    largest_plain: Fit | None  # None: not even batch size 1 fits, or it was not asked for
     largest_planned: Fit | None
     counts: Counts
     notes: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Preflight:
 
     @property
     def fits(self) -> bool:
-        """Whether it can be trained, with recomputation if need be."""
+        """Whether the model can be trained, with recomputation if necessary."""
         return self.planned.fits
 
     def __str__(self) -> str:

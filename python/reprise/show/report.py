@@ -13,7 +13,7 @@ from .. import _core
 
 
 class Facts(TypedDict):
-    """What reports tell beside graph and plan."""
+    """What reports show in addition to the graph and the plan."""
 
     planner: str
     budget_bytes: int
@@ -24,13 +24,13 @@ class Facts(TypedDict):
 
 
 def write_report(path: Path, graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, **facts: Unpack[Facts]) -> None:
-    """The page, or with a name that ends in .json its data."""
+    """Writes the page, or its data if the name ends in .json."""
     data = _core.report_json(graph, costs, plan, **facts)
     path.write_text(data if path.suffix == ".json" else _core.report_page(data))
 
 
 def notebook_html(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, **facts: Unpack[Facts]) -> str:
-    """The page in a frame of its own: its styles stay inside."""
+    """The page in a frame of its own, so that its styles stay inside."""
     page = _core.report_page(_core.report_json(graph, costs, plan, **facts))
     return (f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:720px;border:0" '
             'title="Reprise: the plan of this model"></iframe>')

@@ -1,4 +1,4 @@
-"""A planned step as a memory snapshot of PyTorch's, for its memory viewer."""
+"""A planned step as a PyTorch memory snapshot, for PyTorch's memory viewer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BASE = 1 << 32  # address of the one segment
 
 
 def write_snapshot(path: Path, graph: _core.Graph, costs: _core.Costs, plan: _core.Plan) -> None:
-    """As torch.cuda.memory._dump_snapshot would have written it: an allocation per life of a value, with
-    the module as its stack."""
+    """The snapshot as torch.cuda.memory._dump_snapshot would have written it: one allocation for each life of a
+    value, with the module as its stack."""
     with path.open("wb") as file:
         pickle.dump(snapshot_of(graph, costs, plan), file, protocol=4)  # what the viewer reads
 
@@ -59,7 +59,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
-        self.end = BASE  # the address above all
+        self.end = BASE  # the address above all others
 
     def alloc(self, size: int, frames: list[dict[str, Any]]) -> dict[str, Any]:
         block = {"address": self.end, "size": size, "requested_size": size, "state": "active_allocated", "frames": frames}
@@ -72,7 +72,7 @@ class _Memory:
         self._event("free_completed", block)
 
     def blocks(self, live: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The whole segment: what is live, and between that what is not in use any more."""
+        """The whole segment: the live blocks, and between them those that are no longer in use."""
         blocks, begin = [], BASE
         for block in [*sorted(live, key=lambda block: block["address"]), {"address": self.end, "size": 0}]:
             if block["address"] > begin:

@@ -1,9 +1,9 @@
 """AOTAutograd's joint graph of a training step, as a Program.
 
-Every node is run once on fake tensors. A node whose results lie in memory that is there
-already is a view: it vanishes, and its readers see that memory through their own geometry.
-Any other node becomes a call, and each new storage a value. What is no call is made by the
-builder (runtime/program/program_builder.h): versions, effects, generator states, the caller's op.
+Every node is run once on fake tensors. A node whose results lie in memory that exists already
+is a view: it is left out, and its readers see that memory through their own geometry.
+Any other node becomes a call, and each new storage becomes a value. The builder makes everything
+else (runtime/program/program_builder.h): versions, effects, generator states, the caller's op.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .operators import fake_results, wanted_results
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
 CUDNN_BATCH_NORM = aten.cudnn_batch_norm.default
-SPLIT_CONVOLUTIONS: bool | None = None  # large ones in two calls; None: as is right for the device
+SPLIT_CONVOLUTIONS: bool | None = None  # large convolutions in two calls; None: depends on the device
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Capture:
     env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
     memory: dict[int, int] = field(default_factory=dict, init=False)  # storage -> the builder's name for it
     forward: set[fx.Node] = field(default_factory=set, init=False)
-    keys: dict[int, str] = field(default_factory=dict, init=False)  # of layouts, by the builder's number of a call
+    keys: dict[int, str] = field(default_factory=dict, init=False)  # the keys of layouts, by the builder's number of a call
 
     def run(self) -> Captured:
         self.builder = _torch.ProgramBuilder(self.name, self.device)
@@ -76,7 +76,7 @@ class Capture:
         tensors = [t for t in [*self.primals, *self.tangents] if isinstance(t, torch.Tensor)]
         mode = next((t.fake_mode for t in tensors if hasattr(t, "fake_mode")), None)
         mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
-        seen: set[int] = set()  # two slices of one tensor may be two tensors at the next call
+        seen: set[int] = set()  # two slices of one tensor here may be two separate tensors at the next call
         with mode, torch.no_grad():
             for node in nodes:
                 if node.op == "placeholder":
@@ -97,7 +97,7 @@ class Capture:
                     self.env[node] = result if layouts is None else with_layouts(result, layouts)
 
     def _find_forward(self, nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> None:
-        """What the outputs of forward and its effects need."""
+        """Finds the nodes that forward's outputs and its effects need."""
         pending = [n for n in tree_leaves(list(outputs)) if isinstance(n, fx.Node)]
         pending += [n for n in nodes if _writes(n) or _changes_statistics(n) or
                     (n.meta.get("partitioner_tag") == "is_forward" and self._is_random(n))]
@@ -113,7 +113,7 @@ class Capture:
         return _torch.is_random(self._called(node.target, node, lambda _: None))
 
     def _forward_order(self, nodes: Sequence[fx.Node]) -> Iterable[fx.Node]:
-        """Buffers are written as soon as their contents are known."""
+        """The nodes of forward, in an order in which buffers are written as soon as their contents are known."""
         writes = {n.args[1]: n for n in nodes if _writes(n)}
         for node in nodes:
             if node in self.forward and not _writes(node):
@@ -122,7 +122,7 @@ class Capture:
                     yield writes[node]
 
     def _backward_order(self, nodes: Sequence[fx.Node], gradients: Sequence[Any]) -> Iterable[fx.Node]:
-        """What does not need the gradients of the outputs waits for its first reader."""
+        """The nodes of backward. A node that does not need the gradients of the outputs waits for its first reader."""
         needed = {n for n in tree_leaves(list(gradients)) if isinstance(n, fx.Node)}
         live: set[fx.Node] = set()
         for node in reversed(nodes):
@@ -154,8 +154,8 @@ class Capture:
                 yield from emit(node)
 
     def _find_batch_norms(self, nodes: Sequence[fx.Node]) -> None:
-        """Batch norms whose new statistics go straight back into their buffers: eager's operator does
-        that by itself. (The call of cuDNN's, which lowering chose, does so already.)"""
+        """Finds batch norms whose new statistics go straight back into their buffers: eager's operator does
+        that by itself. (cuDNN's operator, where lowering chose it, does so already.)"""
         self.batch_norms: set[fx.Node] = set()
         self.dropped: set[fx.Node] = set()
         writes = {n.args[1]: n for n in nodes if _writes(n)}
@@ -213,14 +213,14 @@ class Capture:
         tensors = [t for t in results if isinstance(t, torch.Tensor)]
         known = [storage_of(t) in self.memory for t in tensors]
         if any(known) and not all(known):
-            raise Unsupported(f"operator {node.target} returns new memory and a view together, which no plan can free "
-                              "one by one; let it return copies, or move it out of the model")
+            raise Unsupported(f"operator {node.target} returns new memory and a view together, which a plan cannot "
+                              "free one by one; let it return copies, or move it out of the model")
         return bool(tensors) and all(known)
 
     # -- Small things.
 
     def _new_use(self, fake: torch.Tensor, named: Callable[[int, torch.device], int], size: int) -> _torch.Use:
-        """Of memory that gets its name now, unless another result lies there, too."""
+        """A use of memory that gets its name now, unless another result in the same memory has given it one."""
         storage = storage_of(fake)
         if storage not in self.memory:
             self.memory[storage] = named(size, fake.device)
@@ -231,7 +231,7 @@ class Capture:
 
     def _called(self, target: OpOverload, node: fx.Node, use: Callable[[fx.Node], Any]) -> tuple[Any, ...]:
         def operand(source: fx.Node) -> Any:
-            """A tensor, or a number or nothing that another call returned."""
+            """A tensor; or a number or None that another call returned."""
             known = self.env[source]
             return use(source) if isinstance(known, torch.Tensor) else known
 

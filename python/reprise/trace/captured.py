@@ -1,4 +1,4 @@
-"""What a capture gives."""
+"""The result of a capture."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..native import _torch
 
 @dataclass
 class Captured:
-    """A program, and by which texts the layouts of its calls' results are known. Ops that are parts of one call have one
-    text: each gives some of the results."""
+    """A program, and the texts that identify the layouts of its calls' results. Ops that are parts of one call share
+    one text, and each makes some of the results."""
 
     program: _torch.Program
     keys: dict[int, str]  # by op

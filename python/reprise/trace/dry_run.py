@@ -1,7 +1,7 @@
-"""A training step captured where the device is not: no memory, no kernel, nothing of the model changed.
+"""Captures a training step without its device: no memory is allocated, no kernel runs, and the model stays as it is.
 
-The model's tensors are put into a copy of it as fake ones, on any device that torch knows by name,
-and the inputs are fake too, in any batch size.
+A copy of the model has fake tensors in place of the model's own, on any device that torch knows by
+name. The inputs are fake too, with any batch size.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Inputs = tuple[Sequence[Any], Mapping[str, Any]]
 
 @dataclass
 class DryStep:
-    """A captured step and what lies on the device."""
+    """A captured step and the bytes on the device."""
 
     step: CapturedStep
-    there_bytes: int  # of the model's tensors and inputs
+    there_bytes: int  # bytes of the model's tensors and of the inputs
 
     @property
     def outside_bytes(self) -> int:
-        """Of these, what is in no graph."""
+        """The bytes of the model and its inputs that are not in the step's graph."""
         return self.there_bytes - self.step.captured.program.resident_bytes
 
 
@@ -39,10 +39,10 @@ def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Lay
             resize: Callable[[Tensor], Sequence[int]] | None = None) -> DryStep:
     """Captures the step of `model` on `device`, wherever the model lies.
 
-    resize: the shape an input tensor shall have, if not its own.
+    resize: gives the shape that an input tensor shall have, if it is not the tensor's own.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fakes: dict[int, Tensor] = {}  # by storage: tensors that share memory go on sharing it
+    fakes: dict[int, Tensor] = {}  # by storage, so that tensors that share memory still share it
 
     def fake(tensor: Tensor) -> Tensor:
         with mode, torch.no_grad():
@@ -80,4 +80,4 @@ def _twin(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> nn.Module:
         memo[id(parameter)] = nn.Parameter(fake(parameter.data), requires_grad=parameter.requires_grad)
     for buffer in model.buffers():
         memo[id(buffer)] = fake(buffer)
-    return copy.deepcopy(model, memo)  # of a compiled model a plain one
+    return copy.deepcopy(model, memo)  # for a compiled model, a plain one

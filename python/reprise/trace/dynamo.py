@@ -1,4 +1,4 @@
-"""torch.compile as Reprise calls it: what it traces, and what its errors become."""
+"""How Reprise calls torch.compile: what is traced, and what its errors become."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from . import eager_way
 
 
 def own_frame(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of ours around the model: torch.compile skips frames of torch itself, so it would
+    """Wraps the model in a function of ours: torch.compile skips frames of torch itself, so it would
     not see hooks of the model, nor anything of a plain nn.Sequential. Every model gets a code
-    object of its own, by which torch.compile counts how often it compiled."""
+    object of its own, because torch.compile counts compilations by code object."""
 
     def step(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
@@ -27,14 +27,14 @@ def own_frame(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if torch.__version__ < "2.12":
-    # It writes its settings as JSON into a log of its own, fails on functions, and says so.
+    # torch.compile writes its settings as JSON into its own log, fails if they contain functions, and reports it.
     logging.getLogger("torch._dynamo.metrics_context").addFilter(
         lambda record: "logging compilation metrics" not in record.getMessage())
 
 
 @contextlib.contextmanager
 def own_errors() -> Iterator[None]:
-    """Our errors as themselves, and torch.compile's where the model cannot be captured."""
+    """Raises our errors unchanged, and turns those of torch.compile into one that says the model cannot be captured."""
     try:
         yield
     except torch._dynamo.exc.BackendCompilerFailed as error:

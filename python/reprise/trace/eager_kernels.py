@@ -1,7 +1,7 @@
 """Operators that torch takes apart when it traces, kept whole as eager runs them.
 
-Torch registers kernels in Python for some operators, which are used under AOTAutograd alone: resizing becomes gathers
-and scatters, say, which round otherwise than the operator and take longer.
+For some operators torch registers kernels in Python that are used only under AOTAutograd. For example, resizing
+becomes gathers and scatters, which round differently from the operator and take longer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _operators() -> list[OpOverload]:
 
 @contextlib.contextmanager
 def kept_whole() -> Iterator[None]:
-    """While it lasts, all threads trace these operators as eager runs them."""
+    """While this is active, all threads trace these operators as eager runs them."""
     with _lock, contextlib.ExitStack() as restored:
         for operator in _operators():
             taken = {key: operator.py_kernels.pop(key) for key in _KEYS if key in operator.py_kernels}

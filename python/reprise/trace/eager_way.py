@@ -1,4 +1,4 @@
-"""What a model hears of being traced, so that it takes the way it takes in eager."""
+"""Hides from a model that it is traced, so that it runs the code that it runs in eager."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ..errors import Unsupported
 
 T = TypeVar("T")
 
-MAX_SHAPES = 64  # different shapes of inputs one model may be called with
+MAX_SHAPES = 64  # how many different input shapes one model may be called with
 
 
 class Trace:
-    """Calls what torch.compile traces, by the way that the model takes in eager: to models that ask, it is
-    not compiled. Where that way cannot be captured, as it looks at the numbers of a mask, say, by the
-    way that the model has for torch.compile."""
+    """Calls what torch.compile traces, so that the model runs the code it runs in eager: a model that asks is
+    told that it is not being compiled. If that code cannot be captured, for example because it looks at the
+    numbers of a mask, the model runs the code that it has for torch.compile."""
 
     def __init__(self) -> None:
         self.ways = _Way(is_compiling=False), _Way(is_compiling=True)
 
     def __call__(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        handled = sys.exc_info()[1]  # by the caller, who may go on with it
+        handled = sys.exc_info()[1]  # an exception that the caller is handling and may still use
         try:
             with self.ways[0]:
                 return call(*args, **kwargs)
@@ -47,25 +47,26 @@ class Trace:
 
 
 def _forget(error: BaseException | None, handled: BaseException | None) -> None:
-    """Lets go of the frames an error holds, and with them of the caller's tensors: errors and frames
-    that name each other wait for the garbage collector."""
+    """Releases the frames that an error holds, and with them the caller's tensors: errors and frames
+    that refer to each other would stay until the garbage collector runs."""
     while error is not None and error is not handled and error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
 
 
-# Of add_, addcdiv_ and addcmul_, which torch.compile takes apart in case a number of theirs is a tensor.
+# Keeps add_, addcdiv_ and addcmul_ whole, which torch.compile takes apart in case one of their numbers is a tensor.
 _NO_DECOMPOSITIONS: dict[str, Any] = {"enable_dynamo_decompositions": False} if hasattr(
     torch._dynamo.config, "enable_dynamo_decompositions") else {}
 
 
 class _Way:
-    """Never falls back to running the model as it is: that would exceed the budget silently; sees
-    hooks that come and go; and has answers for what models ask. They are never exported, which
-    torch.compile before 2.13 says, and for which libraries leave the way that eager takes.
+    """Settings of torch.compile: it never falls back to running the model as it is, which would silently exceed
+    the budget; it notices hooks that are added and removed; and it has answers to what models ask. Models are
+    told that they are not exported: torch.compile before 2.13 tells them that they are, and libraries then do
+    not run the code that eager runs.
 
-    One for all steps: each leaves a variable in the thread's context."""
+    There is one for all steps, because each leaves a variable in the thread's context."""
 
     def __init__(self, is_compiling: bool) -> None:
         self.config = torch._dynamo.config.patch(
@@ -86,7 +87,7 @@ class _Way:
 
 
 class _Here(threading.local):
-    """The answers of the ways that this thread is on. Others are not disturbed."""
+    """The answers that this thread gives now. Other threads are not affected."""
 
     def __init__(self) -> None:
         self.answers: list[dict[Any, bool]] = []
@@ -96,13 +97,13 @@ _here = _Here()
 
 
 def _logging_functions() -> set[Any]:
-    """Log calls inside a model are no reason to refuse it. Libraries add methods of their own."""
+    """Log calls inside a model are not a reason to refuse it. Libraries add logging methods of their own."""
     names = ("debug", "info", "error", "critical", "exception", "log", "info_once", "warning_advice", "warning",
              "warning_once")
     return {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}
 
 
-# -- Questions of models, and of ours within them. In eager they are ordinary functions.
+# -- Questions that models ask, and our own questions inside them. In eager they are ordinary functions.
 
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
@@ -139,7 +140,7 @@ def _answer_one_sequence(_: Any, __: Any, position_ids: Any) -> Any:
 
 
 def _whole(otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that torch.compile takes apart in case a number of it is a tensor."""
+    """Keeps an operator whole that torch.compile takes apart in case one of its numbers is a tensor."""
 
     def handler(self: Any, tx: Any, *args: Any, value: Any = None, **kwargs: Any) -> Any:
         if _here.answers and isinstance(value, ConstantVariable):
@@ -157,13 +158,14 @@ if torch.addcdiv in _handlers:
     _handlers[torch.addcdiv] = _whole(_handlers[torch.addcdiv])
 
 
-# -- Masks of transformers. Its models look whether there is padding, and whether positions are those of one
-# sequence, and make no mask then. When they are traced they do not look, and make one, for which attention has
-# other and slower kernels. Padding that is absent needs no look, and positions that the model made itself are known.
+# -- Masks of transformers. Its models check whether there is padding, and whether positions are those of one
+# sequence; if a mask is not needed, they make none. When they are traced they do not check and always make one, for
+# which attention has other and slower kernels. Absent padding and positions that the model made itself are known
+# without looking at numbers.
 
 
 def _look_at_transformers() -> None:
-    """Once it is there. Outside of our tracing its functions do as before."""
+    """Replaces two functions of transformers once it is imported. Outside of our tracing they do the same as before."""
     module: Any = sys.modules.get("transformers.masking_utils")
     if module is None or getattr(module, "find_packed_sequence_indices", None) is _find_packed_sequence_indices:
         return
@@ -174,7 +176,7 @@ def _look_at_transformers() -> None:
 
 
 class _Transformers:
-    """What it does itself."""
+    """The functions that transformers itself has."""
 
     find_packed_sequence_indices: Callable[[Tensor], Tensor | None]
     is_tracing: Callable[..., bool]
@@ -197,26 +199,26 @@ MAX_NUMBERS = 1 << 20
 
 
 def _counts_by_one(node: fx.Node) -> bool:
-    """Whether rows of positions go up by one, where no input and no random number has a part in them."""
+    """Whether rows of positions go up by one and depend on no input and no random number."""
     before = torch.get_rng_state()
     try:
         with _disable_current_modes():
             steps = _computed(node, {}).diff(dim=-1)
             return bool((steps == 1).all()) and torch.equal(before, torch.get_rng_state())
-    except Exception:  # what cannot be computed is not known
+    except Exception:  # if it cannot be computed, it is not known
         return False
     finally:
         torch.set_rng_state(before)
 
 
 def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
-    """What a node computes, on the CPU."""
+    """The result of a node, computed on the CPU."""
     if node in known:
         return known[node]
     example = node.meta.get("example_value")
     if node.op not in ("call_function", "call_method") or len(known) >= MAX_NODES or (
             isinstance(example, Tensor) and (example._version != 0 or example.numel() > MAX_NUMBERS)):
-        raise ValueError(node)  # an input, too much, or written to afterwards
+        raise ValueError(node)  # it is an input, too large, or written to afterwards
 
     def argument(value: Any) -> Any:
         if isinstance(value, fx.Node):

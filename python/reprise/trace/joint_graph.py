@@ -1,4 +1,4 @@
-"""AOTAutograd's joint graph of a step: forward and backward together, of the operators that eager runs."""
+"""AOTAutograd's joint graph of a step: forward and backward together, with the operators that eager runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .eager_kernels import kept_whole
 from .layouts import Layouts
 from .lowering import lower
 
-# Takes its arguments in a list that it empties, so that they can be freed while it runs.
+# A function that takes its arguments in a list and empties it, so that they can be freed while it runs.
 Run = Callable[[list[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
 class JointGraph:
-    """Forward and backward of a training step together, of the operators that eager runs."""
+    """Forward and backward of a training step together, with the operators that eager runs."""
 
     module: fx.GraphModule
     primals: Sequence[Any]  # what forward reads, as fake tensors
@@ -73,7 +73,7 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
 
 
 def _reads(gm: fx.GraphModule) -> str:
-    """Where the user's code reads numbers out of tensors."""
+    """Finds where the user's code reads numbers out of tensors."""
     nodes = gm.graph.find_nodes(op="call_method", target="item")
     return "".join("\n" + node.stack_trace.rstrip() for node in nodes if node.stack_trace)
 
@@ -90,15 +90,15 @@ def _device_of(primals: Sequence[Any]) -> torch.device:
     devices = {p.device for p in primals if isinstance(p, torch.Tensor)}
     accelerated = sorted((d for d in devices if d.type != "cpu"), key=str)
     if len(accelerated) > 1:
-        raise Unsupported(f"the model lies on several devices ({', '.join(map(str, accelerated))}): a budget is for "
-                          "one; compile the part on each device by itself")
+        raise Unsupported(f"the model lies on several devices ({', '.join(map(str, accelerated))}): a budget applies "
+                          "to one device; compile the part on each device by itself")
     return accelerated[0] if accelerated else torch.device("cpu")
 
 
 def _shells(joint: fx.GraphModule, num_forward: int, num_primals: int) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Forward and backward for AOTAutograd's books: it looks at inputs and outputs alone. What
-    forward saves is one tensor, the handle of the step. It is said to lie in an input's memory,
-    so that AOTAutograd does not offer it to backward for reuse."""
+    """Stand-ins for forward and backward, of which AOTAutograd looks only at inputs and outputs. Forward
+    saves one tensor, the handle of the step. AOTAutograd is told that it lies in an input's memory,
+    so that it does not offer the handle to backward for reuse."""
     nodes = list(joint.graph.nodes)
     placeholders = [n for n in nodes if n.op == "placeholder"]
     results = nodes[-1].args[0]

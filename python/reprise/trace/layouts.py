@@ -1,4 +1,4 @@
-"""How fake tensors lie in memory, and how the device's own do where they differ."""
+"""The layouts of fake tensors in memory, and those of the device where they differ."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_leaves
 
 from ..native import _torch
 
-# Of a call's tensors, where the device gives others than fake tensors do: dtype, sizes, strides,
-# offset, bytes of storage, kind of device; None: undefined.
+# The layout of a tensor that a call returns, where the device's differs from the fake tensor's: dtype, sizes, strides,
+# offset, bytes of storage, kind of device; None for an undefined tensor.
 Layout = tuple[str, list[int], list[int], int, int, str]
 Layouts = dict[str, list[Layout | None]]
 

@@ -1,11 +1,11 @@
 """Puts eager's operators back where AOTAutograd traced others.
 
-Dropout on the CPU: eager multiplies by noise that is 0 or 1/(1-p); AOTAutograd traces an operator
-with a mask of booleans, which draws the same numbers but takes longer and may round otherwise.
+Dropout on the CPU: eager multiplies by noise that is 0 or 1/(1-p). AOTAutograd traces an operator
+with a mask of booleans, which draws the same numbers but takes longer and may round differently.
 
-Batch norm on CUDA: AOTAutograd traces a functional form of PyTorch's own kernel; eager runs
-cuDNN's where it can. The call of cuDNN's changes the running statistics it is given, which its
-schema does not say; capture knows.
+Batch norm on CUDA: AOTAutograd traces a functional form of PyTorch's own kernel, whereas eager runs
+cuDNN's if it can. cuDNN's operator changes the running statistics it is given, which its schema
+does not say; the capture takes care of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def lower(joint: fx.GraphModule, device: torch.device) -> None:
     joint.graph.lint()
 
 
-# Their arguments as those of cudnn_batch_norm.
+# The arguments of these operators as those of cudnn_batch_norm.
 _BATCH_NORMS: dict[Any, Callable[..., tuple[Any, ...]]] = {
     aten._native_batch_norm_legit_functional.default: lambda *args: args,
     aten._native_batch_norm_legit.no_stats: lambda x, w, b, training, momentum, eps: (
@@ -74,7 +74,7 @@ def _lower_batch_norm(graph: fx.Graph, node: fx.Node, args: tuple[Any, ...], wri
 
 
 def _is_cudnns(args: tuple[Any, ...]) -> bool:
-    """Whether eager would take cuDNN's kernel for these operands."""
+    """Whether eager would use cuDNN's kernel for these operands."""
     x, weight, bias, mean, var, training, _, eps = args
     if weight is None or bias is None or (mean is None) != (var is None):
         return False
@@ -84,7 +84,7 @@ def _is_cudnns(args: tuple[Any, ...]) -> bool:
 
 
 def _backwards_of(parts: dict[int, fx.Node]) -> list[fx.Node] | None:
-    """The calls that read the saved statistics; None where something else does."""
+    """The calls that read the saved statistics; None if something else reads them too."""
     if 1 not in parts or 2 not in parts:
         return []
     users = list(dict.fromkeys([*parts[1].users, *parts[2].users]))
@@ -94,7 +94,7 @@ def _backwards_of(parts: dict[int, fx.Node]) -> list[fx.Node] | None:
 
 
 def _contiguous(graph: fx.Graph, node: fx.Node, tensor: fx.Node, like: fx.Node) -> fx.Node:
-    """As eager gives it to cuDNN. Where it lies so already this is a view, and vanishes."""
+    """The tensor as eager passes it to cuDNN. If it already has that layout, this is a view and leaves no call."""
     format = suggest_memory_format(like.meta["val"])
     new = _like(graph, node, aten.contiguous.default, (tensor,))
     new.kwargs = {"memory_format": format}
@@ -129,8 +129,8 @@ def _lower_dropout(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _bernoulli(graph: fx.Graph, node: fx.Node, x: fx.Node, keep: float) -> fx.Node:
-    """Numbers drawn in the order of x's memory, as eager draws them: the operator itself draws in
-    the order of its dimensions."""
+    """Numbers drawn in the order of x's memory, as eager draws them; the operator itself would draw in
+    the order of the dimensions."""
     fake = x.meta["val"]
     order = sorted(range(fake.dim()), key=fake.stride, reverse=True)
     if fake.is_contiguous() or order == list(range(fake.dim())):

@@ -1,4 +1,4 @@
-"""Nodes of a traced graph: where they come from, and which of them no plan can have."""
+"""Nodes of a traced graph: where they come from, and which of them cannot be planned."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_supported(node: fx.Node) -> None:
         raise Unsupported(f"{name}{_where(node)}, called by the model or by an operator of it, looks whether it went well, which "
                           f"no plan foresees; use {name}_ex, which does not look")
     if not isinstance(node.target, OpOverload):
-        raise Unsupported(f"cannot plan over {node.target}{_where(node)}: it is no operator of PyTorch's. Register it as a "
+        raise Unsupported(f"cannot plan over {node.target}{_where(node)}: it is not an operator of PyTorch. Register it as a "
                           "custom operator, or move it out of the model")
     if node.target is aten._local_scalar_dense.default:
         raise Unsupported(
@@ -47,7 +47,7 @@ def check_supported(node: fx.Node) -> None:
 def check_size(node: fx.Node, result: Any) -> None:
     if any(free_unbacked_symbols(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)):
         raise Unsupported(f"the size of what {node.target} makes{_where(node)} depends on numbers in a tensor (x[mask], "
-                          "nonzero, masked_select), so that its memory is not known before. Use torch.where or "
+                          "nonzero, masked_select), so its memory is not known in advance. Use torch.where or "
                           "masked_fill, which keep the size, or move it out of the model")
 
 

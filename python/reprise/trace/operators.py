@@ -1,4 +1,4 @@
-"""What tracing has to know of single operators. The rest is in runtime/program/operator_facts.h."""
+"""What tracing has to know about single operators. The rest is in runtime/program/operator_facts.h."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ aten = torch.ops.aten
 
 
 def declare_repeatable(operator: OpOverload | str) -> None:
-    """Says that an operator of one's own gives the same bits every time it runs on the same
-    inputs, and changes nothing else: Reprise may then compute it again."""
+    """Declares that a custom operator gives the same bits every time it runs on the same inputs,
+    and changes nothing else, so that Reprise may compute it again."""
     _torch.declare_repeatable(operator if isinstance(operator, str) else operator.name())
 
 
 def fake_results(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Of a call on fake tensors. PyTorch has no fake kernels of cuDNN's batch norm; what it keeps
-    for backward is known only when it is measured."""
+    """The results of a call on fake tensors. PyTorch has no fake kernels for cuDNN's batch norm; how much
+    it keeps for backward is known only after it is measured."""
     if target is aten.cudnn_batch_norm.default:
         x, weight, training = args[0], args[1], args[5]
         saved = weight if training else weight.new_empty(0)
@@ -33,8 +33,8 @@ def fake_results(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> An
 
 
 def wanted_results(target: Any, args: Sequence[Any], results: Any) -> Any:
-    """Without those that the call is told to leave out: kernels give nothing for them, some fake
-    ones give tensors."""
+    """The results without those that the call is told to leave out: kernels return nothing for them, but
+    some fake kernels return tensors."""
     if not isinstance(target, OpOverload):
         return results
     names = [argument.name for argument in target._schema.arguments]

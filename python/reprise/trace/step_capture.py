@@ -1,7 +1,7 @@
 """A training step as a program, captured without running it.
 
-Dynamo gives the graph of a call and the tensors it reads, AOTAutograd the joint graph of that, and
-capture the program. No compiled code is made, so nothing of the model is changed, whatever its code does.
+Dynamo gives the graph of a call and the tensors it reads, AOTAutograd makes the joint graph from it, and
+capture makes the program. No compiled code is made, so the model is not changed, whatever its code does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .layouts import Layouts
 
 @dataclass
 class CapturedStep:
-    """A program, and the graph it was made from: with other layouts it is made again without tracing."""
+    """A program and the graph it was made from, so that it can be made again with other layouts without tracing."""
 
     name: str
     joint: JointGraph
@@ -45,10 +45,10 @@ class CapturedStep:
         self.captured = self.joint.capture(self.name, layouts)
 
     def measure(self, layouts_of: Callable[[Layouts], Layouts] = dict) -> _core.Costs:
-        """What every call costs on the device. Its results get their layout there: where fake tensors and the device
-        disagree, the device is right.
+        """Measures what every call costs on the device. Results get the device's layout: where fake tensors and the
+        device disagree, the device is right.
 
-        layouts_of: what to capture with, of the layouts that are known.
+        layouts_of: chooses, from the layouts that are known, those to capture with.
         """
 
         def again(layouts: Layouts) -> tuple[_torch.Program, dict[int, str]]:
@@ -60,7 +60,7 @@ class CapturedStep:
             return _core.Costs.from_capsule(_torch.measure_step(self.captured.program, self.captured.keys, again))
 
     def fakes_of(self, tensors: Sequence[Tensor]) -> list[FakeTensor]:
-        """As the joint graph's inputs have them: what shares memory shares it there, too."""
+        """The fake tensors of the joint graph's inputs: tensors that share memory share it there too."""
         mode = next(p.fake_mode for p in self.joint.primals if isinstance(p, FakeTensor))
         return [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
 
@@ -69,8 +69,8 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
                  layouts: Layouts | None = None) -> CapturedStep:
     """The step of call(*args, **kwargs), and of backward from what it returns.
 
-    layouts: of results, where they are known to differ from those of fake tensors; by default all that were found on
-        the device of the tensors.
+    layouts: layouts of results that are known to differ from those of fake tensors; by default all that were found
+        on the device of the tensors.
     """
 
     def captured() -> CapturedStep | None:
@@ -80,7 +80,7 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     with own_errors(), torch.enable_grad(), compile_lock, _compiling(), _disable_current_modes():
         step = Trace()(captured)
     if step is None:
-        raise RepriseError(f"{name} has no gradients to train with: nothing that it returns needs one")
+        raise RepriseError(f"{name} cannot be trained: nothing that it returns requires a gradient")
     return step
 
 
@@ -100,17 +100,17 @@ def _captured(found: Any, name: str, layouts: Layouts | None) -> CapturedStep | 
 
 
 def _dynamo_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What torch.compile(fullgraph=True, dynamic=False) would give its backend; None: nothing."""
+    """What torch.compile(fullgraph=True, dynamic=False) would pass to its backend, or None."""
     with get_metrics_context(), set_enable_dynamic(False), _without_modes():
         return fullgraph_capture(call, tuple(args), dict(kwargs)).backend_input
 
 
 def _without_modes() -> contextlib.AbstractContextManager[Any]:
-    """Before 2.12 Dynamo itself puts modes of torch functions aside while it traces."""
+    """Sets modes of torch functions aside, which Dynamo before 2.12 does itself while it traces."""
     return contextlib.nullcontext() if torch.__version__ < "2.12" else torch_function_mode_stack_state_mgr
 
 
-# Says to what asks while it is traced, but is not the model's code, that it is compiled. Before 2.13 nothing did.
+# Tells code that is traced but does not belong to the model that it is being compiled. Torch before 2.13 did not.
 _compiling = getattr(torch.compiler, "_compile_session_context", contextlib.nullcontext)
 
 

@@ -16,18 +16,19 @@
 namespace reprise {
 namespace {
 
-// Kernels that have read a row, or all of it that others read, before they write a number of it, and write each where
-// they read it last.
+// Kernels that read a whole row, or all of it that other threads read, before they write any number of it, and that
+// write each number where they read it last.
 constexpr std::array<std::string_view, 4> kByRows{"aten::_softmax", "aten::_log_softmax",
                                                   "aten::_softmax_backward_data", "aten::_log_softmax_backward_data"};
 
-// An operator that computes the same and writes the result to memory it is given: to an argument more, or to the first.
+// An operator that computes the same and writes the result to memory it is given: to an additional argument, or to the
+// first.
 struct Form {
   c10::OperatorHandle op;
   bool takes_out = false;
 };
 
-// Which operators have one, looked up once for each.
+// The operators that have such a form; each is looked up once.
 class Forms {
  public:
   explicit Forms(at::Device device) : key_(c10::computeDispatchKey(std::nullopt, std::nullopt, device)) {
@@ -45,7 +46,7 @@ class Forms {
   }
 
  private:
-  // With a kernel of the device itself: those generated for all devices make a copy.
+  // Only if the device has a kernel of its own: kernels that are generated for all devices make a copy.
   [[nodiscard]] std::optional<c10::OperatorHandle> with_kernel(const std::string& name,
                                                                const std::string& overload) const {
     const auto op = c10::Dispatcher::singleton().findSchema({name, overload});

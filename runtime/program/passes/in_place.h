@@ -1,9 +1,10 @@
 // Results that may be written over operands.
 //
 // A pointwise operator reads an element of its operands before it writes that of its result, so the result may lie over
-// an operand that nothing reads any more; so do the softmax kernels, row by row. Where an operator has a form that
-// writes to memory it is given, a call of it gets a second call: out = operand. Of several operands that would do, the
-// one with the fewest readers to come is named. Plans decide: a value that is read later is not written over.
+// an operand that nothing reads any more. The softmax kernels do the same row by row. If an operator has a form that
+// writes to memory it is given, a call of it gets a second call: out = operand. If several operands are possible, the
+// one with the fewest later readers is named. Plans decide whether to use it: a value that is read later is not written
+// over.
 #pragma once
 
 #include "runtime/program/program.h"

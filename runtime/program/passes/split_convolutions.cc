@@ -11,7 +11,7 @@
 namespace reprise {
 namespace {
 
-constexpr std::int64_t kShare = 3;  // of the largest one's operands
+constexpr std::int64_t kShare = 3;  // split if its operands have at least 1 / kShare of the bytes of the largest
 constexpr std::size_t kGradient = 0;
 constexpr std::size_t kInput = 1;
 constexpr std::size_t kWeight = 2;
@@ -24,7 +24,7 @@ bool is_convolution(const ProgramOp& op) {
   return op.kind == ProgramOp::Kind::kCall && op.call->op.operator_name().name == "aten::convolution_backward";
 }
 
-// Kernels of other layouts would take the stand-in for one of theirs.
+// With other layouts, kernels would mistake the layout of the stand-in.
 bool has_channels_last(const Geometry& geometry) {
   return c10::is_channels_last_strides_2d(geometry.sizes, geometry.strides) ||
          c10::is_channels_last_strides_3d(geometry.sizes, geometry.strides);
@@ -34,7 +34,7 @@ std::int64_t bytes(const Geometry& geometry) {
   return c10::multiply_integers(geometry.sizes) * static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
 }
 
-// Of the gradients of output and input, and of the input.
+// The bytes of the gradients of output and input, and of the input.
 std::int64_t operand_bytes(const ProgramOp& op) {
   return bytes(geometry(op, kGradient)) + 2 * bytes(geometry(op, kInput));
 }

@@ -1,8 +1,8 @@
 // The backward pass of a large convolution as two calls: the gradients of weight and bias, then that of the input.
 //
 // One call computes both, each by a kernel of its own, and needs the input and its gradient at the same time. The
-// second of two calls takes of the input nothing but its shape, for which a view of other memory will do. Those are
-// split that may be at the peak of a plan: the others would only take longer to call.
+// second of two calls needs only the shape of the input, for which a view of other memory is enough. Only convolutions
+// that may be at the peak of a plan are split; two calls for the others would only take longer.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace reprise {
 
-// Returns by op of the new program which one it was before, whole or a part of it.
+// Returns, for each op of the new program, the op it was before or was a part of.
 std::vector<OpId> split_convolutions(Program& program);
 
 }  // namespace reprise

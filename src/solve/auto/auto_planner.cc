@@ -3,8 +3,8 @@
 //   1. sections   cross sections of forward kept, the rest held once it was made again: a plan in milliseconds
 //      nesting    cross sections within cross sections, everything else discarded: for the least memory
 //   2. prices     cuts at a grid of prices (price_search.h), again with cross sections of forward kept (prefix_cuts.h)
-//   3. descent    where nothing fits by then, or the least memory is asked for: planners, and search at ever lower
-//                 peaks; where that ends, from other nestings, which began higher
+//   3. descent    if nothing fits by then, or the least memory is asked for: planners, and search at lower and lower
+//                 peaks; when that ends, the same from other nestings, which began higher
 //   4. aims       cuts with prices adjusted to the budget; again for other orders of backward (backward_order.h)
 //   5. planners   the candidates of all other planners, and the labels that can be read off their plans
 //   6. search     small changes of labels and order at the budget (local_search.h)
@@ -15,7 +15,7 @@
 // for a ladder of budgets, in rounds that each give every rung twice the work of the round before; and so they are for
 // small steps at any budget.
 //
-// docs/algorithms/auto.md tells it at length. Tested by tests/unit/solve/auto and tests/property/auto_test.cc.
+// docs/algorithms/auto.md explains it in detail. Tested by tests/unit/solve/auto and tests/property/auto_test.cc.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -36,7 +36,8 @@ namespace {
 constexpr std::array kOthers{&kChenPlanner,  &kChainStaticPlanner,     &kFengHuangPlanner, &kRevolvePlanner,
                              &kRotorPlanner, &kLowerSetsApproxPlanner, &kChainPlanner,     &kLowerSetsPlanner};
 
-// What can be read off a plan: ops run once are kept, those run twice held, others discarded.
+// The labels that follow from a plan: results of ops that run once are kept, of those that run twice held, of others
+// discarded.
 Choice choice_of(const StepModel& model, const Plan& plan) {
   Choice choice{.labels = ByValue<Label>(model.num_values(), Label::kKeep), .order = {}};
   ByOp<std::uint32_t> runs(model.num_ops(), 0);
@@ -100,12 +101,12 @@ class AutoSearch {
     }
     return stopped_ || work() > std::min(limit_, slice_end_);
   }
-  // So much more work than was done.
+  // The work done so far and so much more.
   [[nodiscard]] std::size_t later(std::size_t more) const { return work() + std::min(more, kNoEnd - work()); }
   [[nodiscard]] std::size_t work() const { return evaluator_.work() + prices_.work() + local_.work() + other_work_; }
 
   [[nodiscard]] bool small() const { return model_.num_ops() <= kSmallStep; }
-  // A small step has its whole curve searched whatever the budget, which then only selects.
+  // For a small step the whole curve is searched at any budget, and the budget then only selects a point.
   [[nodiscard]] bool aims_at_budget() const { return options_.budget_bytes && !small(); }
 
   [[nodiscard]] bool fits() const {
@@ -130,7 +131,7 @@ class AutoSearch {
     start_elsewhere();
   }
 
-  // Where the way down from the least peaks has ended, others that began higher may lead lower.
+  // After the descent from the least peaks has ended, descents from other choices that began higher may lead lower.
   void start_elsewhere() {
     constexpr std::size_t kStarts = 16;
     if (knobs_.techniques.nesting) try_nesting(PrefixCuts(model_, PrefixCuts::Measure::kBytes));
@@ -151,7 +152,7 @@ class AutoSearch {
     if (knobs_.techniques.reordering) try_orders(prefixes, budgets);
     if (knobs_.techniques.planners && !aims_at_budget()) try_planners();
     if (knobs_.techniques.local_search) search(budgets);
-    if (knobs_.techniques.planners && aims_at_budget() && !in_full()) try_planners();  // they rarely have better
+    if (knobs_.techniques.planners && aims_at_budget() && !in_full()) try_planners();  // they are rarely better
   }
 
   // Fewer tries the larger the step, but never fewer than a handful.
@@ -161,7 +162,7 @@ class AutoSearch {
     return std::clamp(tries * kReads / (model_.op_inputs.size() + 1), kLeast, tries);
   }
 
-  // False where the choice makes too many runs to be worth anything.
+  // Returns false if the choice makes too many runs to be useful.
   bool offer(const Choice& choice) {
     const Cost cost = evaluator_.evaluate(choice);
     pool_.offer(cost, choice);
@@ -175,7 +176,8 @@ class AutoSearch {
     }
   }
 
-  // Cross sections are kept, all between two of them is made again at once and held: a plan for most budgets.
+  // Keeps cross sections; everything between two of them is made again at once and held. This gives a plan for most
+  // budgets.
   void try_sections(const PrefixCuts& prefixes) {
     for (std::uint32_t stretches = 2; stretches <= std::min<std::size_t>(512, index(model_.caller)) && !out_of_work();
          stretches += stretches / 2) {
@@ -188,7 +190,8 @@ class AutoSearch {
     }
   }
 
-  // Two levels: few cross sections are kept, more are held once they were made again, everything else is discarded.
+  // Uses two levels: few cross sections are kept, more are held after they were made again, and everything else is
+  // discarded.
   void try_nesting(const PrefixCuts& prefixes) {
     constexpr std::size_t kMostInVain = 100'000;  // ops of steps looked at
     std::size_t in_vain = 0;
@@ -204,7 +207,7 @@ class AutoSearch {
         const Cost cost = evaluator_.evaluate(choice);
         pool_.offer(cost, choice);
         if (cost == Cost{}) in_vain += model_.num_ops();
-        if (in_vain > kMostInVain) return;  // so deep a step has no use for it
+        if (in_vain > kMostInVain) return;  // it does not help on so deep a step
         nested_.emplace_back(cost.peak_bytes, choice);
         for (const ValueId v : model_.droppable_values) {
           if (model_.weight[v] <= plain_bytes_ / 20'000) choice.labels[v] = Label::kKeep;
@@ -214,10 +217,10 @@ class AutoSearch {
     }
   }
 
-  // What another planner has for all budgets.
+  // Takes the candidates of another planner for all budgets.
   void propose(const Planner& planner, std::size_t candidates) {
     SolveOptions options = options_;
-    options.progress = {};  // the search as a whole tells of its course
+    options.progress = {};  // the search as a whole reports its progress
     PlannerKnobs turned = knobs_;
     turned.max_lower_sets = std::min<std::size_t>(turned.max_lower_sets, 1'000);
     turned.candidates = candidates;
@@ -228,7 +231,7 @@ class AutoSearch {
     solution_.stats.partials += ignored.stats.partials;
   }
 
-  // Slow methods only where they are quick, or with fewer candidates.
+  // Slow methods run only on steps where they are quick, or with fewer candidates.
   void try_planners() {
     constexpr std::size_t kSmall = 200;
     constexpr std::size_t kMedium = 700;
@@ -245,8 +248,8 @@ class AutoSearch {
     }
   }
 
-  // All that the others would answer with, so that none of them is ahead at any budget. Not counted as work, so not
-  // where work was limited to less than the usual.
+  // Whether to take everything that the other planners would answer with, so that none of them is ahead at any budget.
+  // This is not counted as work, so it is not done if work was limited to less than usual.
   [[nodiscard]] bool in_full() const { return options_.work >= SolveOptions{}.work; }
   void propose_all() {
     constexpr std::size_t kLongChain = 2'000;  // `chain` looks at all pairs of checkpoints: minutes
@@ -321,7 +324,7 @@ class AutoSearch {
     return least - std::max<std::int64_t>(1, (least - model_.start_bytes) / part);
   }
 
-  // Below the least peak known, by parts that shrink where they fail.
+  // Searches below the least peak known, by steps that become smaller when they fail.
   void descend(std::size_t slice) {
     for (std::int64_t part = 50; part <= kSmallestPart && !out_of_work() && !fits();) {
       const std::int64_t least = pool_.entries().begin()->first;
@@ -352,8 +355,8 @@ class AutoSearch {
     }
   }
 
-  // The best choices as plans; the front simulates them once more. Without a budget, all of them, or where the step is
-  // so large that this would take long, an even selection.
+  // Turns the best choices into plans, which the front simulates once more. Without a budget these are all choices, or
+  // an even selection if the step is so large that all would take long.
   void hand_over() {
     constexpr std::size_t kRunsToSimulate = 4'000'000;
     constexpr std::size_t kAtLeast = 128;
@@ -409,7 +412,7 @@ void propose(const Problem& problem, const SolveOptions& options, Front& front, 
   AutoSearch(problem, options, front, solution).run();
 }
 
-// There is no formula of its own: the simulated peak takes its place.
+// `auto` has no formula of its own; the simulated peak takes its place.
 std::optional<Plan> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
   Front front(problem);
   front.add_plain();

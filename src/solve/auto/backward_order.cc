@@ -110,7 +110,7 @@ OrderSearch::OrderSearch(const StepModel& model, Evaluator& evaluator, Pool& poo
   if (movable_.size() > kMost) movable_.resize(kMost);
 }
 
-// Bytes above the target, summed over the turns; without end where it takes more time.
+// Bytes above the target, summed over the turns; infinite if the choice takes more time.
 double OrderSearch::pressure(const Choice& choice, std::int64_t target_bytes, std::int64_t most_time_ns) {
   const Cost cost = evaluator_.evaluate(choice);
   pool_.offer(cost, choice);

@@ -29,7 +29,7 @@
 namespace reprise::detail {
 
 struct Choice {
-  ByValue<Label> labels;    // of those that are not droppable, ignored
+  ByValue<Label> labels;    // ignored for values that are not droppable
   std::vector<OpId> order;  // of the backward ops
 
   friend bool operator==(const Choice&, const Choice&) = default;
@@ -49,18 +49,18 @@ class Evaluator {
  public:
   explicit Evaluator(const StepModel& model);
 
-  // Both numbers at their largest where the choice makes more runs than are worth looking at, or, with `limit_bytes`,
-  // as soon as the peak is seen to be above it.
+  // Both numbers have their largest value if the choice makes more runs than are worth looking at, or, with
+  // `limit_bytes`, as soon as the peak is known to be above it.
   [[nodiscard]] Cost evaluate(const Choice& choice,
                               std::int64_t limit_bytes = std::numeric_limits<std::int64_t>::max());
 
-  // Of the last choice evaluated to its end.
+  // The runs of the last choice that was evaluated to its end.
   [[nodiscard]] std::vector<OpId> runs() const;
   // Bytes at the highest instant before and during the i-th backward op of the order; front() is the caller's op.
   [[nodiscard]] std::span<const std::int64_t> profile() const { return profile_; }
   // How often the last choice ran an op again.
   [[nodiscard]] const ByOp<std::uint32_t>& reruns() const { return reruns_; }
-  // Of an op that ran again: the turn at which it did first.
+  // For an op that ran again, the turn at which it first did so.
   [[nodiscard]] const ByOp<std::uint32_t>& first_rerun() const { return first_rerun_; }
   // Work done since the beginning, in reads of runs.
   [[nodiscard]] std::size_t work() const { return work_; }

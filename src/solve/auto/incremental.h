@@ -36,7 +36,7 @@ class IncrementalEvaluator {
 
   explicit IncrementalEvaluator(const StepModel& model);
 
-  // Takes the choice as the base. False where it makes more runs than are worth looking at: then there is no base.
+  // Takes the choice as the base. Returns false if it makes more runs than are worth looking at; then there is no base.
   bool rebase(const Choice& choice);
   // The base with these labels instead, each value named once; as Evaluator::evaluate. REQUIRES: a base.
   [[nodiscard]] Cost attempt(std::span<const Change> changes,

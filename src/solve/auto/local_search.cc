@@ -214,7 +214,7 @@ std::int64_t LocalSearch::fill(Choice& choice, std::int64_t budget_bytes) {
   return cost.time_ns;
 }
 
-// With one value dropped from the base: dearer ones in its place, until that is faster than `time_ns`.
+// With one value dropped from the base, keeps more expensive ones in its place until that is faster than `time_ns`.
 bool LocalSearch::replace(const Move& drop, const Sketch& sketch, std::span<const Move> keeps, std::int64_t time_ns,
                           std::int64_t budget_bytes) {
   constexpr std::size_t kTries = 24;

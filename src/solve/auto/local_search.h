@@ -1,12 +1,12 @@
 // Better labels by small changes, at one budget.
 //
 //   repair  over the budget: drop the values that take most off the excess for the time they cost, until it fits
-//   fill    within the budget: keep what is computed again, dearest first, wherever there is room
-//   swap    drop one kept value, then keep dearer ones in its place; taken back where nothing is gained
+//   fill    within the budget: keep what is computed again, the most expensive first, wherever there is room
+//   swap    drop one kept value, then keep more expensive ones in its place; undone if nothing is gained
 //   kick    disturb a few labels and places of the best choice, then all of this again
 //
-// Example: a (time 5, 10 bytes) and b (time 8, 11 bytes) are dropped and 12 bytes are free. Fill keeps b, the dearer.
-// Had a been kept, no room would be left for b; the swap drops a, keeps b, and gains 3.
+// Example: a (time 5, 10 bytes) and b (time 8, 11 bytes) are dropped and 12 bytes are free. Fill keeps b, the more
+// expensive one. If a had been kept, there would be no room for b; the swap drops a, keeps b, and gains 3.
 //
 // Every change is judged by the evaluator, so it counts what recomputations pull in behind them. Work is counted in
 // reads (evaluator.h). Tested by tests/unit/solve/auto/local_search_test.cc.
@@ -38,17 +38,17 @@ class LocalSearch {
   // From the pool's entries next to the budget; what is found goes into the pool.
   void improve(std::int64_t budget_bytes);
 
-  // Whether the choice fits in the end.
+  // Returns whether the choice fits in the end.
   bool repair(Choice& choice, std::int64_t budget_bytes);
   // The choice fits. Returns its time.
   std::int64_t fill(Choice& choice, std::int64_t budget_bytes);
   // Disturbs the best choice at the budget here and there and improves it again, many times over.
   void kick(std::int64_t budget_bytes, std::size_t rounds);
-  // All of them in turn until nothing is gained; the choice fits.
+  // Tries all of these moves in turn until nothing is gained; the choice fits.
   void polish(Choice& choice, std::int64_t budget_bytes, bool reorder);
   std::int64_t swap(Choice& choice, std::int64_t time_ns, std::int64_t budget_bytes);
 
-  // Beside the evaluator's.
+  // Work done in addition to the evaluator's.
   [[nodiscard]] std::size_t work() const { return incremental_.work(); }
 
  private:
@@ -61,7 +61,7 @@ class LocalSearch {
   [[nodiscard]] Cost judge(const Choice& choice, std::int64_t limit_bytes);
   [[nodiscard]] double excess(std::int64_t budget_bytes) const;
   [[nodiscard]] double dearness(ValueId value) const;
-  // Of the last choice judged to its end: where there is room, and what ran again where.
+  // A picture of the last choice that was judged to its end: where there is room, and what ran again where.
   struct Sketch {
     std::vector<std::int64_t> room;  // by turn: bytes below the budget, the least from the caller's op to it
     ByOp<std::uint32_t> first_rerun;
@@ -72,7 +72,7 @@ class LocalSearch {
   void take_as_base(const Choice& choice);
   void change(const Move& move);
   [[nodiscard]] Cost attempt(const Move& move, std::int64_t limit_bytes);
-  // Leaves in changes_ what it did.
+  // Leaves its changes in changes_.
   [[nodiscard]] bool replace(const Move& drop, const Sketch& sketch, std::span<const Move> keeps, std::int64_t time_ns,
                              std::int64_t budget_bytes);
   [[nodiscard]] std::vector<Move> keeps(const Choice& choice) const;

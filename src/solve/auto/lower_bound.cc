@@ -22,7 +22,7 @@ class WindowCut {
         value_node_(model.num_values(), kNone),
         op_node_(model.num_ops(), kNone) {}
 
-  // Values that are there for nothing.
+  // Marks a value as present at no cost.
   void give(ValueId value) { value_node_[value] = kFree; }
 
   void need(ValueId value) {
@@ -32,7 +32,7 @@ class WindowCut {
 
   void freeze() {
     std::size_t next = 0;
-    while (next < made_.size()) {  // grows while it is walked
+    while (next < made_.size()) {  // the list grows during this loop
       const OpId op = made_[next++];
       for (const ValueId v : model_.inputs(op)) {
         const std::uint32_t node = node_of(v);
@@ -50,7 +50,7 @@ class WindowCut {
     return static_cast<double>(flow_.solve()) / MaxFlow::kUnitsPerNs;
   }
 
-  // Prices beyond these change nothing.
+  // Prices beyond these do not change the cut.
   [[nodiscard]] double least_price() const { return least_price_; }
   [[nodiscard]] double largest_price() const { return largest_price_; }
   [[nodiscard]] std::size_t work() const { return flow_.work(); }
@@ -63,7 +63,7 @@ class WindowCut {
     if (value_node_[v] != kNone) return value_node_[v];
     const OpId op = model_.producer[v];
     const bool from_start = op == kNoOp;
-    // Weightless, or made after the window begins, or perhaps made then: assumed to be there.
+    // The value has no weight, or is (perhaps) made after the window begins: it is assumed to be present.
     if (model_.weight[v] == 0 || (!from_start && first_run_[op] > turn_)) return value_node_[v] = kFree;
     value_node_[v] = nodes_++;
     const std::uint32_t keep = flow_.add_arc(from_start ? MaxFlow::kSource : op_node(op), value_node_[v]);
@@ -109,7 +109,7 @@ LowerBound::LowerBound(const StepModel& model, std::vector<OpId> order, std::spa
   find_needed();
   find_floor();
   choose_turns(plain_profile, kMostTurns);
-  // Whole windows first: with little work they say the most.
+  // Whole windows come first, because with little work they give the best bound.
   for (std::size_t begin = 0; begin + 1 < turns_.size() && work_ <= work; ++begin) {
     windows_.push_back({.begin = begin, .end = turns_.size() - 1, .samples = {}});
     sample(windows_.back());
@@ -162,7 +162,7 @@ void LowerBound::find_needed() {
   }
 }
 
-// Inputs, outputs and workspace of a run, what is pinned left out.
+// Inputs, outputs and workspace of a run, without what is pinned.
 std::int64_t LowerBound::footprint(OpId op) const {
   std::int64_t bytes = model_.ops[op].transient_bytes - model_.ops[op].in_place_bytes;
   for (const ValueId v : model_.inputs(op)) bytes += model_.weight[v];

@@ -29,9 +29,9 @@ namespace reprise::detail {
 
 class LowerBound {
  public:
-  // `order`: of the backward ops. `plain_profile`: bytes at the caller's op and each backward op in this order without
-  // recomputation; it guides the division. `work`: arcs that may be looked at; the bound is valid however few, and
-  // better with more.
+  // `order` is the order of the backward ops. `plain_profile` has the bytes at the caller's op and at each backward op
+  // in this order without recomputation; it guides the division. `work` is the number of arcs that may be looked at;
+  // the bound is valid however few they are, and better with more.
   LowerBound(const StepModel& model, std::vector<OpId> order, std::span<const std::int64_t> plain_profile,
              std::size_t work);
 

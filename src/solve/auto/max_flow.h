@@ -22,7 +22,8 @@ class MaxFlow {
   static constexpr std::uint32_t kSink = 1;
   static constexpr double kUnitsPerNs = 1024;
 
-  // A time as a capacity. Rounded down, and down to what an integer holds: a smaller capacity makes a smaller bound.
+  // A time as a capacity. It is rounded down and limited to what an integer holds, because a smaller capacity only
+  // makes a smaller bound.
   [[nodiscard]] static std::int64_t units(double ns) {
     return static_cast<std::int64_t>(std::min(ns * kUnitsPerNs, 0x1p58));
   }
@@ -31,11 +32,11 @@ class MaxFlow {
   std::uint32_t add_arc(std::uint32_t from, std::uint32_t to);
   void freeze(std::uint32_t nodes);
 
-  // So large that the sum over all arcs would not fit, a capacity counts as less; kUnlimited is exempt.
+  // A capacity so large that the sum over all arcs would not fit is reduced; kUnlimited is exempt.
   void set_capacity(std::uint32_t arc, std::int64_t capacity) { capacity_[arc] = capacity; }
-  // The value of the least cut; at least kUnlimited where no cut is without an unlimited arc.
+  // The value of the least cut; at least kUnlimited if every cut contains an unlimited arc.
   std::int64_t solve();
-  // Of the last cut, the one nearest to the sink: whether the node lies on the sink's side.
+  // Whether the node lies on the sink's side of the last cut; of several least cuts it is the one nearest to the sink.
   [[nodiscard]] bool with_sink(std::uint32_t node) const { return distance_[node] != kFar; }
   [[nodiscard]] std::size_t work() const { return work_; }  // arcs looked at, ever
 

@@ -15,9 +15,9 @@ class Pool {
     Choice choice;
   };
 
-  // Whether the choice is not beaten; then it is in, and what it beats is out.
+  // Adds the choice if it is not beaten, and removes those that it beats. Returns whether it was added.
   bool offer(const Cost& cost, const Choice& choice);
-  // Whether the pool has one that is as good in both, or there is no cost.
+  // Whether the pool has a choice that is as good in both, or there is no cost.
   [[nodiscard]] bool is_beaten(const Cost& cost) const;
   // The fastest within the budget, or end().
   [[nodiscard]] std::map<std::int64_t, Entry>::const_iterator fastest(std::int64_t budget_bytes) const;

@@ -18,9 +18,9 @@ namespace reprise::detail {
 class PrefixCuts {
  public:
   enum class Measure { kTime, kBytes };
-  // What stretches have equal shares of: time, or bytes that are made.
+  // `measure` says what the stretches have equal shares of: time, or bytes that are made.
   explicit PrefixCuts(const StepModel& model, Measure measure = Measure::kTime);
-  // 1 where a value belongs to one of the cross sections of k stretches.
+  // 1 for a value that belongs to one of the cross sections of k stretches.
   [[nodiscard]] ByValue<std::uint8_t> kept(std::uint32_t stretches) const;
 
  private:

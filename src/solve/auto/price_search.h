@@ -21,7 +21,7 @@ namespace reprise::detail {
 
 class PriceSearch {
  public:
-  // Backward in the given order. `out_of_work` is asked before each cut.
+  // Backward runs in the given order. `out_of_work` is asked before each cut.
   PriceSearch(const StepModel& model, Evaluator& evaluator, Pool& pool, std::span<const OpId> order,
               std::function<bool()> out_of_work);
 

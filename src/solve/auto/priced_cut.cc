@@ -101,7 +101,7 @@ void PricedCut::build() {
   flow_.freeze(nodes);
 }
 
-// Runs once and its outputs stay, or runs at each use: what is cheaper.
+// The op runs once and its outputs stay, or it runs at each use, whichever is cheaper.
 void PricedCut::price_op(OpId op, std::span<const double> price, ByValue<Label>& labels) {
   const auto time = static_cast<double>(model_.ops[op].time_ns);
   double hold = time;

@@ -9,7 +9,7 @@
 //
 // A value on the sink's side is there in backward; an op on the sink's side runs again. Cutting keep(y) keeps y,
 // cutting time(f) makes it again, which puts x on the sink's side. Several outputs share their op's node. Values too
-// small to matter are kept for nothing: forgetting the statistics of a batch norm would run all of it again.
+// small to matter are kept at no cost: forgetting the statistics of a batch norm would run all of it again.
 //
 // The price of a plan is exact only for what is directly read; what a recomputation reads is priced at the first use of
 // what it makes. The evaluator judges the labels. Tested by tests/unit/solve/auto/priced_cut_test.cc.
@@ -27,15 +27,15 @@ namespace reprise::detail {
 
 class PricedCut {
  public:
-  // For backward in this order.
+  // The cut for backward in this order.
   PricedCut(const StepModel& model, std::span<const OpId> order);
 
-  // cumulative_price[t]: C(t) in ns per byte, t = 0 for the caller's op, then the backward ops; it never falls.
-  // `kept`, where not empty: values that are there whatever they cost.
+  // cumulative_price[t]: C(t) in ns per byte, t = 0 for the caller's op, then the backward ops; it never falls. `kept`,
+  // if it is not empty, marks values that are kept whatever they cost.
   void solve(std::span<const double> cumulative_price, const ByValue<std::uint8_t>& kept, ByValue<Label>& labels);
 
-  // Keeping a value costs up to `part` more or less from now on, at random but the same for the same seed: identical
-  // layers tie no longer.
+  // From now on, keeping a value costs up to `part` more or less, at random but the same for the same seed, so that
+  // identical layers no longer tie.
   void jitter(std::uint64_t seed, double part);
 
   // The least and the largest price at which a single value is worth dropping.

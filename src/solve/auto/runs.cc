@@ -21,7 +21,7 @@ bool RunMaker::read(ValueId value) {
   return true;
 }
 
-// Depth first, with a stack of its own: chains are as deep as networks.
+// Depth first, with an explicit stack, because chains are as deep as networks.
 void RunMaker::demand(OpId op, const ByValue<Label>& labels) {
   stack_.push_back({op, model_.ops[op].inputs_begin});
   while (!stack_.empty()) {
@@ -56,7 +56,7 @@ void RunScan::begin_at_end() {
   not_riding = 0;
 }
 
-// Scanning backwards: what the op may overwrite is not needed later.
+// While scanning backwards: whether what the op may overwrite is not needed later.
 bool RunScan::runs_in_place(const Run& run) const {
   const StepModel::Op& op = model_.ops[run.op];
   if (!op.overwrites || (run.again && op.overwrites_pinned)) return false;

@@ -22,8 +22,8 @@ struct Run {
 enum class Presence : std::uint8_t {
   kAbsent,
   kPresent,
-  kToRelease,   // there, and gone after the turn that reads it first
-  kAbsentOnce,  // absent; the next time it is made, it is gone after the turn
+  kToRelease,   // present, and dropped after the turn that reads it first
+  kAbsentOnce,  // absent; the next time it is made, it is dropped after the turn
 };
 
 [[nodiscard]] constexpr Presence after_forward(Label label) {
@@ -32,7 +32,7 @@ enum class Presence : std::uint8_t {
   return kStates[static_cast<std::size_t>(label)];
 }
 
-// Makes the runs of one turn after the other: a backward op, and before it whatever it misses.
+// Makes the runs of one turn after the other: whatever a backward op lacks, then the op itself.
 class RunMaker {
  public:
   explicit RunMaker(const StepModel& model) : model_(model) {}

@@ -1,7 +1,7 @@
 // A step as `auto` works on it: flat arrays, with what no plan can change left out.
 //
-// An op *may be repeated* when it is not `once` and nothing of it depends on what the caller's op makes. A value is
-// *droppable* when its producer may be repeated and its memory is the step's own: only these get labels.
+// An op *may be repeated* if it is not `once` and does not depend on what the caller's op makes. A value is *droppable*
+// when its producer may be repeated and its memory is the step's own: only these get labels.
 //
 // Bytes of a value count as its weight while it is live, with two exceptions. Held values weigh nothing and their bytes
 // are charged from the first run of their producer to the end. A value that overwrites pinned memory (a *rider*) weighs
@@ -25,9 +25,9 @@ struct StepModel {
   struct Op {
     std::int64_t time_ns = 0;
     std::int64_t transient_bytes = 0;  // outputs and workspace, run into fresh memory
-    std::int64_t in_place_bytes = 0;   // of these, what a run in place does not need
-    std::int64_t held_bytes = 0;       // of its outputs that stay to the end whatever the plan says
-    std::int64_t rider_bytes = 0;      // of its outputs that live in pinned memory when run in place
+    std::int64_t in_place_bytes = 0;   // the part of these that a run in place does not need
+    std::int64_t held_bytes = 0;       // bytes of its outputs that stay to the end whatever the plan says
+    std::int64_t rider_bytes = 0;      // bytes of its outputs that live in pinned memory when it runs in place
     std::uint32_t inputs_begin = 0;
     std::uint32_t inputs_end = 0;
     std::uint32_t outputs_begin = 0;
@@ -39,7 +39,7 @@ struct StepModel {
 
   [[nodiscard]] std::size_t num_ops() const { return ops.size(); }
   [[nodiscard]] std::size_t num_values() const { return weight.size(); }
-  // Inputs without those that are always there.
+  // The inputs without those that are always present.
   [[nodiscard]] std::span<const ValueId> inputs(OpId op) const {
     return {op_inputs.data() + ops[op].inputs_begin, op_inputs.data() + ops[op].inputs_end};
   }

@@ -20,7 +20,7 @@ class BudgetSearch {
   BudgetSearch(ByteSpan sizes, std::span<const std::int64_t> times, std::int64_t base_bytes, std::int64_t budget_bytes)
       : sizes_(sizes), times_(times), base_bytes_(base_bytes), budget_bytes_(budget_bytes) {}
 
-  // False: more partials than allowed. unit_bytes > 1 rounds held bytes up to multiples of it.
+  // Returns false if there are more partials than allowed. unit_bytes > 1 rounds held bytes up to multiples of it.
   bool run(std::int64_t unit_bytes, std::size_t most_partials) {
     unit_bytes_ = unit_bytes;
     partials_.assign(sizes_.size(), {});

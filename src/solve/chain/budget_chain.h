@@ -38,7 +38,7 @@ struct BudgetLimits {
   std::int64_t units = 500;
 };
 
-// `times`: f_1 .. f_n. Nothing where even the least peak exceeds the budget.
+// `times` are f_1 .. f_n. Returns nothing if even the least peak exceeds the budget.
 [[nodiscard]] std::optional<BudgetAnswer> least_recomputation(ByteSpan sizes, std::span<const std::int64_t> times,
                                                               std::int64_t base_bytes, std::int64_t budget_bytes,
                                                               const BudgetLimits& limits = {});

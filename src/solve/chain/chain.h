@@ -1,4 +1,4 @@
-// The words all chain planners share.
+// The terms that all chain planners share.
 //
 // A chain has tensors y_0 .. y_n; layer k makes y_k (d_k bytes) from y_(k-1). A planner picks the tensors that stay in
 // memory after the forward pass; the others are computed again, one segment between two kept tensors at a time, when

@@ -36,8 +36,8 @@ class ChainProblem {
   [[nodiscard]] Formula formula(const Checkpoints& checkpoints, std::int64_t peak_bytes) const;
   // Time of all stages that the schedule runs more than once.
   [[nodiscard]] std::int64_t rerun_time(std::span<const ChainAction> actions) const;
-  // Notes the number of cuts, and, where the chain is a poor picture of the network, says so in the message. Stops the
-  // solution and returns false where there are more stages than its planner takes.
+  // Notes the number of cuts, and says so in the message if the chain is a poor picture of the network. Stops the
+  // solution and returns false if there are more stages than its planner takes.
   bool describe(Solution& solution, std::uint32_t most_stages = std::numeric_limits<std::uint32_t>::max()) const;
 
  private:

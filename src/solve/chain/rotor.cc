@@ -45,7 +45,7 @@ RotorTable::RotorTable(std::span<const RotorStage> stages, std::int64_t input_by
   }
 }
 
-// What is known of the parts (s, t), for all s, before any time is.
+// Notes what is known of the parts (s, t), for all s, before any time is known.
 void RotorTable::note_limits(Index t) {
   const Stage& last = stages_[t];
   std::int64_t passing = 0;  // max of a_(j-1) + a_j + of_j over s < j < t
@@ -122,7 +122,7 @@ void RotorTable::try_saving(Index s, Index t) {
   limits.first = std::find_if(out, out + width, [](double time) { return time != kNever; }) - out;
 }
 
-// The cut that made entry m of a part's row; s where it was made by saving all.
+// The cut that made entry m of a part's row; s if it was made by saving all.
 RotorTable::Index RotorTable::find_cut(Index s, Index t, std::int64_t m) const {
   const double time = row(s, t)[m];
   const Stage& stage = stages_[s];

@@ -53,13 +53,13 @@ class RotorTable {
   RotorTable(std::span<const RotorStage> stages, std::int64_t input_bytes, std::int64_t memory_bytes,
              std::int32_t units = 500);
 
-  // Nothing where no schedule fits.
+  // Returns nothing if no schedule fits.
   [[nodiscard]] std::optional<RotorAnswer> solve(std::int64_t memory_bytes) const;
 
-  // The smallest budget with a schedule; nothing where the table's own budget has none.
+  // The smallest budget with a schedule; nothing if the table's own budget has none.
   [[nodiscard]] std::optional<std::int64_t> least_memory_bytes() const;
 
-  // A budget is worth what its whole units are worth.
+  // Only the whole units of a budget count.
   [[nodiscard]] std::int64_t unit_bytes() const { return unit_bytes_; }
 
  private:
@@ -70,7 +70,7 @@ class RotorTable {
   struct Part {                  // limits of m
     std::int64_t least_cut = 0;  // from here on a checkpoint may be stored
     std::int64_t all_saved = 0;  // from here on everything is saved and runs once
-    std::int64_t first = 0;      // from here on there is a schedule; past the row where there is none
+    std::int64_t first = 0;      // from here on there is a schedule; past the row if there is none
   };
   using Index = std::uint32_t;
 

@@ -4,8 +4,8 @@
 //   rotor    Beaumont et al.: least time within a budget among persistent schedules (chain/rotor.h)
 //
 // Their schedules are runs of stages; expand_chain.h turns them into runs of ops, and what is kept follows from what is
-// not run again. As printed, the budget is held against their own count: states of the largest stage for revolve, units
-// of memory for rotor. Tested by tests/oracle and tests/property.
+// not run again. As printed, the budget is compared with their own count: states of the largest stage for revolve,
+// units of memory for rotor. Tested by tests/oracle and tests/property.
 #include <algorithm>
 
 #include "solve/chain/chain_problem.h"
@@ -18,7 +18,7 @@
 namespace reprise::detail {
 namespace {
 
-// No forward op may be repeated: the step as it is.
+// If no forward op may be repeated, the answer is the step as it is.
 std::optional<Plan> nothing_to_plan(const Problem& problem, const SolveOptions& options, Solution& solution) {
   if (!accept_by_formula({}, options, solution)) return std::nullopt;
   return problem.plan(problem.one_block(), /*keep_last=*/true, Expansion::kAsPrinted);
@@ -96,7 +96,8 @@ void propose_rotor(const Problem& problem, const SolveOptions& options, Front& f
   }
 }
 
-// Memory is counted in units of the budget, so a smaller budget counts otherwise: down as long as it still has a plan.
+// Memory is counted in units of the budget, so a smaller budget gives another count: the budget is lowered as long as
+// there is still a plan.
 std::int64_t least_rotor_budget(const ChainProblem& chain) {
   std::int64_t budget = everything(chain);
   while (true) {

@@ -28,17 +28,17 @@ namespace reprise::detail {
 
 using SetSequence = std::vector<SetId>;  // L_1 .. L_k = V
 
-// Nothing where the budget is infeasible.
+// Returns nothing if the budget is infeasible.
 [[nodiscard]] std::optional<SetSequence> least_cache_sequence(const Transitions& transitions,
                                                               std::int64_t budget_bytes);
 
-// `known_feasible`: a budget for which a sequence exists in this family, where one is known. Nothing where should_stop
-// asked to stop.
+// `known_feasible` is a budget for which a sequence exists in this family, if one is known. Returns nothing if
+// should_stop asked to stop.
 [[nodiscard]] std::optional<std::int64_t> smallest_formula_budget(const Transitions& transitions,
                                                                   std::optional<std::int64_t> known_feasible,
                                                                   const std::function<bool()>& should_stop);
 
-// least(L) for every set; kUnreachable where there is no way.
+// least(L) for every set; kUnreachable if the set cannot be reached.
 inline constexpr std::int64_t kUnreachable = std::int64_t{1} << 62;
 [[nodiscard]] std::vector<std::int64_t> least_cached_bytes(const Transitions& transitions, std::int64_t budget_bytes);
 

@@ -21,9 +21,10 @@ class FamilySearch {
   // Times may be rounded to this many units: good sequences instead of best ones.
   void round_to(std::int64_t units) { max_units_ = units; }
 
-  // The smallest budget that has a sequence, to the byte. Nothing: asked to stop.
+  // The smallest budget that has a sequence, to the byte, or nothing if asked to stop.
   [[nodiscard]] std::optional<std::int64_t> smallest_budget();
-  // Nothing: infeasible, asked to stop, or too many partials. Adds to the solution's stats and sets its overhead_error.
+  // Returns nothing if the budget is infeasible, if asked to stop, or if there are too many partials. Adds to the
+  // solution's stats and sets its overhead_error.
   [[nodiscard]] std::optional<Blocks> find(std::int64_t budget_bytes, Objective objective, Solution& solution);
 
  private:

@@ -15,7 +15,7 @@ namespace reprise::detail {
 void sweep_family(FamilySearch& search, const Problem& problem, const SolveOptions& options, Front& front,
                   Solution& solution);
 
-// Fills in the smallest feasible budget; false where asked to stop.
+// Fills in the smallest feasible budget; returns false if asked to stop.
 [[nodiscard]] bool find_smallest(FamilySearch& search, Solution& solution);
 
 // `count` budgets from `low` to `high`, evenly spaced in their logarithm; coarse spacings first, so that an early end

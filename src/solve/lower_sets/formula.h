@@ -6,7 +6,7 @@
 //   back(L)   M(succ(L) - L) + M(pred(succ(L)) - L)               gradients after it, and what those read beside L
 //   peak      the largest block pass
 //
-// `keep_last` keeps V_k from forward to backward: its time is not paid again, and the peak stays.
+// `keep_last` keeps V_k from forward to backward: its time is not spent again, and the peak stays the same.
 #pragma once
 
 #include "papers/forward_view.h"

@@ -2,7 +2,7 @@
 //
 // A residual block a -> b -> c -> d, a -> d can be cut after a, after b with a also cached, ... ; every sequence of
 // such cuts is a plan, and the searches of cache_search.h and overhead_search.h find the best for one internal budget.
-// As printed, that budget is the user's and is held against the formula. Judged by the simulator, a grid of internal
+// As printed, that budget is the user's and is compared with the formula. Judged by the simulator, a grid of internal
 // budgets from the smallest feasible one to that of a single block gives candidates, for each objective; there times
 // are rounded, and the grid is coarser the larger the view (Effort), because the simulator has the last word anyway.
 //
@@ -44,7 +44,7 @@ std::optional<Plan> find_as_printed(FamilySearch& search, const Problem& problem
   return problem.plan(*blocks, options.keep_last, Expansion::kAsPrinted);
 }
 
-// Families and searches of both planners: the exact one stands on the approximate one.
+// The families and searches of both planners; the exact one builds on the approximate one.
 class Searches {
  public:
   Searches(const Problem& problem, const SolveOptions& options, bool exact, bool keep_last, Solution& solution)
@@ -65,7 +65,7 @@ class Searches {
 
   [[nodiscard]] FamilySearch& approximate() { return approximate_; }
   [[nodiscard]] FamilySearch* exact() { return exact_ ? &*exact_ : nullptr; }
-  // As on every network whose nodes all follow one another.
+  // Both families are the same on every network whose nodes all follow one another.
   [[nodiscard]] bool same_families() const { return exact_family_->size() == approximate_family_.size(); }
 
  private:

@@ -50,7 +50,7 @@ struct OverheadResult {
 
 [[nodiscard]] OverheadResult extreme_overhead_sequence(const Transitions& transitions, const OverheadOptions& options);
 
-// What both searches stand on.
+// What both searches use.
 struct SearchContext {
   SearchContext(const Transitions& transitions, const OverheadOptions& options);
   [[nodiscard]] bool stop();
@@ -76,7 +76,7 @@ class Aim {
   std::int64_t total_;
 };
 
-// Exact. Leaves `sequence` empty and sets too_many_partials where there would be more than max_partials.
+// Exact. Leaves `sequence` empty and sets too_many_partials if there would be more than max_partials.
 [[nodiscard]] OverheadResult partial_search(const Transitions& transitions, const OverheadOptions& options);
 
 // Exact, for small integer times: rows are as long as the time of the whole view. Too many partials: as above.

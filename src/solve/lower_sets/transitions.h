@@ -67,7 +67,7 @@ class Transitions {
     }
   }
 
-  // One transition looked at alone: `mask` and `word` mean nothing.
+  // One transition by itself; `mask` and `word` have no meaning.
   [[nodiscard]] Part single(SetId from, SetId to) const;
 
  private:

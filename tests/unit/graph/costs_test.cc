@@ -44,7 +44,7 @@ TEST(CostsTest, AreNeitherNegativeNorTooLarge) {
 TEST(CostsTest, WhatOverwritesHasTheSizeOfWhatItOverwrites) {
   const auto [graph, costs] = in_place_step();
   EXPECT_EQ(error(graph, {.time_ns = {1, 2}, .workspace_bytes = {0, 0}, .value_bytes = {4, 5}}),
-            "op 0 'relu_': value 1 overwrites value 0 of another size");
+            "op 0 'relu_': value 1 overwrites value 0, which has another size");
 }
 
 TEST(CostsTest, AreCheckedByWhoeverTakesThem) {

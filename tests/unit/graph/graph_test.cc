@@ -86,9 +86,9 @@ TEST(GraphBuilderTest, RefusesRepetitions) {
          const ValueId x = b.value(1);
          b.op({.name = "a", .outputs = {x, x}});
        }},
-      {"op 0 'a': makes value 0, which is there from the start",
+      {"op 0 'a': makes value 0, which exists from the start",
        [](GraphBuilder& b) { b.op({.name = "a", .outputs = {b.resident(1)}}); }},
-      {"op 0 'a': makes value 0, which is there from the start",
+      {"op 0 'a': makes value 0, which exists from the start",
        [](GraphBuilder& b) { b.op({.name = "a", .outputs = {b.arriving(1)}}); }},
       {"outputs names value 0 twice",
        [](GraphBuilder& b) {
@@ -108,7 +108,7 @@ TEST(GraphBuilderTest, RefusesPhasesOutOfOrder) {
          b.op({.name = "c", .phase = Phase::kCaller});
          b.op({.name = "f"});
        }},
-      {"op 2 'd': a second caller's op; there is one per step",
+      {"op 2 'd': a second caller's op; a step has only one",
        [](GraphBuilder& b) {
          b.op({.name = "c", .phase = Phase::kCaller});
          b.op({.name = "b", .phase = Phase::kBackward});
@@ -120,13 +120,13 @@ TEST(GraphBuilderTest, RefusesPhasesOutOfOrder) {
 // Values 0 (there) and 1 over 0, made by op 0 unless said otherwise.
 TEST(GraphBuilderTest, RefusesWrongOverwrites) {
   expect_refused({
-      {"op 0 'a': value 1 overwrites value 0, which is no input of the op",
+      {"op 0 'a': value 1 overwrites value 0, which is not an input of the op",
        [](GraphBuilder& b) {
          const ValueId x = b.arriving(4), y = b.value(4);
          b.overwrite(y, x);
          b.op({.name = "a", .outputs = {y}});
        }},
-      {"op 0 'a': value 1 overwrites value 0 of another size",
+      {"op 0 'a': value 1 overwrites value 0, which has another size",
        [](GraphBuilder& b) {
          const ValueId x = b.arriving(4), y = b.value(5);
          b.overwrite(y, x);
@@ -150,7 +150,7 @@ TEST(GraphBuilderTest, RefusesWrongOverwrites) {
          const ValueId x = b.arriving(4), y = b.arriving(4);
          b.overwrite(y, x);
        }},
-      {"op 0 'a': value 0 overwrites value 0, which is no input of the op",
+      {"op 0 'a': value 0 overwrites value 0, which is not an input of the op",
        [](GraphBuilder& b) {
          const ValueId x = b.value(4);
          b.overwrite(x, x);

@@ -98,11 +98,11 @@ TEST(AuthorsTextTest, RefusesBrokenRecords) {
   EXPECT_EQ(authors_text_error(replaced("6 6", "7 6")), "net.txt:8: expected 'id bytes name' of a variable");
   EXPECT_EQ(authors_text_error(replaced("6 6", "6 4")), "net.txt:21: expected 'backward', found 'forward'");
   EXPECT_EQ(authors_text_error(replaced("5 100 _", "5 -100 _")),
-            "net.txt:4: expected a number that is not negative and fits 64 bits, found '-100'");
+            "net.txt:4: expected a number that is not negative and fits into 64 bits, found '-100'");
   EXPECT_EQ(authors_text_error(replaced("5 100 _", "5 1e30 _")),
-            "net.txt:4: expected a number that is not negative and fits 64 bits, found '1e30'");
+            "net.txt:4: expected a number that is not negative and fits into 64 bits, found '1e30'");
   EXPECT_EQ(authors_text_error(replaced("5 100 _", "5 99999999999999999999 _")),
-            "net.txt:4: expected a number that is not negative and fits 64 bits, found '99999999999999999999'");
+            "net.txt:4: expected a number that is not negative and fits into 64 bits, found '99999999999999999999'");
   EXPECT_EQ(authors_text_error(replaced("5 100 _", "2 100 _")), "net.txt:4: variable 2 comes twice");
   EXPECT_EQ(authors_text_error(replaced("2 _\n5\n", "2 _\n55\n")), "net.txt:12: unknown variable 55");
   EXPECT_EQ(authors_text_error(replaced("5 _\n9\n", "5 _\n5\n")), "net.txt:18: variable 5 is made twice");

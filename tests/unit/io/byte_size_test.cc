@@ -33,13 +33,13 @@ TEST(ByteSizeTest, FractionsAreExactAndRoundedDown) {
 }
 
 TEST(ByteSizeTest, RefusesEverythingElse) {
-  EXPECT_EQ(error(""), "'' is no size: it must begin with a digit, as in 6GiB");
-  EXPECT_EQ(error("-5MB"), "'-5MB' is no size: it must begin with a digit, as in 6GiB");
-  EXPECT_EQ(error(".5GB"), "'.5GB' is no size: it must begin with a digit, as in 6GiB");
-  EXPECT_EQ(error("5.GB"), "'5.GB' is no size: a digit must follow the point");
-  EXPECT_EQ(error("1.5"), "'1.5' is no size: bytes have no fraction");
+  EXPECT_EQ(error(""), "'' is not a size: it must begin with a digit, as in 6GiB");
+  EXPECT_EQ(error("-5MB"), "'-5MB' is not a size: it must begin with a digit, as in 6GiB");
+  EXPECT_EQ(error(".5GB"), "'.5GB' is not a size: it must begin with a digit, as in 6GiB");
+  EXPECT_EQ(error("5.GB"), "'5.GB' is not a size: a digit must follow the point");
+  EXPECT_EQ(error("1.5"), "'1.5' is not a size: bytes have no fraction");
   const std::string units =
-      " is no size: the unit must be B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)";
+      " is not a size: the unit must be B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024)";
   EXPECT_EQ(error("6G"), "'6G'" + units);
   EXPECT_EQ(error("6  GB"), "'6  GB'" + units);
   EXPECT_EQ(error("6GBs"), "'6GBs'" + units);
@@ -49,9 +49,9 @@ TEST(ByteSizeTest, RefusesEverythingElse) {
 
 TEST(ByteSizeTest, RefusesWhatDoesNotFit64Bits) {
   EXPECT_EQ(parse_bytes("8388606TiB"), std::int64_t{8388606} << 40);
-  EXPECT_EQ(error("8388608TiB"), "'8388608TiB' is no size: too large");
-  EXPECT_EQ(error("9223372036854775808"), "'9223372036854775808' is no size: too large");
-  EXPECT_EQ(error("99999999999999999999999999"), "'99999999999999999999999999' is no size: too large");
+  EXPECT_EQ(error("8388608TiB"), "'8388608TiB' is not a size: too large");
+  EXPECT_EQ(error("9223372036854775808"), "'9223372036854775808' is not a size: too large");
+  EXPECT_EQ(error("99999999999999999999999999"), "'99999999999999999999999999' is not a size: too large");
 }
 
 TEST(ByteSizeTest, FormatsWithTwoDecimals) {

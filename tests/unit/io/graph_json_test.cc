@@ -134,8 +134,9 @@ TEST(GraphJsonTest, ErrorsNameThePlaceInTheFile) {
       graph_error(Parts{.ops = R"([{"name":"a","outputs":[0]},{"name":"b","inputs":[0,"1"],"outputs":[1,2]}])"}.text()),
       "g.json:6:59: ops[1].inputs[1]: expected an integer, found a string");
   EXPECT_EQ(graph_error(Parts{.ops = R"([{"outputs":[0]}])"}.text()), "g.json:6:8: ops[0]: key 'name' is missing");
-  EXPECT_THAT(graph_error(Parts{.ops = R"([{"name":"a","tme_ns":3}])"}.text()),
-              testing::StartsWith("g.json:6:20: ops[0]: unknown key 'tme_ns'; known are 'name', 'scope', 'phase', "));
+  EXPECT_THAT(
+      graph_error(Parts{.ops = R"([{"name":"a","tme_ns":3}])"}.text()),
+      testing::StartsWith("g.json:6:20: ops[0]: unknown key 'tme_ns'; the known keys are 'name', 'scope', 'phase', "));
   EXPECT_EQ(graph_error(Parts{.ops = R"([{"name":"a","phase":"update"}])"}.text()),
             "g.json:6:28: ops[0].phase: must be one of 'forward', 'caller', 'backward'");
   EXPECT_EQ(graph_error(Parts{.ops = R"([{"name":"a","time_ns":-3}])"}.text()),

@@ -155,7 +155,7 @@ TEST(JsonReaderTest, RefusesSizesAndIdsOutOfRange) {
 
 TEST(JsonReaderTest, RefusesUnknownAndRepeatedKeys) {
   EXPECT_EQ(error("{\"flag\":true,\n \"numbr\":1}"),
-            "s.json:2:2: unknown key 'numbr'; known are 'text', 'number', 'flag', 'id', 'color', 'list'");
+            "s.json:2:2: unknown key 'numbr'; the known keys are 'text', 'number', 'flag', 'id', 'color', 'list'");
   EXPECT_EQ(error("{\"id\":1,\"id\":1}"), "s.json:1:9: key 'id' comes twice");
   EXPECT_EQ(error("{\"color\":\"green\"}"), "s.json:1:10: color: must be one of 'red', 'blue'");
 }

@@ -66,7 +66,7 @@ TEST(PlanJsonTest, RefusesEverySpellingOfAnActionButOne) {
                              "x1", "1", "c4294967296", "c99999999999999999999", "cc1"}) {
     EXPECT_EQ(
         plan_error(with_actions("[\"c0\",\"" + std::string(action) + "\"]")),
-        "p.json:7:17: actions[1]: '" + std::string(action) + "' is no action; actions are 'c12', 'c12!' and 'f7'");
+        "p.json:7:17: actions[1]: '" + std::string(action) + "' is not an action; actions are 'c12', 'c12!' and 'f7'");
   }
   EXPECT_EQ(plan_error(with_actions("[3]")), "p.json:7:12: actions[0]: expected a string, found an integer");
 }

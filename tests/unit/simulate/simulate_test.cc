@@ -135,7 +135,7 @@ TEST(SimulateTest, RefusesMoreTimeThanFits) {
   plan.actions.push_back(c(1));
   EXPECT_EQ(simulate(step.graph, step.costs, plan).time_ns, 31 * (std::int64_t{1} << 58));
   plan.actions.push_back(c(0));
-  const std::string refusal = "the total time of the plan does not fit 64 bits";
+  const std::string refusal = "the total time of the plan does not fit into 64 bits";
   EXPECT_EQ(input_error([&] { static_cast<void>(simulate(step.graph, step.costs, plan)); }), refusal);
   EXPECT_EQ(input_error([&] { static_cast<void>(timeline(step.graph, step.costs, plan)); }), refusal);
 }

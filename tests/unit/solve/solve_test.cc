@@ -33,8 +33,8 @@ Solution solve_with(const CostedGraph& step, std::string_view planner, SolveOpti
 TEST(SolveTest, RefusesOptionsThatMeanNothing) {
   const std::string names =
       "auto, none, chen, lower-sets-approx, lower-sets, chain, chain-static, feng-huang, revolve, rotor";
-  EXPECT_EQ(error({.planner = "best"}), "unknown planner 'best'; there are " + names);
-  EXPECT_EQ(error({.planner = ""}), "unknown planner ''; there are " + names);
+  EXPECT_EQ(error({.planner = "best"}), "unknown planner 'best'; the planners are " + names);
+  EXPECT_EQ(error({.planner = ""}), "unknown planner ''; the planners are " + names);
   EXPECT_EQ(error({.budget_bytes = -1}), "budget_bytes is negative: -1");
   EXPECT_EQ(error({.knobs = knobs({.candidates = 0})}), "candidates must be at least 1");
   EXPECT_EQ(input_error([] { static_cast<void>(curve(test::dropout_step(), {.planner = "best"})); }),
