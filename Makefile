@@ -1,11 +1,12 @@
 # The front door; each command sets up what it needs first (scripts/setup.sh).
 DEVICE ?= cpu
 JOBS ?= 1
-.PHONY: help build package test lint format demo picture bench matrix clean
+.PHONY: help build package wheel test lint format demo picture bench matrix clean
 
 help:
 	@echo "make build   release build: build/release"
 	@echo "make package the Python package of that build alone: build/release/python"
+	@echo "make wheel   the Python package as a wheel, for the torch in .venv: out/reprise-*.whl"
 	@echo "make test    everything that must hold: lint, tests, sanitizers, fuzz smoke"
 	@echo "make lint    format, clang-tidy, layering and sizes; ruff and mypy for Python"
 	@echo "make format  put all C++ files into the project's format"
@@ -20,6 +21,9 @@ build:
 
 package:
 	@scripts/build.sh release reprise_python
+
+wheel: package
+	@scripts/wheel.sh out
 
 test:
 	@scripts/test.sh
