@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("scikit_build_core", reason="the wheel needs the backend of pyproject.toml")
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = """
 import reprise, torch
