@@ -80,5 +80,5 @@ def test_modes_of_the_caller_stay() -> None:
 
 
 def test_a_model_without_gradients_is_refused() -> None:
-    with pytest.raises(reprise.RepriseError, match="Mlp has no gradients to train with"):
+    with pytest.raises(reprise.RepriseError, match="Mlp cannot be trained: nothing that it returns requires"):
         captured(Mlp().requires_grad_(False))
