@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("scikit_build_core", reason="the wheel needs the backend of pyproject.toml")
 ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_CHECKOUT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 TRAIN = """
 import reprise, torch
 
@@ -51,14 +52,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site / "torch.pth").write_text(f"{Path(torch.origin).parents[1]}\n")
     (wheel,) = folder.glob("*.whl")
     subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel],
-                   check=True)
+                   env=WITHOUT_CHECKOUT, check=True)
     return folder / "env"
 
 
 def run(environment: Path, program: str) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run([environment / "bin" / "python", "-c", program], cwd=environment, capture_output=True, text=True,
-                          check=False, env={**kept, "REPRISE_CACHE_DIR": str(environment / "cache")})
+                          check=False, env={**WITHOUT_CHECKOUT, "REPRISE_CACHE_DIR": str(environment / "cache")})
 
 
 def test_it_trains_inside_a_budget_away_from_the_checkout(environment: Path) -> None:
