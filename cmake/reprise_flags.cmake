@@ -13,14 +13,19 @@ target_compile_definitions(reprise_flags INTERFACE
   REPRISE_VERSION="${PROJECT_VERSION}"
   $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
+# Programs whose code is mostly that of libtorch's headers (reprise_mostly_headers) are hardly optimized, and not at all
+# under a sanitizer: six tenths of the compile time.
+set(mostly_headers $<BOOL:$<TARGET_PROPERTY:REPRISE_MOSTLY_HEADERS>>)
 if(REPRISE_SANITIZE)
   # -O1: the exhaustive tests are too slow at -O0. -g1: lines for the stacks, at two thirds of the compile time.
   target_compile_options(reprise_flags INTERFACE
     -fsanitize=${REPRISE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1
-    -O$<IF:$<BOOL:$<TARGET_PROPERTY:REPRISE_USES_TORCH>>,0,1>
+    -O$<IF:${mostly_headers},0,1>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)  # libtorch's headers have fences, which the thread sanitizer does not see
   target_link_options(reprise_flags INTERFACE -fsanitize=${REPRISE_SANITIZE})
   target_compile_definitions(reprise_flags INTERFACE REPRISE_SANITIZE="${REPRISE_SANITIZE}")
+else()
+  target_compile_options(reprise_flags INTERFACE $<${mostly_headers}:-O1>)
 endif()
 
 if(REPRISE_FUZZ)
@@ -52,13 +57,6 @@ function(reprise_unity target)
   endforeach()
 endfunction()
 
-# reprise_uses_torch(<target>): a program that includes all of libtorch. Hardly optimized, and not at all under a
-# sanitizer (six tenths of the compile time): nearly all of its code is that of libtorch's headers.
-function(reprise_uses_torch target)
-  target_link_libraries(${target} PRIVATE reprise::torch)
-  set_target_properties(${target} PROPERTIES REPRISE_USES_TORCH ON)
-  if(NOT REPRISE_SANITIZE)
-    target_compile_options(${target} PRIVATE -O1)
-  endif()
-  reprise_target_defaults(${target})
+function(reprise_mostly_headers)
+  set_target_properties(${ARGN} PROPERTIES REPRISE_MOSTLY_HEADERS ON)
 endfunction()

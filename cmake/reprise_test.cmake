@@ -29,7 +29,8 @@ endfunction()
 # reprise_sees_runtime(<target>): a test that includes parts of the runtime.
 function(reprise_sees_runtime target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
-  reprise_uses_torch(${target})
+  target_link_libraries(${target} PRIVATE reprise::torch)
+  reprise_mostly_headers(${target})
 endfunction()
 
 # reprise_python_test(<name> <label> <script> <argument>...)

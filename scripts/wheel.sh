@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# wheel.sh <folder>: packs the package that build.sh built into a wheel, with the backend of pyproject.toml.
+# wheel.sh <folder>: packs the package that build.sh built into a wheel, with the backend of pyproject.toml. In a build
+# folder of its own: the one that pyproject.toml names compiles.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(cat build/python)

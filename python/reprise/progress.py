@@ -52,12 +52,11 @@ class Preparation:
         self._open: list[_Open] = []
 
     @contextlib.contextmanager
-    def phase(self, name: str, since: float | None = None) -> Iterator[None]:
-        """since: when it began, by time.perf_counter(), if that was before now."""
+    def phase(self, name: str) -> Iterator[None]:
         begin = time.perf_counter()
         if self._open:
             self._count(begin)
-        self._open.append(_Open(name, begin if since is None else since))
+        self._open.append(_Open(name, begin))
         self._show()
         try:
             yield
