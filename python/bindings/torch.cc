@@ -37,6 +37,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   bind_memory(module);
   bind_session(module);
   bind_files(module);
+  bind_kernels(module);
 }
 
 }  // namespace reprise::bindings

@@ -76,13 +76,19 @@ std::vector<std::uint32_t> numbers_of(const std::vector<ValueId>& ids) {
   return numbers;
 }
 
-std::uint32_t add_call(ProgramBuilder& builder, const std::string& name, const std::string& scope,
-                       const std::tuple<std::string, py::sequence, py::dict>& called, Uses results) {
+using Called = std::tuple<std::string, py::sequence, py::dict>;
+
+std::uint32_t add_call(ProgramBuilder& builder, const std::string& name, const std::string& scope, const Called& called,
+                       Uses results, const std::optional<Called>& first) {
   Call call = std::apply(call_from, called);
-  const CallFacts facts = facts_of(call);
-  const bool repeats = Kernel(call).repeats(builder.program().device);
-  return static_cast<std::uint32_t>(
-      index(builder.call({name, scope, std::move(call), facts, repeats, std::move(results)})));
+  ProgramBuilder::SeenCall seen{.name = name,
+                                .scope = scope,
+                                .call = call,
+                                .facts = facts_of(call),
+                                .repeats = Kernel(call).repeats(builder.program().device),
+                                .results = std::move(results)};
+  if (first) seen.first_call = std::apply(call_from, *first);
+  return static_cast<std::uint32_t>(index(builder.call(std::move(seen))));
 }
 
 // (gradient, geometry of the tensor it belongs to, name and scope of what made it), or nothing if there is no gradient.
@@ -138,17 +144,17 @@ void bind_builder(py::module_& module) {
           },
           py::arg("memory"), py::arg("tensor"), "Contents that belong to the program.")
       .def("call", &add_call, py::arg("name"), py::arg("scope"), py::arg("called"), py::arg("results"),
-           "Adds a call (operator, args, kwargs) and returns its number. results: uses of what it makes.")
+           py::arg("first") = py::none(),
+           "Adds a call (operator, args, kwargs) and returns its number. results: uses of what it makes. first: the "
+           "call "
+           "of the first run, if it differs.")
       .def("end_forward", &ProgramBuilder::end_forward, py::arg("outputs"), py::arg("seeds"))
       .def("finish", &finish, py::arg("gradients"), py::arg("split") = py::none(),
            "(program, numbers of the calls that its ops were made of). gradients: (use, geometry of whose it is, name, "
            "scope). split: large convolutions in two calls; by default on CUDA.");
   module.def("declare_repeatable", &declare_repeatable);
   module.def(
-      "is_random",
-      [](const std::tuple<std::string, py::sequence, py::dict>& called) {
-        return facts_of(std::apply(call_from, called)).random;
-      },
+      "is_random", [](const Called& called) { return facts_of(std::apply(call_from, called)).random; },
       py::arg("called"), "Whether the call draws random numbers.");
 }
 

@@ -14,6 +14,7 @@
 #include "reprise/error.h"
 #include "runtime/device/meter.h"
 #include "runtime/files/program_text.h"
+#include "runtime/kernels/launch.h"
 #include "runtime/program/operator_facts.h"
 
 namespace reprise {
@@ -132,6 +133,7 @@ std::string Kernel::describe(const Program& program) const {
 bool Kernel::repeats(at::Device device) const {
   if (Declared::all().has(call_->op)) return true;
   const std::string& full = call_->op.operator_name().name;
+  if (full == kLaunch) return !uses_atomics(*call_);
   if (!full.starts_with("aten::") && !full.starts_with("prims::")) return false;
   const std::string name = short_name(call_->op);
   if (name == "equal" || changes_its_reserve(name, *call_)) return false;

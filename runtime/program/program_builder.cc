@@ -110,6 +110,14 @@ TensorUse ProgramBuilder::now(TensorUse use) const {
   return use;
 }
 
+void ProgramBuilder::use_latest(Call& call) const {
+  for (Argument& argument : call.arguments) {
+    for (auto& use : argument.tensors) {
+      if (use) use = now(*use);
+    }
+  }
+}
+
 ValueId ProgramBuilder::new_version(ValueId old) {
   const ValueId made = add_value(program_.values[index(old)].bytes, elsewhere_[index(old)] != 0);
   program_.values.back().overwrites = old;
@@ -168,12 +176,10 @@ OpId ProgramBuilder::call(SeenCall seen) {
     op.once = true;
   }
   simplify(seen.call);
-  for (Argument& argument : seen.call.arguments) {
-    for (auto& use : argument.tensors) {
-      if (use) use = now(*use);
-    }
-  }
+  use_latest(seen.call);
+  if (seen.first_call) use_latest(*seen.first_call);
   op.outputs = std::move(seen.results);
+  op.first_call = std::move(seen.first_call);
   op.call = std::move(seen.call);
   note_added_seed(op);
   for (const std::size_t i : seen.facts.written) {

@@ -46,6 +46,9 @@ class ProgramBuilder {
     bool repeats;     // a second run gives the same bits
     Uses results;     // for each tensor it returns; nothing if it is undefined or lies in memory that existed before
     std::optional<bool> expected{};  // for a comparison
+    // The first run, if it differs: it also reads memory that the step changes later, for results that only the first
+    // run needs.
+    std::optional<Call> first_call{};
   };
   struct Gradient {
     TensorUse use;
@@ -87,6 +90,7 @@ class ProgramBuilder {
  private:
   [[nodiscard]] ValueId add_value(std::int64_t bytes, bool elsewhere = false);
   [[nodiscard]] TensorUse now(TensorUse use) const;
+  void use_latest(Call& call) const;
   [[nodiscard]] ValueId new_version(ValueId old);
   [[nodiscard]] bool is_here(const SeenCall& seen) const;
   [[nodiscard]] ValueId save_generator(const ProgramOp& of);

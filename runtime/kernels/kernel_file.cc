@@ -1,0 +1,149 @@
+#include "runtime/kernels/kernel_file.h"
+
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "reprise/error.h"
+#include "reprise/io.h"
+#include "runtime/device/meter.h"
+#include "runtime/files/cache.h"
+
+namespace reprise {
+namespace {
+
+// CUDA's driver, which every process that uses CUDA has loaded. Its functions are looked up by name, so that nothing of
+// CUDA is needed to compile this.
+class Driver {
+ public:
+  static const Driver& get() {
+    static const Driver driver;
+    return driver;
+  }
+
+  [[nodiscard]] void* function(const std::string& binary, const std::string& name) const {
+    void* module = nullptr;
+    check(load_(&module, binary.data()), "load a kernel's binary");
+    void* found = nullptr;
+    check(get_function_(&found, module, name.c_str()), "find the function '" + name + "' in a kernel's binary");
+    return found;
+  }
+
+  void run(void* function, std::span<void*> arguments, const LaunchGrid& grid, void* stream) const {
+    if (grid.shared_bytes > kSharedBytesByDefault) {
+      check(set_attribute_(function, kMaxDynamicSharedBytes, static_cast<int>(grid.shared_bytes)), "use shared memory");
+    }
+    check(launch_(function, grid.blocks[0], grid.blocks[1], grid.blocks[2], grid.threads, 1, 1, grid.shared_bytes,
+                  stream, arguments.data(), nullptr),
+          "run a kernel");
+  }
+
+ private:
+  using Load = int (*)(void**, const void*);
+  using GetFunction = int (*)(void**, void*, const char*);
+  using SetAttribute = int (*)(void*, int, int);
+  using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                         void**);
+  using ErrorText = int (*)(int, const char**);
+
+  static constexpr std::uint32_t kSharedBytesByDefault = 48 << 10;
+  static constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+  Driver() : library_(dlopen("libcuda.so.1", RTLD_NOW)) {
+    if (library_ == nullptr) throw InputError("CUDA's driver (libcuda.so.1) cannot be loaded");
+    load_ = find<Load>("cuModuleLoadData");
+    get_function_ = find<GetFunction>("cuModuleGetFunction");
+    set_attribute_ = find<SetAttribute>("cuFuncSetAttribute");
+    launch_ = find<Launch>("cuLaunchKernel");
+    text_ = find<ErrorText>("cuGetErrorString");
+  }
+
+  template <typename Function>
+  [[nodiscard]] Function find(const char* name) const {
+    void* address = dlsym(library_, name);
+    if (address == nullptr) throw InputError(std::string("CUDA's driver has no function ") + name);
+    return reinterpret_cast<Function>(address);  // NOLINT: this is how dlsym is used
+  }
+
+  void check(int result, const std::string& what) const {
+    if (result == 0) return;
+    const char* text = nullptr;
+    text_(result, &text);
+    throw InputError("CUDA cannot " + what + ": " + (text == nullptr ? "error " + std::to_string(result) : text));
+  }
+
+  void* library_;
+  Load load_ = nullptr;
+  GetFunction get_function_ = nullptr;
+  SetAttribute set_attribute_ = nullptr;
+  Launch launch_ = nullptr;
+  ErrorText text_ = nullptr;
+};
+
+struct Loaded {
+  std::mutex mutex;
+  std::vector<std::filesystem::path> folders;
+  // By file, function and device: a binary is loaded into the context of one GPU.
+  std::map<std::tuple<std::string, std::string, c10::DeviceIndex>, std::unique_ptr<const LoadedKernel>> kernels;
+
+  static Loaded& all() {
+    static auto* loaded = new Loaded;  // NOLINT: lives as long as the process
+    return *loaded;
+  }
+};
+
+std::filesystem::path path_of(const std::vector<std::filesystem::path>& folders, const std::string& file) {
+  for (const auto& folder : folders) {
+    if (std::filesystem::exists(folder / file)) return folder / file;
+  }
+  const std::filesystem::path cached = cache_folder() / "kernels" / file;
+  if (std::filesystem::exists(cached)) return cached;
+  throw InputError("the kernel file " + file + " is neither beside the program nor in " +
+                   cached.parent_path().string() + ": compile or export the model again");
+}
+
+void* function_in_library(const std::filesystem::path& path, const std::string& name) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw InputError("cannot load " + path.string() + ": " + dlerror());
+  void* address = dlsym(library, name.c_str());
+  if (address == nullptr) throw InputError(path.string() + " has no kernel '" + name + "'");
+  return address;
+}
+
+}  // namespace
+
+void add_kernel_folder(const std::filesystem::path& folder) {
+  Loaded& loaded = Loaded::all();
+  const std::lock_guard lock(loaded.mutex);
+  loaded.folders.push_back(folder);
+}
+
+const LoadedKernel& LoadedKernel::find(const std::string& file, const std::string& function, c10::Device device) {
+  Loaded& loaded = Loaded::all();
+  const std::lock_guard lock(loaded.mutex);
+  auto& kernel = loaded.kernels[{file, function, numbered(device).index()}];
+  if (kernel == nullptr) {
+    const std::filesystem::path path = path_of(loaded.folders, file);
+    void* address =
+        device.is_cpu() ? function_in_library(path, function) : Driver::get().function(read_text(path), function);
+    kernel.reset(new LoadedKernel(address));
+  }
+  return *kernel;
+}
+
+void LoadedKernel::run(std::span<void*> arguments, const LaunchGrid& grid, c10::Device device) const {
+  if (device.is_cpu()) {
+    reinterpret_cast<void (*)(void**)>(address_)(arguments.data());  // NOLINT: see function_in_library
+    return;
+  }
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  Driver::get().run(address_, arguments, grid, stream.native_handle());
+}
+
+}  // namespace reprise
