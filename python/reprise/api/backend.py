@@ -37,4 +37,4 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
         on_session(session)
         return session.forward, session.backward
 
-    return trace(gm, example_inputs, runs_of, settings.preparation)
+    return trace(gm, example_inputs, runs_of, settings.preparation, settings.engine)

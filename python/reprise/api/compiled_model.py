@@ -28,7 +28,7 @@ log = logging.getLogger("reprise")
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
             planning_seconds: float = 10.0, profile: str = "measure",
-            cuda_graphs: bool | str = "auto") -> torch.nn.Module:
+            cuda_graphs: bool | str = "auto", engine: str = "eager") -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
     The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
@@ -44,6 +44,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     profile: "measure" the time of each operator, or estimate it by a "roofline".
     cuda_graphs: on CUDA, run forward and backward as CUDA graphs: True, False, or "auto" where issuing
         the operators takes about as long as running them.
+    engine: "eager" runs the operators that eager runs and gives its bits; "fused" runs kernels that Inductor
+        generates, which are faster and round differently.
 
     Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
     """
@@ -51,7 +53,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
     settings = settings_from(budget, reserve, planner=planner, planning_seconds=planning_seconds,
-                             profile=profile, cuda_graphs=cuda_graphs, optimizer=optimizer, model=model)
+                             profile=profile, cuda_graphs=cuda_graphs, engine=engine, optimizer=optimizer, model=model)
     _torch.install_meter()
     restore(model)
     runner = _Runner(model, settings)

@@ -12,6 +12,7 @@ from .. import planning
 from ..native import _torch
 from ..optimizer_state import optimizer_tensors, unnamed_tensors, without_wrappers
 from ..progress import Preparation
+from ..trace.joint_graph import EAGER, ENGINES
 from .arguments import byte_count
 
 PROFILES = ("measure", "roofline")
@@ -23,16 +24,20 @@ class Settings:
 
     def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, planner: str = planning.AUTO,
                  planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
-                 model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None) -> None:
+                 engine: str = EAGER, model: torch.nn.Module | None = None,
+                 optimizer: torch.optim.Optimizer | None = None) -> None:
         planning.check_planner(planner)
         if profile not in PROFILES:
             raise ValueError(f"profile={profile!r}: choose {' or '.join(map(repr, PROFILES))}")
+        if engine not in ENGINES:
+            raise ValueError(f"engine={engine!r}: choose {' or '.join(map(repr, ENGINES))}")
         if planning_seconds <= 0:
             raise ValueError(f"planning_seconds={planning_seconds}: must be positive")
         self.options = _torch.Options()
         self.options.budget_bytes, self.options.reserve_bytes = budget_bytes, reserve_bytes
         self.options.planner, self.options.planning_seconds = planner, planning_seconds
         self.options.measure = profile == "measure"
+        self.engine = engine
         self.set_cuda_graphs(cuda_graphs)
         # Compiled code may outlive the model and the optimizer.
         self.model = None if model is None else weakref.ref(model)
@@ -70,7 +75,7 @@ class Settings:
 
 def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module | None = None,
                   optimizer: torch.optim.Optimizer | None = None, **options: Any) -> Settings:
-    known = {"planner", "planning_seconds", "profile", "cuda_graphs"}
+    known = {"planner", "planning_seconds", "profile", "cuda_graphs", "engine"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)}; the options are budget, optimizer, reserve, "

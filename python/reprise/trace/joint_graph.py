@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -19,27 +21,46 @@ from .eager_kernels import kept_whole
 from .layouts import Layouts
 from .lowering import lower
 
+if TYPE_CHECKING:
+    from .fused import FusedCapture
+
 # A function that takes its arguments in a list and empties it, so that they can be freed while it runs.
 Run = Callable[[list[Any]], list[Any]]
 
 
+EAGER, FUSED = "eager", "fused"
+ENGINES = (EAGER, FUSED)
+
+
 @dataclass(frozen=True)
 class JointGraph:
-    """Forward and backward of a training step together, with the operators that eager runs."""
+    """Forward and backward of a training step together, with the operators that eager runs, or with those that
+    Inductor lowers."""
 
     module: fx.GraphModule
     primals: Sequence[Any]  # what forward reads, as fake tensors
     tangents: Sequence[Any]
     num_forward_outputs: int
     device: torch.device
+    engine: str = EAGER
 
     def capture(self, name: str, layouts: Layouts) -> Captured:
         """The step as a program."""
+        if self.engine == FUSED:
+            return self._fused.run(name)
         return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts).run()
 
 
+    @functools.cached_property
+    def _fused(self) -> FusedCapture:
+        from .fused import FusedCapture  # importing Inductor takes long
+
+        return FusedCapture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device)
+
+
 def trace(gm: fx.GraphModule, inputs: Sequence[Any],
-          runs_of: Callable[[JointGraph], tuple[Run, Run]], preparation: Preparation | None = None) -> Callable[..., Any]:
+          runs_of: Callable[[JointGraph], tuple[Run, Run]], preparation: Preparation | None = None,
+          engine: str = EAGER) -> Callable[..., Any]:
     """What torch.compile calls instead of `gm`: the forward and backward that `runs_of` makes of the joint graph.
     Without gradients there is no joint graph, and `gm` runs as it is."""
     runs: list[tuple[Run, Run]] = []
@@ -49,10 +70,12 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
                   **_: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         primals, tangents = joint_inputs
         device = _device_of(primals)
-        with phase("lowering"):
-            lower(joint, device)
-        runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device)))
-        return _shells(joint, num_fwd_outputs, len(primals))
+        shells = _shells(joint, num_fwd_outputs, len(primals))
+        if engine == EAGER:
+            with phase("lowering"):
+                lower(joint, device)
+        runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device, engine)))
+        return shells
 
     def forward(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return _boxed(runs[0][0] if runs else lambda args: fx.Interpreter(module).boxed_run(args))
@@ -61,15 +84,24 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
         return _boxed(runs[0][1])
 
     compiler = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition,
-                            inference_compiler=forward, keep_inference_input_mutations=True)
+                            inference_compiler=forward, keep_inference_input_mutations=True,
+                            decompositions=_decompositions(engine))
     try:
-        with phase("joint graph"), kept_whole():
+        with phase("joint graph"), contextlib.nullcontext() if engine == FUSED else kept_whole():
             return compiler(gm, inputs)
     except GuardOnDataDependentSymNode as error:
         raise GraphBreak(
             "the model cannot be captured as one graph: its shapes or branches depend on a number read out of a "
             f"tensor (.item(), int(), bool()). Change the line below or move it out of the model:{_reads(gm)}"
         ) from error
+
+
+def _decompositions(engine: str) -> Any:
+    if engine == EAGER:
+        return None
+    from .inductor import decompositions
+
+    return decompositions()
 
 
 def _reads(gm: fx.GraphModule) -> str:

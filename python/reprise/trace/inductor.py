@@ -1,0 +1,444 @@
+"""Kernels that Inductor generates for a training step, as plain data.
+
+Inductor lowers a graph to a flat list of lines: kernels to define, memory to allocate, launches, calls of ATen. It would
+then plan memory and write a Python function. Here it stops before that: the lines become `Launch` and `Extern` objects
+over named memory, and Reprise decides what is allocated, freed and run again.
+
+This is the only module that imports Inductor's internals. tests/torch/test_inductor.py lowers small steps with the
+installed torch and compares what is found here.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import detect_fake_mode
+from torch._inductor import compile_fx, config, ir
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.codecache import CppCodeCache
+from torch._inductor.codegen import wrapper as lines
+from torch._inductor.codegen.cpp import CppScheduling
+from torch._inductor.cpu_vec_isa import pick_vec_isa
+from torch._inductor.debug import DebugContext
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.fx_passes.post_grad import view_to_reshape
+from torch._inductor.graph import GraphLowering
+from torch._inductor.utils import LineContext, ValueWithLineMap
+from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import CheckpointPolicy
+
+from ..errors import Unsupported
+from .nodes import scope_of
+
+aten = torch.ops.aten
+
+# Memory is Reprise's: no buffer is reused or written over by Inductor's choice, and nothing is split or recorded.
+_CONFIG: dict[str, Any] = {
+    "inplace_buffers": False, "allow_buffer_reuse": False, "fx_graph_cache": False, "size_asserts": False,
+    "alignment_asserts": False, "nan_asserts": False, "triton.cudagraphs": False,
+    "triton.store_cubin": True, "triton.mix_order_reduction": False, "memory_planning": False}
+_IGNORED = (lines.FreeLine, lines.FreeIfNotReusedLine, lines.CommentLine, lines.EnterDeviceContextManagerLine,
+            lines.ExitDeviceContextManagerLine, LineContext)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Memory by its name, as a call sees it."""
+
+    memory: str
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Memory that the first launch or call that names it makes."""
+
+    part: Part
+    size: int  # bytes
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory that a kernel needs while it runs, filled with zeros."""
+
+    size: int  # bytes
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One run of a generated kernel. Its arguments are parts of memory with whether it writes them, scratch memory, and
+    numbers."""
+
+    kernel: str
+    arguments: tuple[tuple[Part, bool] | Scratch | int | float, ...]
+    types: tuple[str, ...]
+    flows: dict[str, frozenset[str]]  # for memory that it writes: the memory that this depends on
+    atomic: bool  # adds in any order
+    scope: str
+
+
+@dataclass(frozen=True)
+class Extern:
+    """One call of ATen. Parts stand for tensors in `args` and `kwargs`; `out` is memory it writes to, `results` are what it
+    returns, each with its place among the returned tensors."""
+
+    operator: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Part | None
+    results: list[tuple[tuple[int, ...], Part]]
+    name: str
+    scope: str
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A kernel that was compiled and tuned for a GPU."""
+
+    image: bytes
+    function: str
+    grid: tuple[int, ...]  # blocks in three dimensions, threads, bytes of shared memory
+    order: tuple[int | None, ...]  # for each parameter of the function: which argument of the launch; None: null
+
+
+@dataclass
+class Lowered:
+    """Forward or backward: what is defined and what runs, in order."""
+
+    inputs: list[str]
+    outputs: list[Part | None]
+    kernels: dict[str, str]  # source by name
+    constants: dict[str, torch.Tensor]
+    items: list[Allocation | Launch | Extern] = field(default_factory=list)
+    layout_opt: bool = False
+
+
+@dataclass
+class LoweredStep:
+    forward: Lowered
+    backward: Lowered
+    saved: list[str]  # names of backward's inputs that forward returns after its own outputs
+
+
+decompositions: Callable[[], dict[Any, Any]] = select_decomp_table
+
+
+def lower_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int) -> LoweredStep:
+    """Lowers forward and backward as torch.compile partitions them when memory does not matter."""
+    with _settings(), V.set_fake_mode(detect_fake_mode(joint_inputs)):
+        joint = compile_fx._recursive_joint_graph_passes(joint)
+        for node in joint.graph.nodes:
+            if _is_random(node):
+                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+                node.meta["ac_graph_id"] = 0
+        forward, backward = min_cut_rematerialization_partition(
+            joint, joint_inputs, compiler="inductor", num_fwd_outputs=num_forward_outputs)
+        saved = [node.name for node in _results(forward)[num_forward_outputs:]]
+        first = _lower(forward, _examples(forward), range(num_forward_outputs), is_backward=False)
+        _restride(backward, dict(zip(saved, first.outputs[num_forward_outputs:], strict=True)))
+        second = _lower(backward, _examples(backward), range(len(_results(backward))), is_backward=True,
+                        layout_opt=first.layout_opt)
+    return LoweredStep(first, second, saved)
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[None]:
+    """One kernel for each node of the scheduler: grouped kernels would hold each other's buffers."""
+    grouped, CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM = CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM, 0
+    try:
+        with config.patch(_CONFIG), torch._C._DisableAutocast(), torch.no_grad(), DebugContext():
+            yield
+    finally:
+        CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM = grouped
+
+
+def _is_random(node: fx.Node) -> bool:
+    return node.op == "call_function" and (
+        node.target is torch.ops.prims.inductor_seeds.default
+        or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()))
+
+
+def _results(gm: fx.GraphModule) -> list[Any]:
+    return list(next(iter(reversed(gm.graph.nodes))).args[0])
+
+
+def _examples(gm: fx.GraphModule) -> list[Any]:
+    return [node.meta["val"] for node in gm.graph.find_nodes(op="placeholder")]
+
+
+def _restride(backward: fx.GraphModule, made: dict[str, Part | None]) -> None:
+    """Gives backward's placeholders the strides that forward's results really have."""
+    for node in backward.graph.find_nodes(op="placeholder"):
+        part, fake = made.get(node.name), node.meta["val"]
+        if part is not None and tuple(fake.stride()) != part.strides:
+            with fake.fake_mode:
+                node.meta["val"] = torch.empty_strided(part.sizes, part.strides, dtype=part.dtype, device=part.device)
+
+
+class _Lines(lines.PythonWrapperCodegen):
+    """Keeps the lines as they are before memory is planned, and the module that each launch comes from."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.launched: dict[int, Any] = {}  # nodes of the scheduler, by line
+        self.scratch: dict[str, int] = {}  # bytes
+
+    def generate_kernel_call(self, *args: Any, **kwargs: Any) -> None:
+        super().generate_kernel_call(*args, **kwargs)
+        self.launched[id(self.lines[-1])] = V.graph.scheduler.current_node
+
+    def generate_workspace_allocation(self, ws: Any) -> None:
+        size = int(ws.count) * ws.dtype.itemsize
+        self.scratch[ws.get_name()] = max(size, self.scratch.get(ws.get_name(), 0))
+
+    def generate_workspace_deallocation(self, ws: Any) -> None:
+        pass
+
+    def _generate(self, is_inference: bool) -> tuple[ValueWithLineMap, ValueWithLineMap]:
+        return ValueWithLineMap("", []), ValueWithLineMap("", [])
+
+
+class _Lowering(GraphLowering):
+    def init_wrapper_code(self, *args: Any, **kwargs: Any) -> None:
+        super().init_wrapper_code(*args, **kwargs)
+        self.wrapper_code = _Lines()
+
+
+def _lower(gm: fx.GraphModule, examples: list[Any], visible: Sequence[int], *, is_backward: bool,
+           layout_opt: bool | None = None) -> Lowered:
+    output = next(iter(reversed(gm.graph.nodes)))
+    output.meta["user_visible_output_idxs"] = [i for i in visible if isinstance(output.args[0][i], fx.Node)]
+    view_to_reshape(gm)
+    mode = compile_fx.fake_tensor_prop(gm, examples)
+    compile_fx.record_original_output_strides(gm)
+    with V.set_fake_mode(mode):
+        compile_fx._recursive_post_grad_passes(gm, is_inference=False)
+        graph = _Lowering(gm, example_inputs=examples, shape_env=mode.shape_env or ShapeEnv(), is_backward=is_backward,
+                          is_inference=False, layout_opt=layout_opt)
+        with V.set_graph_handler(graph), V.set_extern_kernel_nodes([]):
+            graph.run(*examples)
+            graph.codegen()
+            return _Reader(graph).read()
+
+
+class _Reader:
+    """The lines of one lowered graph as plain data."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.parts: dict[str, Part] = {}  # buffers that are parts of another
+
+    def read(self) -> Lowered:
+        wrapper: Any = self.graph.wrapper_code
+        lowered = Lowered(inputs=list(self.graph.graph_input_names), outputs=[], kernels={},
+                          constants=dict(self.graph.constants), layout_opt=self.graph.layout_opt)
+        externs: dict[str, Extern] = {}
+        for line in wrapper.lines:
+            match line:
+                case lines.KernelDefinitionLine():
+                    lowered.kernels[line.kernel_name] = _source(line.kernel_body)
+                case lines.AllocateLine():
+                    if line.node.get_name() not in self.graph.removed_buffers:
+                        lowered.items.append(self._allocation(line.node))
+                case lines.ReinterpretLine():
+                    layout: Any = line.layout
+                    self.parts[line.reused_as.get_name()] = self._part(layout.view)
+                case lines.KernelCallLine():
+                    lowered.items.append(self._launch(line, wrapper.launched[id(line)], lowered.kernels))
+                case lines.ExternKernelOutLine():
+                    lowered.items.append(self._extern(line.node, self._part(line.node.output_view or line.node)))
+                case lines.ExternKernelAllocLine():
+                    extern = self._extern(line.node, None)
+                    if not isinstance(line.node.layout, (ir.MultiOutputLayout, ir.NoneLayout)):
+                        extern.results.append(((), self._part(line.node)))
+                    externs[line.node.get_name()] = extern
+                    lowered.items.append(extern)
+                case lines.MultiOutputLine():
+                    place = tuple(int(i) for _, i in line.indices)
+                    externs[line.arg_name].results.append((place, self._part(self.graph.get_buffer(line.result_name))))
+                case lines.IndexPutFallbackLine():
+                    lowered.items.append(self._index_put(line))
+                case lines.ScatterFallbackLine():
+                    lowered.items.append(self._scatter(line.node))
+                case lines.UnbackedSymbolDefsLine() if not line.unbacked_bindings:
+                    pass
+                case _ if isinstance(line, _IGNORED):
+                    pass
+                case _:
+                    raise Unsupported(f"Inductor's generated code contains what the fused engine cannot run: "
+                                      f"{type(line).__name__} {str(line)[:200]}. Use engine=\"eager\"")
+        lowered.outputs = [self._part(o) if _is_tensor(o) else None for o in self.graph.graph_outputs]
+        return lowered
+
+    def _allocation(self, node: Any) -> Allocation:
+        part = self._part(node)
+        return Allocation(part, int(self.graph.get_allocation_storage_size(node)) * part.dtype.itemsize)
+
+    def _launch(self, line: Any, node: Any, kernels: dict[str, str]) -> Launch:
+        if line.triton:
+            named = list(line.triton_meta["signature"].items())[: len(line.call_args)]  # block sizes come after the arguments
+            mutated = line.inductor_meta.get("mutated_arg_names", ())
+            types = [kind for _, kind in named]
+            writes = [name.startswith(("out_ptr", "in_out_ptr")) or name in mutated for name, _ in named]
+        else:
+            types = [str(kind) for kind in line.arg_types]
+            writes = ["const" not in kind for kind in types]
+        arguments = [self._argument(argument, written) for argument, written in zip(line.call_args, writes, strict=True)]
+        return Launch(line.kernel_name, tuple(arguments), tuple(types), _flows(node),
+                      "atomic_" in kernels[line.kernel_name], _scope(node))
+
+    def _argument(self, argument: Any, written: bool) -> Any:
+        if not isinstance(argument, str):
+            return argument if isinstance(argument, float) else int(argument)
+        scratch = self.graph.wrapper_code.scratch.get(argument)
+        return (self._named(argument), written) if scratch is None else Scratch(scratch)
+
+    def _extern(self, node: Any, out: Part | None) -> Extern:
+        if node.op_overload is None:
+            raise Unsupported(f"Inductor calls {node.get_kernel_name()}, which is not an operator of PyTorch. Use "
+                              'engine="eager"')
+        tensors = [self._operand(t) for t in node.inputs]
+        if hasattr(node, "unflatten_args"):
+            args, kwargs = node.unflatten_args(tensors, node.constant_args)
+        else:
+            args, kwargs = [*tensors, *node.constant_args], {}
+        kwargs = {**{k: self._operand(v) for k, v in node.kwargs.items()}, **kwargs}
+        return Extern(node.op_overload, tuple(args), kwargs, out, [], node.get_name(), _scope(node))
+
+    def _index_put(self, line: Any) -> Extern:
+        node = line.node
+        target, values = (self._operand(t) for t in node.inputs[:2])
+        indices = [None if i is None else self._operand(i) for i in line.indices]
+        return Extern(aten.index_put_.default, (target, indices, values, *node.constant_args), {}, None, [],
+                      node.get_name(), _scope(node))
+
+    def _scatter(self, node: Any) -> Extern:
+        tensors = [self._operand(t) for t in node.inputs]
+        source = tensors[2] if node.src_is_tensor else node.constant_args[1]
+        known = {a.name for a in node.op_overload._schema.arguments}
+        kwargs = {k: v for k, v in node.kwargs.items() if k in known and v is not None}
+        return Extern(node.op_overload, (tensors[0], node.constant_args[0], tensors[1], source), kwargs, None, [],
+                      node.get_name(), _scope(node))
+
+    def _operand(self, node: Any) -> Any:
+        if isinstance(node, (list, tuple)):
+            return [self._operand(n) for n in node]
+        return self._part(node) if isinstance(node, ir.IRNode) and _is_tensor(node) else node
+
+    def _named(self, name: str) -> Part:
+        if name in self.parts:
+            return self.parts[name]
+        if name in self.graph.graph_inputs:
+            return self._part(self.graph.graph_inputs[name])
+        if name in self.graph.constants:
+            return _of_tensor(name, self.graph.constants[name])
+        return self._part(self.graph.get_buffer(name))
+
+    def _part(self, node: Any) -> Part:
+        """The memory that a node lies in, and how it lies there."""
+        layout = node.get_layout()
+        while isinstance(node, (ir.TensorBox, ir.StorageBox, ir.ReinterpretView)):
+            node = node.data
+        if isinstance(node.layout, ir.NonOwningLayout) and layout is node.layout:
+            return self._part(layout.view)
+        base, offset = node.get_name(), int(layout.offset)
+        if isinstance(node.layout, ir.NonOwningLayout):  # a view of a part
+            outer = self._part(node.layout.view)
+            base, offset = outer.memory, offset + outer.offset
+        while isinstance(node.layout, ir.MutationLayoutSHOULDREMOVE):
+            node = node.layout.get_buffer()
+            base = node.get_name()
+            layout = node.layout if isinstance(layout, ir.MutationLayoutSHOULDREMOVE) else layout
+        return Part(base, layout.dtype, tuple(map(int, layout.size)), tuple(map(int, layout.stride)), offset, layout.device)
+
+
+def _of_tensor(name: str, tensor: torch.Tensor) -> Part:
+    return Part(name, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0, tensor.device)
+
+
+def _is_tensor(node: Any) -> bool:
+    return not isinstance(node, (ir.NoneAsConstantBuffer, ir.ShapeAsConstantBuffer, int)) and node is not None
+
+
+def _source(definition: str) -> str:
+    """The source text in async_compile.cpp_pybinding(types, source) or async_compile.triton(name, source, ...)."""
+    call = ast.parse(definition.strip(), mode="eval").body
+    assert isinstance(call, ast.Call)
+    text = ast.literal_eval(call.args[1])
+    assert isinstance(text, str)
+    return text
+
+
+def _scope(node: Any) -> str:
+    """The user's name of the module that a node of the scheduler or of the lowered graph comes from."""
+    if node is None:
+        return ""
+    inner = [n.node for n in node.get_nodes()] if hasattr(node, "get_nodes") else [node]
+    scopes = [scope_of(origin) for n in inner for origin in getattr(n, "origins", ())]
+    return next((scope for scope in scopes if scope), "")
+
+
+def _flows(node: Any) -> dict[str, frozenset[str]]:
+    flows: dict[str, frozenset[str]] = {}
+    for inner in node.get_nodes():
+        read = {dep.name for dep in inner.read_writes.reads}
+        sources = read.union(*(flows.get(name, frozenset()) for name in read))
+        for dep in inner.read_writes.writes:
+            flows[dep.name] = flows.get(dep.name, frozenset()) | sources
+    return flows
+
+
+def compile_triton(kernels: dict[str, str]) -> dict[str, Any]:
+    """Compiles kernels for the GPU in Inductor's processes, all at once."""
+    AsyncCompile.wait_pool_ready()
+    started = {name: AsyncCompile().triton(name, source) for name, source in kernels.items()}
+    return {name: future.result() if hasattr(future, "result") else future for name, future in started.items()}
+
+
+def tune(kernel: Any, launch: Launch, device: torch.device) -> Binary:
+    """Lets a compiled kernel choose its configuration by trying it on memory full of zeros."""
+
+    def operand(argument: Any) -> Any:
+        if isinstance(argument, Scratch):
+            return torch.zeros(argument.size, dtype=torch.uint8, device=device)
+        if not isinstance(argument, tuple):
+            return argument
+        part = argument[0]
+        return torch.empty_strided(part.sizes, part.strides, dtype=part.dtype, device=device).zero_()
+
+    with _disable_current_modes():  # tracing makes fake tensors
+        operands = [operand(argument) for argument in launch.arguments]
+        kernel.run(*operands, stream=torch.cuda.current_stream(device).cuda_stream)
+    (launcher,) = kernel.launchers
+    metadata = launcher.bin.metadata
+    scratches = [size for size in (launcher.global_scratch, launcher.profile_scratch) if size is not None]
+    if any(scratches) or getattr(metadata, "num_ctas", 1) > 1:
+        raise Unsupported(f"the generated kernel {launch.kernel} needs clusters or scratch memory of Triton's, which the "
+                          'fused engine does not give it. Use engine="eager"')
+    _, blocks = kernel._interpret_args_grid(tuple(operands), launcher.config)
+    positions = {name: i for i, name in enumerate(launcher.def_args)}
+    return Binary(launcher.bin.asm["cubin"], metadata.name, (*map(int, blocks), metadata.num_warps * 32, metadata.shared),
+                  (*(positions[name] for name in launcher.call_args), *[None] * len(scratches)))
+
+
+def cpp_environment() -> str:
+    """What compiled kernels for the CPU depend on besides their source."""
+    return f"{pick_vec_isa()} {torch.get_num_threads()}"
+
+
+def compile_cpp(source: str) -> str:
+    """Compiles kernels for the CPU with Inductor's flags, and returns the path of the shared library."""
+    return str(CppCodeCache.load(source)._name)

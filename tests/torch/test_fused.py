@@ -1,0 +1,248 @@
+"""Generated kernels inside a budget: the engine "fused"."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from training import DEVICE, batch
+
+import reprise
+from reprise.trace import inductor
+
+
+class WithLoss(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x).square().mean()
+
+
+class Perceptron(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 64), nn.GELU(),
+                                    nn.Linear(64, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class Residual(nn.Module):
+    """Convolutions with batch norm, whose statistics are written in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = functional.relu(self.norms[0](self.first(x)), inplace=True)
+        return functional.silu(self.norms[1](self.second(hidden)) + x)
+
+
+class Attention(nn.Module):
+    """Gradients of the three parts of `packed` are written into one tensor, part by part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.packed, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.packed(x).split(16, dim=-1))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class Dropouts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 64), nn.Dropout(0.5), nn.GELU(), nn.Linear(64, 64), nn.Dropout(0.3),
+                                    nn.Tanh(), nn.Linear(64, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+def images() -> Tensor:
+    return torch.randn(8, 4, 12, 12, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+
+
+def two_blocks() -> nn.Module:
+    return nn.Sequential(Attention(), nn.GELU(), Attention(), nn.GELU(), nn.Linear(16, 4))
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "perceptron": (Perceptron, lambda: batch(256)), "residual": (Residual, images),
+    "attention": (two_blocks, lambda: batch(8 * 32).view(8, 32, 16)), "dropouts": (Dropouts, lambda: batch(256))}
+
+
+@dataclass
+class Trained:
+    """A model that returns its loss, and its step."""
+
+    model: nn.Module
+    x: Tensor
+
+    def step(self) -> dict[str, Tensor]:
+        """Gradients and buffers after one step from the same random numbers."""
+        torch.manual_seed(7)
+        self.model.zero_grad()
+        self.model(self.x).backward()
+        gradients = {name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None}
+        self.model.zero_grad()
+        return gradients | {name: b.clone() for name, b in self.model.named_buffers()}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def trained(request: pytest.FixtureRequest) -> Iterator[Trained]:
+    torch.manual_seed(0)
+    kind, make_input = CASES[request.param]
+    model = reprise.compile(WithLoss(kind()).to(DEVICE), engine="fused")
+    yield Trained(model, make_input())
+
+
+def budgets(trained: Trained) -> list[int]:
+    """Between the peak without a plan and the smallest that works."""
+    plan: Any = trained.model.plan
+    plan.set_budget(None)
+    trained.step()
+    highest = plan.peak_bytes
+    with pytest.raises(reprise.InfeasibleBudget) as refused:
+        plan.set_budget(1)
+        trained.step()
+    smallest = refused.value.smallest_budget_bytes
+    return [smallest + (highest - smallest) * tenth // 10 for tenth in (9, 6, 3, 0)]
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_planned_step_has_the_bits_of_the_unplanned_one_inside_its_budget(trained: Trained) -> None:
+    plan: Any = trained.model.plan
+    begin = copy.deepcopy(trained.model.state_dict())
+
+    def again() -> dict[str, Tensor]:
+        trained.model.load_state_dict(begin)
+        return trained.step()
+
+    plan.set_budget(None)
+    expected = again()
+    recomputed = 0
+    for budget in budgets(trained):
+        plan.set_budget(budget)
+        again()  # what the caller takes is known afterwards
+        assert same(again(), expected)
+        assert plan.measured_peak_bytes == plan.peak_bytes <= budget
+        recomputed += plan.recompute_ns > 0
+    assert recomputed > 0
+    plan.set_budget(None)
+
+
+def test_errors_against_fp64_are_those_of_eager(trained: Trained) -> None:
+    if isinstance(trained.model.inner, Dropouts):
+        pytest.skip("draws other random numbers than eager")
+    trained.model.plan.set_budget(None)
+    plain = reprise.restore(copy.deepcopy(trained.model))
+    exact = Trained(copy.deepcopy(plain).double(), trained.x.double()).step()
+    eager, fused = Trained(plain, trained.x).step(), trained.step()
+    largest = max(gradient.abs().max() for gradient in exact.values())
+    for name, gradient in exact.items():
+        scale = gradient.abs().max().clamp_min(largest / 100)  # some are zero but for rounding
+        error, known = ((values[name] - gradient).abs().max() / scale for values in (fused, eager))
+        assert error <= 2 * known + 1e-4, name
+
+
+def test_statistics_move_once_a_step_whatever_is_computed_again() -> None:
+    torch.manual_seed(0)
+    plain = WithLoss(Residual()).to(DEVICE)
+    trained = Trained(reprise.compile(copy.deepcopy(plain), engine="fused"), images())
+    trained.model.plan.set_budget(budgets(trained)[-1] + 4096)  # for what is kept here
+    trained.model.load_state_dict(plain.state_dict())
+    for _ in range(3):
+        found = trained.step()
+    for _ in range(3):
+        expected = Trained(plain, trained.x).step()
+    assert trained.model.plan.recompute_ns > 0
+    assert found["inner.norms.0.num_batches_tracked"] == 3
+    for name in ("inner.norms.0.running_mean", "inner.norms.1.running_var"):
+        torch.testing.assert_close(found[name], expected[name])
+
+
+def test_gradients_accumulate_and_an_optimizer_steps() -> None:
+    torch.manual_seed(0)
+    plain = Perceptron().to(DEVICE)
+    fused = reprise.compile(copy.deepcopy(plain), engine="fused")
+    for model in (plain, fused):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        for _ in range(2):
+            for seed in range(2):
+                model(batch(256, seed=seed)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for one, other in zip(plain.parameters(), fused.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_the_same_kernels_are_not_compiled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE.type != "cpu":
+        pytest.skip("Triton keeps its own files")
+    torch.manual_seed(0)
+    trained = Trained(reprise.compile(WithLoss(Perceptron()), engine="fused"), batch(256))
+    expected = trained.step()
+
+    def refuse(source: str) -> str:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr("reprise.trace.kernel_files.compile_cpp", refuse)
+    second = Trained(reprise.compile(reprise.restore(trained.model), engine="fused"), trained.x)
+    assert same(second.step(), expected)
+
+
+def test_the_backend_of_torch_compile_takes_the_engine() -> None:
+    torch.manual_seed(0)
+    model = Perceptron().to(DEVICE)
+    expected = Trained(WithLoss(copy.deepcopy(model)), batch(256)).step()
+    compiled = torch.compile(model, backend="reprise", fullgraph=True, options={"engine": "fused"})
+    compiled(batch(256)).square().mean().backward()
+    torch.testing.assert_close(model.layers[0].weight.grad, expected["inner.layers.0.weight"])
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(ValueError, match="engine='quick': choose 'eager' or 'fused'"):
+        reprise.compile(Perceptron(), engine="quick")
+
+
+def test_what_inductor_generates_is_read_completely() -> None:
+    """A step with a launch, calls with and without results of their own, and parts of one buffer."""
+    found: list[inductor.LoweredStep] = []
+    lower = inductor.lower_step
+
+    def keep(*args: Any) -> inductor.LoweredStep:
+        found.append(lower(*args))
+        return found[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reprise.trace.fused.lower_step", keep)
+        torch.manual_seed(0)
+        Trained(reprise.compile(WithLoss(Attention()).to(DEVICE), engine="fused"), batch(8 * 32).view(8, 32, 16)).step()
+    step = found[0]
+    called = [item.operator.overloadpacket for item in step.forward.items if isinstance(item, inductor.Extern)]
+    assert torch.ops.aten.addmm in called
+    assert any("attention" in str(packet) for packet in called)
+    made = {item.part.memory for item in step.backward.items if isinstance(item, inductor.Allocation)}
+    launches = [item for item in step.backward.items if isinstance(item, inductor.Launch)]
+    assert launches and all(launch.kernel in step.backward.kernels for launch in launches)
+    written = {part.memory for launch in launches for part, writes in launch.arguments if writes}  # type: ignore[misc]
+    assert written <= made
+    assert all(part is None or part.memory in made | set(step.backward.inputs) for part in step.backward.outputs)
+    assert {launch.scope for launch in launches} <= {"", "inner", "inner.packed", "inner.out"}
