@@ -9,9 +9,11 @@ checkpoint_graph  checkpoint, with the whole step as one CUDA graph
 compile           torch.compile, at several values of torch._functorch.config.activation_memory_budget
 reprise           reprise.compile at the peak of each of these points, without CUDA graphs
 reprise_graphs    the same with CUDA graphs
+fused             reprise.compile(engine="fused") at the peak of each, and at 0.8 of torch.compile's least
+fused_graphs      the same with CUDA graphs
 
-bf16 autocast, cudnn.benchmark. One process for each point of the others and one for all points of Reprise, each with eager
-beside it, samples in turns: `ratio` is to eager in the same process. The peak is the allocator's, from no gradients to the
+bf16 autocast, cudnn.benchmark. One process for each point of the others and one for all points of an engine of Reprise, each with
+eager beside it, samples in turns: `ratio` is to eager in the same process. The peak is the allocator's, from no gradients to the
 return of backward, of a step after the first few. What is in the output folder is not measured again.
 """
 
@@ -36,8 +38,10 @@ import reprise
 CASES = ("resnet50_96", "resnet152_48", "gpt2_medium_8x1024", "bert_large_32x512", "vit_large_64", "llama_1b_4x2048")
 BUDGETS = ("1.0", "0.8", "0.6", "0.4", "0.2", "0.0")
 POINTS = {"eager": ("",), "checkpoint": ("",), "selective": ("",), "checkpoint_graph": ("",), "compile": BUDGETS}
-OWN = ("reprise", "reprise_graphs")
-ON_CUDA_ALONE = ("checkpoint_graph", "reprise_graphs")
+ENGINES = {"eager": ("reprise", "reprise_graphs"), "fused": ("fused", "fused_graphs")}
+OWN = tuple(kind for kinds in ENGINES.values() for kind in kinds)
+ON_CUDA_ALONE = ("checkpoint_graph", "reprise_graphs", "fused_graphs")
+BELOW = 0.8  # of the least peak of torch.compile
 KEYS = ("case", "kind", "point")
 PLANNING_SECONDS = 3.0
 COMMAND = "python bench/gpu/rivals.py"
@@ -203,11 +207,11 @@ def at_budget(way: Planned, eager: Way, samples: int, begin: float) -> Row:
 
 
 def own(case: str, options: argparse.Namespace) -> None:
-    """`--targets` has kind, point and budget of each row."""
+    """`--targets` has kind, point and budget of each row, `--kind` names the engine."""
     begin = clock()
     training = make(case, options)
     eager = Way(training)
-    reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+    reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS, engine=options.kind)
     compile_beside(training, options.lock)
     with device_alone(options.lock):
         eager.run(WARM_STEPS)
@@ -219,7 +223,7 @@ def own(case: str, options: argparse.Namespace) -> None:
     for kind, point, budget in json.loads(options.targets):
         row: Row = {"case": case, "kind": kind, "point": point, "budget_bytes": budget}
         try:
-            way = Planned(training, budget, kind == "reprise_graphs", outside)
+            way = Planned(training, budget, kind.endswith("_graphs"), outside)
         except reprise.RepriseError as error:
             row |= refusal(error)
         else:
@@ -235,18 +239,27 @@ def make(case: str, options: argparse.Namespace) -> Training:
 
 
 def targets_of(rows: Rows, case: str, kinds: list[str]) -> list[tuple[str, str, int]]:
-    """What Reprise has to be measured at: the peaks of the others, where it was not yet."""
-    wanted = []
+    """What Reprise has to be measured at: the peaks of the others, and below torch.compile's, where it was not yet."""
+    wanted: list[tuple[str, str, int]] = []
+
+    def want(kind: str, point: str, budget: int) -> None:
+        known = rows.find(case=case, kind=kind, point=point)
+        if known is None or known["budget_bytes"] != budget:
+            wanted.append((kind, point, budget))
+
+    compiled = []
     for other in rows.rows:
         if other["case"] != case or other["kind"] in OWN or "peak_bytes" not in other:
             continue
         if rows.find(case=case, kind=other["kind"], point=other["point"]) is not other:
             continue  # of another machine or version
-        point = f"{other['kind']} {other['point']}".strip()
+        if other["kind"] == "compile":
+            compiled.append(other["peak_bytes"])
         for kind in kinds:
-            known = rows.find(case=case, kind=kind, point=point)
-            if known is None or known["budget_bytes"] != other["peak_bytes"]:
-                wanted.append((kind, point, other["peak_bytes"]))
+            want(kind, f"{other['kind']} {other['point']}".strip(), other["peak_bytes"])
+    for kind in ENGINES["fused"]:
+        if kind in kinds and compiled:
+            want(kind, "below compile", int(BELOW * min(compiled)))
     return sorted(wanted)
 
 
@@ -261,13 +274,15 @@ def run_case(children: Children, rows: Rows, case: str, wanted: list[tuple[str, 
                         ["--one", case, "--kind", kind, "--point", point, *extra], options.seconds)
 
     failed = children.each(other, wanted)
-    targets = targets_of(rows, case, own_kinds)
-    if targets:
-        error = children.run(["--one", case, "--kind", "reprise", "--targets", json.dumps(targets), *extra],
+    for engine, kinds in ENGINES.items():
+        targets = targets_of(rows, case, [kind for kind in own_kinds if kind in kinds])
+        if not targets:
+            continue
+        error = children.run(["--one", case, "--kind", engine, "--targets", json.dumps(targets), *extra],
                              options.own_seconds, rows.add)
         if error:
             failed += 1
-            print(f"{case}: reprise: {error}", flush=True)
+            print(f"{case}: {engine}: {error}", flush=True)
     return failed
 
 

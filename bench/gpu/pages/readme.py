@@ -48,7 +48,7 @@ def eager_of(rows: list[Row]) -> Row | None:
 
 
 def own_of(rows: list[Row]) -> list[Row]:
-    return sorted((row for row in rows if row["kind"] in rivals.OWN and "ratio" in row), key=lambda row: row["peak_bytes"])
+    return sorted((row for row in rows if row["kind"] in rivals.EXACT and "ratio" in row), key=lambda row: row["peak_bytes"])
 
 
 # -- The table.

@@ -9,10 +9,11 @@ from .shared import (
     table, title_of, write)
 
 COMMAND = "python bench/gpu/rivals.py"
-OWN = ("reprise", "reprise_graphs")
+OWN = ("reprise", "reprise_graphs", "fused", "fused_graphs")
+EXACT = OWN[:2]  # with eager's bits
 NAMES = {"eager": "eager", "checkpoint": "checkpoints of blocks", "selective": "selective checkpoints",
          "checkpoint_graph": "checkpoints in a CUDA graph", "compile": "torch.compile", "reprise": "Reprise",
-         "reprise_graphs": "Reprise, CUDA graphs"}
+         "reprise_graphs": "Reprise, CUDA graphs", "fused": "Reprise, fused", "fused_graphs": "Reprise, fused, CUDA graphs"}
 
 
 def page(places: Places) -> None:
