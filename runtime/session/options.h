@@ -7,6 +7,7 @@
 #include <string>
 
 #include "reprise/torch/training_step.h"
+#include "runtime/device/meter.h"
 
 namespace reprise {
 
@@ -20,7 +21,8 @@ struct SessionOptions {
   int steps_before_cuda_graphs = 2;  // in which libraries choose algorithms and the caller's needs become known
   double launch_bound = 0.8;         // graphs are used if issuing takes at least this share of a step's time
 
-  mutable std::mutex turn{};  // the model's sessions take turns: they share a budget
+  mutable MeteredSince metered{};  // on the CPU, what counts beside what belongs to the model
+  mutable std::mutex turn{};       // the model's sessions take turns: they share a budget
 };
 
 }  // namespace reprise

@@ -60,13 +60,12 @@ Session::Session(CapturedStep step, std::shared_ptr<const SessionOptions> option
       around_(std::move(around)),
       graph_(make_graph(*step_.program)),
       resident_bytes_(resident_bytes(*step_.program)),
-      number_bytes_(number_bytes(*step_.program)),
-      ledger_(step_.program->device, around_.known_tensors),
+      own_tensors_(own_tensors(*step_.program)),
+      ledger_(step_.program->device, around_.known_tensors, options_->metered),
       caller_(*step_.program, around_.caller_is_user),
       replays_(policy_for(step_, options_, around_)) {
   install_meter();
   split_blocks_exactly(program().device);
-  for (const auto& [value, tensor] : program().constants) constants_.push_back(tensor);
 }
 
 Session::~Session() = default;
@@ -97,7 +96,7 @@ void Session::measure() {
   step_ = std::move(measured.step);
   graph_ = make_graph(program());
   resident_bytes_ = resident_bytes(program());
-  number_bytes_ = number_bytes(program());
+  own_tensors_ = own_tensors(program());
   caller_ = Caller(program(), around_.caller_is_user);
   replays_ = policy_for(step_, options_, around_);
 }
@@ -106,8 +105,8 @@ void Session::measure() {
 
 std::int64_t Session::total_with(std::span<const at::Tensor> inputs) {
   std::vector<at::Tensor> there(inputs.begin(), inputs.end());
-  there.insert(there.end(), constants_.begin(), constants_.end());
-  return ledger_.total_bytes(there, number_bytes_) + hidden_bytes(program().device);
+  there.insert(there.end(), own_tensors_.begin(), own_tensors_.end());
+  return ledger_.total_bytes(there) + hidden_bytes(program().device);
 }
 
 std::int64_t Session::reserved_bytes() const {
@@ -237,7 +236,7 @@ std::int64_t Session::backward_peak(const Plan& plan) const {
 }
 
 std::int64_t Session::outside_bytes(std::int64_t absent_bytes) const {
-  const std::int64_t there = ledger_.expected_bytes(absent_bytes + number_bytes_);
+  const std::int64_t there = ledger_.expected_bytes(own_tensors_, absent_bytes);
   return there + hidden_bytes(program().device) - resident_bytes_;
 }
 

@@ -91,7 +91,7 @@ class Session {
   // The plan for a call while so many bytes are in use beside the step; or (kInfeasible) the smallest budget that has a
   // plan, as the user would give it, and a message.
   [[nodiscard]] FoundPlan plan_ahead(std::int64_t outside_bytes);
-  // Bytes in use beside the step now, when inputs of so many bytes may not exist yet.
+  // Bytes in use beside the step now, when inputs of so many bytes do not exist yet.
   [[nodiscard]] std::int64_t outside_bytes(std::int64_t absent_bytes) const;
   // Uses a plan made elsewhere for all steps from now on, without CUDA graphs. `source` names it in errors.
   std::shared_ptr<PlanAtWork> use(const Plan& plan, const std::string& planner, const std::string& source);
@@ -114,7 +114,7 @@ class Session {
   [[nodiscard]] const Caller& caller() const { return caller_; }
   [[nodiscard]] ReplayUse replay_use() const { return replays_ == nullptr ? ReplayUse{} : replays_->use(); }
   [[nodiscard]] std::size_t num_plans() const { return plans_.size(); }
-  [[nodiscard]] std::int64_t total_bytes() { return ledger_.total_bytes({}, 0); }
+  [[nodiscard]] std::int64_t total_bytes() const { return ledger_.expected_bytes(own_tensors_, 0); }
   [[nodiscard]] double profile_seconds() const { return profile_seconds_; }
   [[nodiscard]] double planning_seconds() const { return planning_seconds_; }
   [[nodiscard]] std::uint64_t last_call() const { return last_call_; }  // orders the calls of all sessions
@@ -162,8 +162,7 @@ class Session {
   Costs costs_;
   bool priced_ = false;
   std::int64_t resident_bytes_;
-  std::int64_t number_bytes_;  // needed at every step, and the same each time
-  std::vector<at::Tensor> constants_;
+  std::vector<at::Tensor> own_tensors_;  // of the program
   Ledger ledger_;
   Caller caller_;
   std::unique_ptr<ReplayPolicy> replays_;  // nothing: the device has no CUDA graphs

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "reprise/torch/errors.h"
 #include "runtime/device/meter.h"
@@ -101,6 +102,64 @@ TEST(Sessions, CountWhateverElseIsOnTheDevice) {
   EXPECT_EQ(step.plan({}).peak_bytes - peak, 4 << 20);
   step.run(batch);
   EXPECT_EQ(step.summary().peak_bytes - peak, 4 << 20);
+}
+
+TEST(Sessions, ExpectABatchOnceWhetherItIsThereOrNot) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "CUDA counts what is there";
+  const Case network = resnet_case();
+  Batch batch = network.batch(1);
+  TrainingStep step = capture(network.module, network.loss, batch);
+  const std::int64_t there = step.plan({}).peak_bytes;
+  batch.clear();
+  EXPECT_EQ(step.plan({}).peak_bytes, there);
+  batch = network.batch(2);
+  step.run(batch);
+  EXPECT_EQ(step.summary().peak_bytes, there);
+}
+
+// What a ledger sees of memory of several kinds.
+struct Memory {
+  static constexpr std::int64_t kBytes = 4096;
+
+  std::vector<char> others = std::vector<char>(kBytes);
+  at::Tensor not_ours = at::from_blob(others.data(), {kBytes}, at::kByte);  // the meter does not know it
+  at::Tensor old = at::empty({kBytes}, at::kByte);                          // there before the model was compiled
+  at::Tensor old_and_unknown = at::empty({kBytes}, at::kByte);
+  MeteredSince metered{};
+  at::Tensor input = at::empty({kBytes}, at::kByte);
+  at::Tensor prefetched = at::empty({kBytes}, at::kByte);  // no walk sees it
+
+  [[nodiscard]] Ledger ledger() {
+    return {at::kCPU, [this] { return std::vector<at::Tensor>{not_ours, old, input}; }, metered};
+  }
+  [[nodiscard]] std::int64_t walked() const {
+    return storage_bytes(std::vector<at::Tensor>{not_ours, old, input}, at::kCPU);
+  }
+};
+
+TEST(Ledgers, FollowWhatWasAllocatedAfterTheModelWasCompiled) {
+  Memory memory;
+  Ledger ledger = memory.ledger();
+  const std::vector<at::Tensor> read{memory.input};
+  EXPECT_EQ(ledger.expected_bytes(read, 0), 4 * Memory::kBytes);
+  EXPECT_EQ(ledger.expected_bytes(read, 100), 4 * Memory::kBytes + 100);  // something does not exist yet
+  EXPECT_EQ(ledger.total_bytes(read), 4 * Memory::kBytes);
+  memory.prefetched.reset();
+  EXPECT_EQ(ledger.total_bytes(read), 3 * Memory::kBytes);
+  EXPECT_EQ(ledger.expected_bytes(read, 0), 3 * Memory::kBytes);
+  EXPECT_EQ(ledger.total_bytes(read), memory.walked());
+}
+
+TEST(Ledgers, FollowOldMemoryOfTheModelAlone) {
+  Memory memory;
+  Ledger ledger = memory.ledger();
+  EXPECT_EQ(ledger.total_bytes({}), 4 * Memory::kBytes);
+  memory.old_and_unknown.reset();
+  EXPECT_EQ(ledger.total_bytes({}), 4 * Memory::kBytes);
+  memory.old.reset();
+  EXPECT_EQ(ledger.total_bytes({}), 3 * Memory::kBytes);
+  EXPECT_EQ(Memory().ledger().total_bytes({}), 4 * Memory::kBytes);  // for others it is as if this one were not there
+  EXPECT_EQ(ledger.total_bytes({}), 3 * Memory::kBytes);
 }
 
 }  // namespace
