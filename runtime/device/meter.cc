@@ -12,10 +12,19 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
 #include "reprise/error.h"
 
 namespace reprise {
+
+struct MeteredSince::Mark {
+  std::uint64_t first = 0;                  // older blocks count only if they were added
+  std::int64_t unseen_bytes = 0;            // of older blocks that exist and were not added
+  std::unordered_set<const void*> added{};  // older blocks
+};
+
 namespace {
 
 // Keeps data() == context(), which the raw interface of allocators requires; sizes are looked up by address.
@@ -30,7 +39,7 @@ class CountingAllocator final : public c10::Allocator {
     void* data = base_->raw_allocate(bytes);
     c10::DataPtr result(data, data, &CountingAllocator::release, c10::Device(c10::kCPU));
     const std::lock_guard lock(mutex_);
-    if (data != nullptr) sizes_.emplace(data, bytes);
+    if (data != nullptr) blocks_.insert_or_assign(data, Block{bytes, next_++});
     allocated_ += static_cast<std::int64_t>(bytes);
     peak_ = std::max(peak_, allocated_);
     return result;
@@ -42,6 +51,30 @@ class CountingAllocator final : public c10::Allocator {
   [[nodiscard]] MeterReading read() {
     const std::lock_guard lock(mutex_);
     return {allocated_, peak_, allocated_};
+  }
+  void begin(MeteredSince::Mark& mark) {
+    const std::lock_guard lock(mutex_);
+    mark.first = next_;
+    mark.unseen_bytes = allocated_;
+    marks_.push_back(&mark);
+  }
+  void end(MeteredSince::Mark& mark) {
+    const std::lock_guard lock(mutex_);
+    std::erase(marks_, &mark);
+  }
+  [[nodiscard]] std::int64_t bytes_since(const MeteredSince::Mark& mark) {
+    const std::lock_guard lock(mutex_);
+    return allocated_ - mark.unseen_bytes;
+  }
+  [[nodiscard]] bool add(MeteredSince::Mark& mark, const void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return false;
+    const Block& block = found->second;
+    if (block.number < mark.first && mark.added.insert(data).second) {
+      mark.unseen_bytes -= static_cast<std::int64_t>(block.bytes);
+    }
+    return true;
   }
   void reset_peak() {
     const std::lock_guard lock(mutex_);
@@ -65,10 +98,14 @@ class CountingAllocator final : public c10::Allocator {
   }
   void forget(void* data) {
     const std::lock_guard lock(mutex_);
-    const auto found = sizes_.find(data);
-    if (found == sizes_.end()) return;  // a block of zero bytes
-    allocated_ -= static_cast<std::int64_t>(found->second);
-    sizes_.erase(found);
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return;  // a block of zero bytes
+    const auto bytes = static_cast<std::int64_t>(found->second.bytes);
+    allocated_ -= bytes;
+    for (auto mark = marks_.rbegin(); mark != marks_.rend() && found->second.number < (*mark)->first; ++mark) {
+      if ((*mark)->added.erase(data) == 0) (*mark)->unseen_bytes -= bytes;
+    }
+    blocks_.erase(found);
   }
   [[nodiscard]] bool due_to_fail() {
     const std::lock_guard lock(mutex_);
@@ -77,7 +114,13 @@ class CountingAllocator final : public c10::Allocator {
 
   c10::Allocator* base_;
   std::mutex mutex_;
-  std::unordered_map<void*, std::size_t> sizes_;
+  struct Block {
+    std::size_t bytes = 0;
+    std::uint64_t number = 0;  // in the order of allocation
+  };
+  std::unordered_map<const void*, Block> blocks_;
+  std::uint64_t next_ = 0;
+  std::vector<MeteredSince::Mark*> marks_;  // oldest first
   std::int64_t allocated_ = 0;
   std::int64_t peak_ = 0;
   std::int64_t fail_in_ = 0;
@@ -115,6 +158,11 @@ MeterReading read_meter(c10::Device device) {
   const auto& allocated = stats.allocated_bytes[0];
   return {allocated.current, allocated.peak, stats.reserved_bytes[0].current};
 }
+
+MeteredSince::MeteredSince() : mark_(std::make_unique<Mark>()) { cpu_meter().begin(*mark_); }
+MeteredSince::~MeteredSince() { cpu_meter().end(*mark_); }
+std::int64_t MeteredSince::bytes() const { return cpu_meter().bytes_since(*mark_); }
+bool MeteredSince::add(const void* data) { return cpu_meter().add(*mark_, data); }
 
 void reset_meter_peak(c10::Device device) {
   if (device.is_cpu()) {

@@ -8,6 +8,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace reprise {
 
@@ -24,6 +25,25 @@ struct MeterReading {
 void install_meter();
 [[nodiscard]] MeterReading read_meter(c10::Device device);
 void reset_meter_peak(c10::Device device);
+
+// Of what the meter counts on the CPU, the part that was allocated since this object was made, and older blocks that
+// were added. All of it is followed when it is freed.
+class MeteredSince {
+ public:
+  MeteredSince();  // installs the meter
+  ~MeteredSince();
+  MeteredSince(const MeteredSince&) = delete;
+  MeteredSince& operator=(const MeteredSince&) = delete;
+
+  [[nodiscard]] std::int64_t bytes() const;
+  // Counts the block that begins here, however old it is. False: the meter does not know it.
+  [[nodiscard]] bool add(const void* data);
+
+  struct Mark;  // the meter's side of it
+
+ private:
+  std::unique_ptr<Mark> mark_;
+};
 
 // How much a request for so many bytes counts: CUDA's allocator hands out blocks of 512 bytes.
 [[nodiscard]] std::int64_t granted_bytes(c10::Device device, std::int64_t bytes);

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 namespace reprise {
 namespace {
@@ -31,19 +30,17 @@ std::int64_t resident_bytes(const Program& program) {
   return total;
 }
 
-std::int64_t number_bytes(const Program& program) {
-  std::int64_t total = 0;
-  std::unordered_set<const c10::StorageImpl*> seen;  // the calls of one op share theirs
+std::vector<at::Tensor> own_tensors(const Program& program) {
+  std::vector<at::Tensor> own;
+  for (const auto& [value, tensor] : program.constants) own.push_back(tensor);
   for (const ProgramOp& op : program.ops) {
     for_each_call(op, [&](const Call& call) {
       for (const Argument& argument : call.arguments) {
-        if (!argument.constant.isTensor() || !argument.constant.toTensor().defined()) continue;
-        const c10::Storage& storage = argument.constant.toTensor().storage();
-        if (seen.insert(storage.unsafeGetStorageImpl()).second) total += static_cast<std::int64_t>(storage.nbytes());
+        if (argument.constant.isTensor()) own.push_back(argument.constant.toTensor());
       }
     });
   }
-  return total;
+  return own;
 }
 
 std::int64_t hand_over_bytes(const Program& program) {

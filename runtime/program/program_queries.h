@@ -17,8 +17,8 @@ namespace reprise {
 [[nodiscard]] Costs bare_costs(const Program& program);
 // Bytes of what exists before and after the step.
 [[nodiscard]] std::int64_t resident_bytes(const Program& program);
-// Bytes, in host memory, of the numbers that stand for tensors in its calls.
-[[nodiscard]] std::int64_t number_bytes(const Program& program);
+// The tensors that are its own: constants, and (in host memory) the numbers that stand for tensors in its calls.
+[[nodiscard]] std::vector<at::Tensor> own_tensors(const Program& program);
 // Bytes that are allocated while autograd receives the gradients.
 [[nodiscard]] std::int64_t hand_over_bytes(const Program& program);
 // The value for what the caller keeps between forward and backward; kNoValue if the program has none.

@@ -1,7 +1,7 @@
 // All bytes on one device: the caller's, the model's, the optimizer's.
 //
-// CUDA counts by itself. On the CPU the meter counts from its installation on; memory that was allocated before
-// (usually parameters) is found by walking the known tensors once.
+// CUDA counts by itself. On the CPU the meter counts what was allocated since the model was compiled; older memory
+// (usually parameters), and memory that others allocated, is found by walking the known tensors once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,22 +12,29 @@
 #include <span>
 #include <vector>
 
+#include "runtime/device/meter.h"
+
 namespace reprise {
 
 class Ledger {
  public:
-  // `known` returns what the model and its optimizer hold. It is called once, if the device does not count by itself.
-  Ledger(at::Device device, std::function<std::vector<at::Tensor>()> known);
+  // `known` returns what the model and its optimizer hold, for a device that does not count by itself. `metered` must
+  // outlive the ledger.
+  Ledger(at::Device device, std::function<std::vector<at::Tensor>()> known, MeteredSince& metered);
 
-  // The bytes allocated now, when the step is called with these inputs; `program_bytes` are the program's own.
-  [[nodiscard]] std::int64_t total_bytes(std::span<const at::Tensor> inputs, std::int64_t program_bytes);
-  // The same before the first call, when inputs of so many bytes may not exist yet.
-  [[nodiscard]] std::int64_t expected_bytes(std::int64_t absent_bytes) const;
+  // The bytes allocated now, when a step is called that reads these tensors.
+  [[nodiscard]] std::int64_t total_bytes(std::span<const at::Tensor> read);
+  // The same before the call, when inputs of so many bytes do not exist yet.
+  [[nodiscard]] std::int64_t expected_bytes(std::span<const at::Tensor> read, std::int64_t absent_bytes) const;
 
  private:
+  // Adds known memory to what is metered; the bytes of memory that the meter does not know.
+  [[nodiscard]] std::int64_t walk(std::span<const at::Tensor> read) const;
+
   at::Device device_;
   std::function<std::vector<at::Tensor>()> known_;
-  std::optional<std::int64_t> base_;  // what the meter does not count
+  MeteredSince& metered_;
+  std::optional<std::int64_t> base_;  // what the meter did not know at the first call
 };
 
 // Bytes of the distinct storages of these tensors on the device, and of their gradients.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "reprise/torch/training_step.h"
+#include "runtime/device/meter.h"
 
 namespace reprise {
 
@@ -15,12 +16,14 @@ struct SessionOptions {
   std::int64_t reserve_bytes = 0;
   std::string planner = "auto";
   double planning_seconds = 10;
-  bool measure = true;  // measure the cost of each call; otherwise use the roofline
+  double waiting_seconds = 0.5;  // how long a step waits for a plan; the rest of the search goes on beside the steps
+  bool measure = true;           // measure the cost of each call; otherwise use the roofline
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
   int steps_before_cuda_graphs = 2;  // in which libraries choose algorithms and the caller's needs become known
   double launch_bound = 0.8;         // graphs are used if issuing takes at least this share of a step's time
 
-  mutable std::mutex turn{};  // the model's sessions take turns: they share a budget
+  mutable MeteredSince metered{};  // on the CPU, what counts beside what belongs to the model
+  mutable std::mutex turn{};       // the model's sessions take turns: they share a budget
 };
 
 }  // namespace reprise

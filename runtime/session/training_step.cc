@@ -53,6 +53,32 @@ Key key_of(const torch::nn::Module& module, const ModuleState& state, const std:
 struct Shape {
   StepProgram step;
   std::unique_ptr<Session> session;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> latest_batch{};  // where it lies, as long as it exists
+
+  void note(const std::vector<at::Tensor>& batch) {
+    latest_batch.clear();
+    for (const at::Tensor& tensor : batch) {
+      latest_batch.emplace_back(tensor.defined() && tensor.has_storage() ? tensor.storage().getWeakStorageImpl()
+                                                                         : c10::weak_intrusive_ptr<c10::StorageImpl>(
+                                                                               c10::intrusive_ptr<c10::StorageImpl>()));
+    }
+  }
+
+  // Bytes of the next batch that are not counted yet, if it is not the latest one; `metered` comes to count that.
+  [[nodiscard]] std::int64_t absent_bytes(MeteredSince& metered) const {
+    std::set<ValueId> values;
+    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+      const std::int32_t at = step.inputs[i];
+      if (at < 0 || !step.program->inputs[i]) continue;
+      const auto position = static_cast<std::size_t>(at);
+      const auto there = position < latest_batch.size() ? latest_batch[position].lock() : nullptr;
+      if (there && metered.add(there->data())) continue;
+      values.insert(step.program->inputs[i]->value);
+    }
+    std::int64_t bytes = 0;
+    for (const ValueId value : values) bytes += step.program->values[index(value)].bytes;
+    return bytes;
+  }
 };
 
 // The state of a step that comes from a module, which is captured for each shape, or from a file, which has one shape.
@@ -99,7 +125,9 @@ struct TrainingStep::State {
     if (found != shapes.end()) return *(latest = &found->second);
     StepProgram step = capture_step(module->name(), state, loss, batch);
     check_step(step, state, loss, batch);
-    return add(key, std::move(step));
+    Shape& shape = add(key, std::move(step));
+    shape.note(batch);
+    return shape;
   }
 
   void take(const StepOptions& asked) {
@@ -128,23 +156,14 @@ struct TrainingStep::State {
     take(other);
     try {
       for (auto& [key, shape] : shapes) shape.session->forget_replay();  // made for other options
-      FoundPlan found = latest->session->plan_ahead(latest->session->outside_bytes(batch_bytes(latest->step)));
+      FoundPlan found =
+          latest->session->plan_ahead(latest->session->outside_bytes(latest->absent_bytes(options->metered)));
       if (!found.found()) take(before);
       return found;
     } catch (...) {
       take(before);
       throw;
     }
-  }
-
-  static std::int64_t batch_bytes(const StepProgram& step) {
-    std::set<ValueId> values;
-    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
-      if (step.inputs[i] >= 0 && step.program->inputs[i]) values.insert(step.program->inputs[i]->value);
-    }
-    std::int64_t bytes = 0;
-    for (const ValueId value : values) bytes += step.program->values[index(value)].bytes;
-    return bytes;
   }
 };
 
@@ -191,6 +210,7 @@ StepAnswer TrainingStep::try_plan(const StepOptions& options) {
 at::Tensor TrainingStep::run(const std::vector<at::Tensor>& batch) {
   const ModuleState state = state_->current();
   Shape& shape = state_->shape_for(state, batch);
+  shape.note(batch);
   const at::NoGradGuard no_grad;
   RunningStep running;
   auto outputs = shape.session->forward(arguments_of(shape.step, state.tensors, batch), running);

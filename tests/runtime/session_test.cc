@@ -6,10 +6,12 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "reprise/torch/errors.h"
 #include "runtime/device/meter.h"
 #include "runtime/files/cache.h"
+#include "runtime/impatient_step.h"
 #include "runtime/training.h"
 
 namespace reprise::test {
@@ -101,6 +103,136 @@ TEST(Sessions, CountWhateverElseIsOnTheDevice) {
   EXPECT_EQ(step.plan({}).peak_bytes - peak, 4 << 20);
   step.run(batch);
   EXPECT_EQ(step.summary().peak_bytes - peak, 4 << 20);
+}
+
+TEST(Sessions, ExpectABatchOnceWhetherItIsThereOrNot) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "CUDA counts what is there";
+  const Case network = resnet_case();
+  Batch batch = network.batch(1);
+  TrainingStep step = capture(network.module, network.loss, batch);
+  const std::int64_t there = step.plan({}).peak_bytes;
+  batch.clear();
+  EXPECT_EQ(step.plan({}).peak_bytes, there);
+  batch = network.batch(2);
+  step.run(batch);
+  EXPECT_EQ(step.summary().peak_bytes, there);
+}
+
+TEST(Sessions, RunWithAPlanThatIsKnownAndSearchBesideTheSteps) {
+  ImpatientStep step(resnet_case());
+  const std::int64_t budget = step.half();
+  step.options->budget_bytes = budget;
+  step.run();
+  const auto first = step.session->current();
+  EXPECT_TRUE(first->found.is_provisional);
+  EXPECT_LE(first->peak_bytes(), budget);
+  while (step.session->current() == first) step.run();  // until a step finds the search done
+  const auto later = step.session->current();
+  EXPECT_FALSE(later->found.is_provisional);
+  EXPECT_LT(later->found.simulation.time_ns, first->found.simulation.time_ns);
+  EXPECT_LE(later->peak_bytes(), budget);
+  EXPECT_LE(*step.session->measured_peak_bytes(), budget);
+  // It was kept in the file: the next session has it at once.
+  ImpatientStep again(resnet_case());
+  EXPECT_EQ(again.half(), budget);
+  again.options->budget_bytes = budget;
+  again.run();
+  EXPECT_FALSE(again.session->current()->found.is_provisional);
+  EXPECT_EQ(again.session->current()->found.simulation.time_ns, later->found.simulation.time_ns);
+}
+
+TEST(Sessions, WaitForTheSearchWhereAPlanIsAskedFor) {
+  ImpatientStep step(resnet_case());
+  step.options->budget_bytes = step.half();
+  step.run();
+  const auto first = step.session->current();
+  ASSERT_TRUE(first->found.is_provisional);
+  const auto settled = step.session->settled();
+  EXPECT_FALSE(settled->found.is_provisional);
+  EXPECT_LT(settled->found.simulation.time_ns, first->found.simulation.time_ns);
+  EXPECT_EQ(step.session->settled(), settled);
+  step.run();
+  EXPECT_EQ(step.session->current(), settled);
+  step.session->drop_plans();
+  step.run();
+  EXPECT_FALSE(step.session->current()->found.is_provisional);
+}
+
+TEST(Sessions, PlanAheadInFull) {
+  ImpatientStep step(resnet_case());
+  step.options->budget_bytes = step.half();
+  step.run();
+  ASSERT_TRUE(step.session->current()->found.is_provisional);
+  const std::int64_t before = step.session->current()->found.simulation.time_ns;
+  EXPECT_FALSE(step.session->plan_ahead(step.session->outside_bytes(0)).is_provisional);
+  EXPECT_LT(step.session->current()->found.simulation.time_ns, before);
+}
+
+TEST(Sessions, SearchInFullBeforeTheyRefuse) {
+  ImpatientStep step(resnet_case());
+  const std::int64_t budget = step.half();
+  std::filesystem::remove_all(cache_folder() / "plans");  // nothing is known
+  step.options->budget_bytes = budget;
+  step.run();
+  EXPECT_FALSE(step.session->current()->found.is_provisional);
+  step.options->budget_bytes = 1;
+  EXPECT_THROW(step.run(), InfeasibleBudget);
+}
+
+TEST(Sessions, EndASearchThatNobodyNeeds) {
+  for (int i = 0; i < 3; ++i) {
+    ImpatientStep step(resnet_case());
+    step.options->planning_seconds = 1000;
+    step.options->budget_bytes = step.half();
+    step.run();
+    if (i == 1) step.session->drop_plans();
+    if (i == 2) step.session->release();
+  }
+}
+
+// What a ledger sees of memory of several kinds.
+struct Memory {
+  static constexpr std::int64_t kBytes = 4096;
+
+  std::vector<char> others = std::vector<char>(kBytes);
+  at::Tensor not_ours = at::from_blob(others.data(), {kBytes}, at::kByte);  // the meter does not know it
+  at::Tensor old = at::empty({kBytes}, at::kByte);                          // there before the model was compiled
+  at::Tensor old_and_unknown = at::empty({kBytes}, at::kByte);
+  MeteredSince metered{};
+  at::Tensor input = at::empty({kBytes}, at::kByte);
+  at::Tensor prefetched = at::empty({kBytes}, at::kByte);  // no walk sees it
+
+  [[nodiscard]] Ledger ledger() {
+    return {at::kCPU, [this] { return std::vector<at::Tensor>{not_ours, old, input}; }, metered};
+  }
+  [[nodiscard]] std::int64_t walked() const {
+    return storage_bytes(std::vector<at::Tensor>{not_ours, old, input}, at::kCPU);
+  }
+};
+
+TEST(Ledgers, FollowWhatWasAllocatedAfterTheModelWasCompiled) {
+  Memory memory;
+  Ledger ledger = memory.ledger();
+  const std::vector<at::Tensor> read{memory.input};
+  EXPECT_EQ(ledger.expected_bytes(read, 0), 4 * Memory::kBytes);
+  EXPECT_EQ(ledger.expected_bytes(read, 100), 4 * Memory::kBytes + 100);  // something does not exist yet
+  EXPECT_EQ(ledger.total_bytes(read), 4 * Memory::kBytes);
+  memory.prefetched.reset();
+  EXPECT_EQ(ledger.total_bytes(read), 3 * Memory::kBytes);
+  EXPECT_EQ(ledger.expected_bytes(read, 0), 3 * Memory::kBytes);
+  EXPECT_EQ(ledger.total_bytes(read), memory.walked());
+}
+
+TEST(Ledgers, FollowOldMemoryOfTheModelAlone) {
+  Memory memory;
+  Ledger ledger = memory.ledger();
+  EXPECT_EQ(ledger.total_bytes({}), 4 * Memory::kBytes);
+  memory.old_and_unknown.reset();
+  EXPECT_EQ(ledger.total_bytes({}), 4 * Memory::kBytes);
+  memory.old.reset();
+  EXPECT_EQ(ledger.total_bytes({}), 3 * Memory::kBytes);
+  EXPECT_EQ(Memory().ledger().total_bytes({}), 4 * Memory::kBytes);  // for others it is as if this one were not there
+  EXPECT_EQ(ledger.total_bytes({}), 3 * Memory::kBytes);
 }
 
 }  // namespace

@@ -329,8 +329,8 @@ def test_every_planner_runs(planner: str) -> None:
     step(planned)
     reprise.compile(planned, planned.plan.peak_bytes + 8192, planner=planner)
     planned.zero_grad()
-    for each in (plain, planned):
-        step(each)
+    step(planned)
+    step(plain)  # its gradients count if they come first
     assert state_of(planned) == state_of(plain)
     assert planned.plan.planner == planner
 
