@@ -9,7 +9,7 @@ from .shared import CannotWrite, Places, Row, gib, is_clear, network_of, origin,
 
 BEGIN, END = "<!-- evidence: written by bench/gpu/tables.py -->", "<!-- evidence end -->"
 SHOWN = ("resnet50_96", "gpt2_medium_8x1024", "bert_large_32x512", "llama_1b_4x2048")
-OTHERS = {"checkpoint": "`torch.utils.checkpoint` around every block", "compile": "`torch.compile` at its fastest memory budget"}
+OTHERS = {"checkpoint": "`torch.utils.checkpoint` around every block", "compile": "`torch.compile` at its best memory budget"}
 ByCase = dict[str, list[Row]]
 
 
@@ -23,13 +23,14 @@ def page(places: Places) -> None:
            "the measured peak nearest below half of plain PyTorch's. The last column was measured in fp32, without times; its " \
            "percentage is how much of the planned step is recomputation."
     lines = [wrapped(head), "", *networks(by_case, {row["case"]: row for row in tried}), "",
-             *(wrapped(f"- {line}", "  ") for line in beside_others(by_case)), "", wrapped(kept(tried)),
-             *map(wrapped, spread_note(row for of_case in by_case.values() for row in shown(of_case)))]
+             *(wrapped(f"- {line}", "  ") for line in beside_others(by_case)), "",
+             wrapped(" ".join([kept(tried), *filter(None, spread_note(
+                 row for of_case in by_case.values() for row in shown(of_case)))]))]
     text = places.readme.read_text() if places.readme.exists() else ""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise CannotWrite(f"{places.readme} needs each of these lines once, in this order: {BEGIN} and {END}")
     before, _, rest = text.partition(BEGIN)
-    places.readme.write_text("\n".join([before + BEGIN, "", *lines, "", END]) + rest.partition(END)[2])
+    places.readme.write_text("\n".join([before + BEGIN, *lines, END]) + rest.partition(END)[2])
     print(places.readme)
 
 
@@ -125,7 +126,7 @@ def beside_others(by_case: ByCase) -> list[str]:
         found = [f"{verdict} on {', '.join(names)}" for verdict, names in verdicts.items() if names]
         if found:
             first = found[0].replace(" it on", " Reprise on")
-            lines.append(f"{name}, and Reprise within the same peak: {', '.join(said)}. "
+            lines.append(f"{name}, and the faster engine of Reprise within the same peak: {', '.join(said)}. "
                          f"**{'; '.join([first[0].upper() + first[1:], *found[1:]])}.**")
     return lines
 
