@@ -82,6 +82,7 @@ def main() -> int:
     print(f"\n  model = reprise.compile(model, budget=\"{size(budget)}\")\n"
           "  (the first step also captures the model, measures its operators and plans)")
     reprise.compile(model, budget)
+    model.plan.settings.options.waiting_seconds = 60.0  # the table and the page are about one plan
     planned = train(model, data, "planned")
 
     same = plain.losses == planned.losses

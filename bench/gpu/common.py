@@ -22,6 +22,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from alone import alone  # noqa: E402, F401
 from models.steps import STEPS  # noqa: E402
 
+from reprise.api import settings  # noqa: E402
+
+settings.WAITING_SECONDS = 1e9  # plans are compared: every step runs with the one that the whole search found
+
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 DTYPES = {"fp32": None, "bf16": torch.bfloat16}

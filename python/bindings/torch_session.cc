@@ -132,6 +132,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("reserve_bytes", &SessionOptions::reserve_bytes)
       .def_readwrite("planner", &SessionOptions::planner)
       .def_readwrite("planning_seconds", &SessionOptions::planning_seconds)
+      .def_readwrite("waiting_seconds", &SessionOptions::waiting_seconds)
       .def_readwrite("measure", &SessionOptions::measure)
       .def_readwrite("steps_before_cuda_graphs", &SessionOptions::steps_before_cuda_graphs)
       .def_readwrite("launch_bound", &SessionOptions::launch_bound)
@@ -214,8 +215,15 @@ void bind_session(py::module_& module) {
       .def_property_readonly("program", [](const Session& self) { return self.step().program; })
       .def_property_readonly("layout_keys", [](const Session& self) { return key_numbers(self.step()); })
       .def_property_readonly("device", [](const Session& self) { return self.program().device; })
-      .def_property_readonly("current",
-                             [](const Session& self) { return std::const_pointer_cast<PlanAtWork>(self.current()); })
+      .def_property_readonly(
+          "has_plan", [](const Session& self) { return self.current() != nullptr; }, "Whether a step has been planned.")
+      .def_property_readonly(
+          "plan",
+          py::cpp_function([](Session& self) { return std::const_pointer_cast<PlanAtWork>(self.settled()); },
+                           py::call_guard<py::gil_scoped_release>()),
+          "The plan of the next step; waits for the search to come to its end.")
+      .def_property_readonly("measured_peak_bytes", &Session::measured_peak_bytes,
+                             "Of the latest step that was measured.")
       .def_property_readonly("absent_seeds", [](const Session& self) { return self.caller().absent_seeds(); })
       .def_property_readonly("num_plans", &Session::num_plans)
       .def_property_readonly("total_bytes", &Session::total_bytes, "Bytes of everything on the device.")

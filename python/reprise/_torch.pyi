@@ -112,6 +112,7 @@ class Options:
     reserve_bytes: int
     planner: str
     planning_seconds: float
+    waiting_seconds: float
     measure: bool
     steps_before_cuda_graphs: int
     launch_bound: float
@@ -188,7 +189,11 @@ class Session:
     @property
     def device(self) -> torch.device: ...
     @property
-    def current(self) -> PlanAtWork | None: ...
+    def has_plan(self) -> bool: ...
+    @property
+    def plan(self) -> PlanAtWork | None: ...
+    @property
+    def measured_peak_bytes(self) -> int | None: ...
     @property
     def absent_seeds(self) -> set[int]: ...
     @property

@@ -16,7 +16,8 @@ struct SessionOptions {
   std::int64_t reserve_bytes = 0;
   std::string planner = "auto";
   double planning_seconds = 10;
-  bool measure = true;  // measure the cost of each call; otherwise use the roofline
+  double waiting_seconds = 0.5;  // how long a step waits for a plan; the rest of the search goes on beside the steps
+  bool measure = true;           // measure the cost of each call; otherwise use the roofline
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
   int steps_before_cuda_graphs = 2;  // in which libraries choose algorithms and the caller's needs become known
   double launch_bound = 0.8;         // graphs are used if issuing takes at least this share of a step's time

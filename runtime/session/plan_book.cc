@@ -229,8 +229,12 @@ void PlanBook::search(std::int64_t budget_bytes, double seconds) {
   Progress progress("planning");
   options.progress = [&progress](std::size_t done, std::size_t total) { progress(done, total); };
   Solution found = solve_(graph_, costs_, options);
+  add(budget_bytes, std::move(found), Clock::now() > end ? std::optional(seconds) : std::nullopt);
+}
+
+void PlanBook::add(std::int64_t budget_bytes, Solution found, std::optional<double> stopped_after) {
   Asked asked{.budget_bytes = budget_bytes};
-  if (Clock::now() > end) asked.stopped_after_ms = milliseconds(seconds);
+  if (stopped_after) asked.stopped_after_ms = milliseconds(*stopped_after);
   Known plan{.planner = planner_,
              .plan = std::move(found.plan),
              .simulation = found.simulation,

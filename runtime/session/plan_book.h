@@ -25,6 +25,7 @@ struct FoundPlan {
   std::int64_t smallest_budget_bytes = 0;        // if there is no plan
   std::string message{};                         // why there is no plan, for people
   std::optional<std::int64_t> lower_bound_ns{};  // no plan with this order of backward is faster within the budget
+  bool is_provisional = false;                   // a longer search may find a faster plan
 
   [[nodiscard]] bool found() const { return status != Status::kInfeasible; }
 };
@@ -45,6 +46,10 @@ class PlanBook {
   [[nodiscard]] std::int64_t smallest_budget_bytes(double seconds);
   // Takes over what another book knows of the same step with other costs.
   void carry_over(const PlanBook& other);
+  // Adds what a search outside of the book found for a budget; if it ran out of time, after how many seconds.
+  void add(std::int64_t budget_bytes, Solution found, std::optional<double> stopped_after);
+  // Whether a search of so many seconds may find more than the book knows.
+  [[nodiscard]] bool is_worth_a_search(std::int64_t budget_bytes, double seconds) const;
 
  private:
   struct Known {
@@ -66,7 +71,6 @@ class PlanBook {
   struct File;
   struct Unwritten;
 
-  [[nodiscard]] bool is_worth_a_search(std::int64_t budget_bytes, double seconds) const;
   void search(std::int64_t budget_bytes, double seconds);
   void keep(Known plan);
   [[nodiscard]] FoundPlan best(std::int64_t budget_bytes) const;

@@ -63,6 +63,7 @@ Session::Session(CapturedStep step, std::shared_ptr<const SessionOptions> option
       own_tensors_(own_tensors(*step_.program)),
       ledger_(step_.program->device, around_.known_tensors, options_->metered),
       caller_(*step_.program, around_.caller_is_user),
+      planning_(options_),
       replays_(policy_for(step_, options_, around_)) {
   install_meter();
   split_blocks_exactly(program().device);
@@ -128,21 +129,43 @@ ReplayPolicy::Situation Session::situation(std::span<const at::Tensor> inputs) {
 
 // -- Planning.
 
-FoundPlan Session::find(std::optional<std::int64_t> room) {
-  const auto begin = std::chrono::steady_clock::now();
-  PlanBook book(graph_, costs_, options_->planner);
-  FoundPlan found = book.find(room, options_->planning_seconds);
-  if (!found.found() && options_->measure) {
-    // How far a search for little memory gets depends on times, which are noisy, so the search is repeated with smooth
-    // times.
-    const Costs smooth = with_roofline_times(costs_, program());
-    PlanBook smooth_book(graph_, smooth, options_->planner);
-    (void)smooth_book.find(room, options_->planning_seconds);
-    book.carry_over(smooth_book);
-    found = book.find(room, options_->planning_seconds);
+// Puts what the search beside the steps has found into the place of the provisional plan.
+void Session::take_found() {
+  const auto plan = searched_for_.lock();
+  const auto found = planning_.end(planned_step());
+  if (plan == nullptr) return;
+  plan->found.is_provisional = false;
+  if (!found || !found->found()) return;
+  if (found->simulation.time_ns >= plan->found.simulation.time_ns) {
+    plan->found.lower_bound_ns = found->lower_bound_ns;
+    return;
   }
-  planning_seconds_ += seconds_since(begin);
-  return found;
+  log_line(Severity::kInfo, program().name + ": a longer search has brought recomputation from " +
+                                recomputation_text(plan->found.simulation) + " down to " +
+                                recomputation_text(found->simulation) + " of the step");
+  const auto better = put_to_work(*found, plan->room_bytes, plan->outside_bytes);
+  std::ranges::replace(plans_, plan, better);
+  if (current_ == plan) current_ = better;
+}
+
+// One search at a time: another provisional plan has its turn when a step uses it.
+void Session::search_beside(const std::shared_ptr<PlanAtWork>& plan) {
+  if (planning_.is_going_on() || !plan->found.is_provisional) return;
+  planning_.begin(planned_step(), *plan->room_bytes);
+  searched_for_ = plan;
+}
+
+void Session::settle() {
+  if (current_ == nullptr || !current_->found.is_provisional) return;
+  if (searched_for_.lock() != current_) planning_.stop();
+  search_beside(current_);
+  take_found();
+}
+
+std::shared_ptr<const PlanAtWork> Session::settled() {
+  const std::lock_guard turn(options_->turn);
+  settle();
+  return current_;
 }
 
 std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> room) const {
@@ -160,16 +183,17 @@ std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> ro
 }
 
 // `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed.
-std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total) {
+std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total, Find find) {
+  if (planning_.is_done()) take_found();
   std::optional<std::int64_t> room = room_in(total);
   auto plan = fitting_plan(room);
   if (plan == nullptr) {
-    FoundPlan found = find(room);
+    FoundPlan found = (planning_.*find)(planned_step(), room);
     if (!found.found() && replays_ != nullptr && !inputs.empty() && hidden_bytes(program().device) > 0) {
       replays_->make_others_give_way();
       total = total_with(inputs);
       room = room_in(total);
-      found = find(room);
+      found = (planning_.*find)(planned_step(), room);
     }
     if (!found.found()) refuse(found, total - resident_bytes_);
     plan = put_to_work(std::move(found), room, total - resident_bytes_);
@@ -186,6 +210,7 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
                                   recomputation_text(plan->found.simulation) + " of the step");
   }
   plan->outside_bytes = total - resident_bytes_;
+  search_beside(plan);
   return plan;
 }
 
@@ -246,7 +271,8 @@ FoundPlan Session::plan_ahead(std::int64_t outside_bytes) {
   if (!priced_) price();
   std::int64_t total = outside_bytes + resident_bytes_;
   try {
-    current_ = plan_for({}, total);
+    current_ = plan_for({}, total, &Planning::find);
+    settle();
     return current_->found;
   } catch (const InfeasibleBudget& refusal) {
     return {.smallest_budget_bytes = refusal.smallest_budget_bytes(), .message = refusal.what()};
@@ -266,13 +292,16 @@ std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& pl
 }
 
 void Session::use(std::shared_ptr<PlanAtWork> plan) {
+  planning_.stop();
   replays_are_off_ = true;  // CUDA graphs have plans of their own
+  plan->found.is_provisional = false;
   current_ = plan;
   plans_ = {std::move(plan)};
   plan_is_given_ = true;
 }
 
 void Session::drop_plans() {
+  planning_.stop();
   plans_.clear();
   plan_is_given_ = false;
   allow_replays();
@@ -303,7 +332,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   std::shared_ptr<Replay> replay;
   if (replays_ != nullptr && !replays_are_off_) replay = replays_->ready(situation(inputs));
   std::int64_t total = total_with(inputs);
-  const auto plan = replay != nullptr ? plan_of(*replay, total, inputs) : plan_for(inputs, total);
+  const auto plan = replay != nullptr ? plan_of(*replay, total, inputs) : plan_for(inputs, total, &Planning::find_soon);
   current_ = plan;
   last_call_ = ++clock_of_calls;
   running = RunningStep{.number = last_call_};
@@ -401,6 +430,7 @@ void Session::meet_caller(Open& open, const std::vector<at::Tensor>& seeds) {
 
 // Drops plans that the caller's true needs have made wrong, or too tight for the memory they leave unused.
 void Session::look_again() {
+  planning_.stop();  // what it searches for is no longer the step
   const Costs before = costs_;
   caller_.apply(costs_);
   PlanBook(graph_, costs_, options_->planner).carry_over(PlanBook(graph_, before, options_->planner));
@@ -414,7 +444,7 @@ void Session::look_again() {
     const bool is_right = !plan->room_bytes || now.peak_bytes <= *plan->room_bytes;
     const bool is_tight =
         plan->room_bytes && now.recompute_ns > 0 && unused > kSlack * static_cast<double>(*plan->room_bytes);
-    if (plan_is_given_ || (is_right && !is_tight)) kept.push_back(plan);
+    if (plan_is_given_ || (is_right && (!is_tight || plan->found.is_provisional))) kept.push_back(plan);
   }
   plans_ = std::move(kept);
 }
@@ -425,6 +455,7 @@ void Session::note_peak(const Open& open) {
   const std::int64_t backward_peak = highest(read_meter(device).peak_bytes, open.trace);
   const std::int64_t base = open.total_bytes - open.entry_bytes;
   plan.measured_peak_bytes = base + std::max({*open.forward_peak_bytes, open.caller_peak_bytes, backward_peak});
+  measured_peak_bytes_ = plan.measured_peak_bytes;
   ++plan.measured_steps;
   if (open.trace != nullptr) plan.measured = measured_memory(open);
   // On the CPU there is no excess. On CUDA a library may use another algorithm than the one that was measured.

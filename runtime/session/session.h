@@ -3,6 +3,9 @@
 // The plan is made when the step is called, not when it is captured: only then is it known what else is on the device.
 // If gradients exist already (accumulation), the situation is another one and gets another plan. What the caller
 // allocates between forward and backward is measured at the first step and planned for from then on.
+//
+// A step does not wait for the whole search: it runs with a plan that was found soon, and later steps with the plan
+// that is found meanwhile. Who asks for a plan outside of a step waits for it. Bits do not depend on the plan.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +25,7 @@
 #include "runtime/session/ledger.h"
 #include "runtime/session/options.h"
 #include "runtime/session/plan_book.h"
+#include "runtime/session/planning.h"
 #include "runtime/session/replay_policy.h"
 
 namespace reprise {
@@ -110,13 +114,18 @@ class Session {
   [[nodiscard]] const CapturedStep& step() const { return step_; }
   [[nodiscard]] const Program& program() const { return *step_.program; }
   [[nodiscard]] const SessionOptions& options() const { return *options_; }
+  // The plan of the latest step.
   [[nodiscard]] std::shared_ptr<const PlanAtWork> current() const { return current_; }
+  // The plan of the next step in the same situation: waits until the search for it has come to its end.
+  [[nodiscard]] std::shared_ptr<const PlanAtWork> settled();
+  // Of the latest step that was measured.
+  [[nodiscard]] std::optional<std::int64_t> measured_peak_bytes() const { return measured_peak_bytes_; }
   [[nodiscard]] const Caller& caller() const { return caller_; }
   [[nodiscard]] ReplayUse replay_use() const { return replays_ == nullptr ? ReplayUse{} : replays_->use(); }
   [[nodiscard]] std::size_t num_plans() const { return plans_.size(); }
   [[nodiscard]] std::int64_t total_bytes() const { return ledger_.expected_bytes(own_tensors_, 0); }
   [[nodiscard]] double profile_seconds() const { return profile_seconds_; }
-  [[nodiscard]] double planning_seconds() const { return planning_seconds_; }
+  [[nodiscard]] double planning_seconds() const { return planning_.seconds(); }
   [[nodiscard]] std::uint64_t last_call() const { return last_call_; }  // orders the calls of all sessions
 
  private:
@@ -140,11 +149,16 @@ class Session {
   [[nodiscard]] std::int64_t reserved_bytes() const;
   [[nodiscard]] std::optional<std::int64_t> room_in(std::int64_t total) const;
   [[nodiscard]] ReplayPolicy::Situation situation(std::span<const at::Tensor> inputs);
-  [[nodiscard]] std::shared_ptr<PlanAtWork> plan_for(std::span<const at::Tensor> inputs, std::int64_t& total);
+  using Find = FoundPlan (Planning::*)(const Planning::Step&, std::optional<std::int64_t>);
+  [[nodiscard]] Planning::Step planned_step() const { return {program(), graph_, costs_}; }
+  [[nodiscard]] std::shared_ptr<PlanAtWork> plan_for(std::span<const at::Tensor> inputs, std::int64_t& total,
+                                                     Find find);
   [[nodiscard]] std::shared_ptr<PlanAtWork> fitting_plan(std::optional<std::int64_t> room) const;
   [[nodiscard]] std::shared_ptr<PlanAtWork> plan_of(const Replay& replay, std::int64_t total,
                                                     std::span<const at::Tensor> inputs);
-  [[nodiscard]] FoundPlan find(std::optional<std::int64_t> room);
+  void take_found();
+  void search_beside(const std::shared_ptr<PlanAtWork>& plan);
+  void settle();
   [[nodiscard]] std::shared_ptr<PlanAtWork> put_to_work(FoundPlan found, std::optional<std::int64_t> room,
                                                         std::int64_t outside);
   [[noreturn]] void refuse(const FoundPlan& found, std::int64_t outside) const;
@@ -165,17 +179,19 @@ class Session {
   std::vector<at::Tensor> own_tensors_;  // of the program
   Ledger ledger_;
   Caller caller_;
+  Planning planning_;
   std::unique_ptr<ReplayPolicy> replays_;  // nothing: the device has no CUDA graphs
   std::shared_ptr<PlanAtWork> replayed_;   // the plan in use for the graphs
   std::weak_ptr<const Replay> replayed_of_;
   std::vector<std::shared_ptr<PlanAtWork>> plans_;
   std::shared_ptr<PlanAtWork> current_;
+  std::weak_ptr<PlanAtWork> searched_for_;  // the provisional plan, while a search goes on beside the steps
   bool plan_is_given_ = false;
   bool replays_are_off_ = false;
   std::optional<Open> open_;
+  std::optional<std::int64_t> measured_peak_bytes_{};
   std::int64_t excess_bytes_ = 0;  // how much more than their plans steps took
   double profile_seconds_ = 0;
-  double planning_seconds_ = 0;
   std::uint64_t last_call_ = 0;
 };
 

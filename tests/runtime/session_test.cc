@@ -11,6 +11,7 @@
 #include "reprise/torch/errors.h"
 #include "runtime/device/meter.h"
 #include "runtime/files/cache.h"
+#include "runtime/impatient_step.h"
 #include "runtime/training.h"
 
 namespace reprise::test {
@@ -115,6 +116,78 @@ TEST(Sessions, ExpectABatchOnceWhetherItIsThereOrNot) {
   batch = network.batch(2);
   step.run(batch);
   EXPECT_EQ(step.summary().peak_bytes, there);
+}
+
+TEST(Sessions, RunWithAPlanThatIsKnownAndSearchBesideTheSteps) {
+  ImpatientStep step(resnet_case());
+  const std::int64_t budget = step.half();
+  step.options->budget_bytes = budget;
+  step.run();
+  const auto first = step.session->current();
+  EXPECT_TRUE(first->found.is_provisional);
+  EXPECT_LE(first->peak_bytes(), budget);
+  while (step.session->current() == first) step.run();  // until a step finds the search done
+  const auto later = step.session->current();
+  EXPECT_FALSE(later->found.is_provisional);
+  EXPECT_LT(later->found.simulation.time_ns, first->found.simulation.time_ns);
+  EXPECT_LE(later->peak_bytes(), budget);
+  EXPECT_LE(*step.session->measured_peak_bytes(), budget);
+  // It was kept in the file: the next session has it at once.
+  ImpatientStep again(resnet_case());
+  EXPECT_EQ(again.half(), budget);
+  again.options->budget_bytes = budget;
+  again.run();
+  EXPECT_FALSE(again.session->current()->found.is_provisional);
+  EXPECT_EQ(again.session->current()->found.simulation.time_ns, later->found.simulation.time_ns);
+}
+
+TEST(Sessions, WaitForTheSearchWhereAPlanIsAskedFor) {
+  ImpatientStep step(resnet_case());
+  step.options->budget_bytes = step.half();
+  step.run();
+  const auto first = step.session->current();
+  ASSERT_TRUE(first->found.is_provisional);
+  const auto settled = step.session->settled();
+  EXPECT_FALSE(settled->found.is_provisional);
+  EXPECT_LT(settled->found.simulation.time_ns, first->found.simulation.time_ns);
+  EXPECT_EQ(step.session->settled(), settled);
+  step.run();
+  EXPECT_EQ(step.session->current(), settled);
+  step.session->drop_plans();
+  step.run();
+  EXPECT_FALSE(step.session->current()->found.is_provisional);
+}
+
+TEST(Sessions, PlanAheadInFull) {
+  ImpatientStep step(resnet_case());
+  step.options->budget_bytes = step.half();
+  step.run();
+  ASSERT_TRUE(step.session->current()->found.is_provisional);
+  const std::int64_t before = step.session->current()->found.simulation.time_ns;
+  EXPECT_FALSE(step.session->plan_ahead(step.session->outside_bytes(0)).is_provisional);
+  EXPECT_LT(step.session->current()->found.simulation.time_ns, before);
+}
+
+TEST(Sessions, SearchInFullBeforeTheyRefuse) {
+  ImpatientStep step(resnet_case());
+  const std::int64_t budget = step.half();
+  std::filesystem::remove_all(cache_folder() / "plans");  // nothing is known
+  step.options->budget_bytes = budget;
+  step.run();
+  EXPECT_FALSE(step.session->current()->found.is_provisional);
+  step.options->budget_bytes = 1;
+  EXPECT_THROW(step.run(), InfeasibleBudget);
+}
+
+TEST(Sessions, EndASearchThatNobodyNeeds) {
+  for (int i = 0; i < 3; ++i) {
+    ImpatientStep step(resnet_case());
+    step.options->planning_seconds = 1000;
+    step.options->budget_bytes = step.half();
+    step.run();
+    if (i == 1) step.session->drop_plans();
+    if (i == 2) step.session->release();
+  }
 }
 
 // What a ledger sees of memory of several kinds.

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -14,6 +16,7 @@
 #include "fixtures/steps.h"
 #include "runtime/device/device_thread.h"
 #include "runtime/device/meter.h"
+#include "runtime/impatient_step.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/messages.h"
 #include "runtime/session/plan_book.h"
@@ -60,6 +63,27 @@ TEST(RuntimeThreads, TrainModelsOfTheirOwnBitForBit) {
       EXPECT_TRUE(same_bits(parameters[name], tensor)) << name;
     }
   }
+}
+
+TEST(RuntimeThreads, SearchForPlansWhileStepsRun) {
+  std::vector<std::unique_ptr<ImpatientStep>> steps;
+  for (int i = 0; i < kThreads; ++i) steps.push_back(std::make_unique<ImpatientStep>(in_place_case()));
+  for (const auto& step : steps) step->options->budget_bytes = step->half();
+  std::mutex steps_take_turns;
+  together(kThreads, [&](int i) {
+    const auto& step = *steps[static_cast<std::size_t>(i)];
+    for (int turn = 0; turn < 5; ++turn) {
+      {
+        const std::lock_guard alone(steps_take_turns);  // what others allocate counts
+        step.run();
+      }
+      if (turn == i) {
+        EXPECT_FALSE(step.session->settled()->found.is_provisional);
+      }
+      if (turn == 3) step.session->drop_plans();
+    }
+    EXPECT_LE(step.session->current()->peak_bytes(), *step.options->budget_bytes);
+  });
 }
 
 TEST(RuntimeThreads, CaptureOneAtATime) {

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from reprise.api import settings
+
 torch.set_num_threads(2)
+settings.WAITING_SECONDS = 1e9  # what a test sees of a plan is to be what its steps ran with, however slow the machine is
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import time
 from pathlib import Path
 
@@ -104,6 +105,25 @@ def test_the_explanation_knows_the_optimizers_own_peak() -> None:
 def test_a_model_without_a_plan_cannot_be_explained() -> None:
     with pytest.raises(reprise.RepriseError, match="not compiled"):
         reprise.explain(Mlp())
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_who_asks_for_the_plan_waits_for_the_search_beside_the_steps(caplog: pytest.LogCaptureFixture) -> None:
+    model = trained(reprise.compile(Mlp(layers=12)))
+    budget = (model.plan.smallest_budget_bytes() + model.plan.peak_bytes) // 2  # the plan for the smallest is known now
+    model.plan.settings.options.waiting_seconds = 1e-9
+    model.plan.set_budget(budget)
+    trained(model, steps=1)
+    found = "a longer search has brought recomputation"
+    with caplog.at_level(logging.INFO, "reprise"):
+        assert model.plan.ready and model.plan.measured_peak_bytes <= budget  # these do not wait
+        assert found not in caplog.text
+        time_ns = model.plan.time_ns
+    assert found in caplog.text
+    trained(model, steps=1)
+    assert model.plan.measured_peak_bytes <= model.plan.peak_bytes <= budget
+    model.plan.plan_ahead()
+    assert model.plan.time_ns == time_ns
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -24,7 +24,10 @@ CURVE_SECONDS = 10.0
 
 
 class ModelPlan:
-    """The plan of the latest step. Before the first call there is no plan, and `ready` is False."""
+    """The plan of the latest step. Before the first call there is no plan, and `ready` is False.
+
+    The first steps do not wait until the search has come to its end. Whoever asks for the plan does, and is told of the
+    plan that the search ends with: the next step runs with it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -56,12 +59,12 @@ class ModelPlan:
 
     @property
     def ready(self) -> bool:
-        return any(session.runtime.current is not None for session in self._sessions)
+        return any(session.runtime.has_plan for session in self._sessions)
 
     @property
     def session(self) -> StepSession:
         """The session that was called last."""
-        ready = [session for session in self._sessions if session.runtime.current is not None]
+        ready = [session for session in self._sessions if session.runtime.has_plan]
         if not ready:
             raise RepriseError("there is no plan yet: call the model once with gradients enabled")
         return max(ready, key=lambda session: session.runtime.last_call)
@@ -69,9 +72,9 @@ class ModelPlan:
     @property
     def at_work(self) -> _torch.PlanAtWork:
         """The plan with everything that was measured of it, for `use_again`."""
-        current = self.session.runtime.current
-        assert current is not None  # a session that is ready has one
-        return current
+        plan = self.session.runtime.plan
+        assert plan is not None  # a session that is ready has one
+        return plan
 
     @property
     def peak_bytes(self) -> int:
@@ -81,7 +84,7 @@ class ModelPlan:
     @property
     def measured_peak_bytes(self) -> int | None:
         """The measured peak of the latest step that ran to its end, as the allocator counted it."""
-        return self.at_work.measured_peak_bytes
+        return self.session.runtime.measured_peak_bytes
 
     @property
     def budget_bytes(self) -> int | None:
@@ -235,7 +238,7 @@ def explain(model: torch.nn.Module) -> Explanation:
     op = plan.actions.actions[times.peak_action][1]
     return Explanation(
         model=session.name, planner=plan.planner, budget_bytes=plan.budget_bytes, peak_bytes=plan.peak_bytes,
-        measured_peak_bytes=plan.measured_peak_bytes,
+        measured_peak_bytes=plan.at_work.measured_peak_bytes,
         plain_peak_bytes=_core.solve(graph, costs, planner="none").simulation.peak_bytes + plan.outside_bytes,
         outside_bytes=plan.outside_bytes, optimizer_peak_bytes=session.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
         recompute_ns=plan.recompute_ns, profile_seconds=plan.profile_seconds,

@@ -16,6 +16,7 @@ from .arguments import byte_count
 
 PROFILES = ("measure", "roofline")
 CUDA_GRAPHS = ("auto", True, False)
+WAITING_SECONDS = 0.5  # that a step waits for a plan; the rest of the search goes on beside the steps
 
 
 class Settings:
@@ -32,6 +33,7 @@ class Settings:
         self.options = _torch.Options()
         self.options.budget_bytes, self.options.reserve_bytes = budget_bytes, reserve_bytes
         self.options.planner, self.options.planning_seconds = planner, planning_seconds
+        self.options.waiting_seconds = WAITING_SECONDS
         self.options.measure = profile == "measure"
         self.set_cuda_graphs(cuda_graphs)
         # Compiled code may outlive the model and the optimizer.

@@ -46,7 +46,7 @@ class Explanation:
         facts = [
             ("budget", "none" if self.budget_bytes is None else size(self.budget_bytes)),
             ("peak, predicted", f"{size(self.peak_bytes)} ({self.peak_bytes} bytes), {self.at_peak}"),
-            ("peak, measured", "no step has ended yet" if self.measured_peak_bytes is None else
+            ("peak, measured", "no step has run with it yet" if self.measured_peak_bytes is None else
              f"{size(self.measured_peak_bytes)} ({self.measured_peak_bytes} bytes)"),
             ("without recomputation", size(self.plain_peak_bytes)),
             ("beside the step", size(self.outside_bytes)),
