@@ -29,6 +29,7 @@ from ._core import (
     validate,
 )
 from .api.curve import curve
+from .collector import resting_collector
 from .show.curve import CurvePoint, TimeMemoryCurve
 
 __all__ = [
@@ -99,4 +100,6 @@ else:
             raise AttributeError(f"module 'reprise' has no attribute '{name}'")
         from importlib import import_module
 
-        return getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)
+        with resting_collector():
+            module = import_module(f".{_WITH_TORCH[name]}", __name__)
+        return getattr(module, name)

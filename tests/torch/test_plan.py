@@ -1,5 +1,6 @@
 """model.plan and reprise.explain: what people look at, and the file they keep."""
 
+import gc
 import io
 import json
 import logging
@@ -14,6 +15,8 @@ from training import Mlp, batch
 
 import reprise
 from reprise.progress import Preparation, Progress
+from reprise.trace.capture import Capture
+from reprise.trace.captured import Captured
 
 CASE = CASES["dropout_mlp"]
 
@@ -150,6 +153,28 @@ def test_where_the_time_before_the_first_step_went() -> None:
     assert sum(spent.values()) <= whole  # nothing is counted twice
     model(batch()).sum().backward()
     assert model.plan.preparation_seconds == spent
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_rests_while_a_step_is_prepared(enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    run = Capture.run
+
+    def watched(capture: Capture) -> Captured:
+        seen.append(gc.isenabled())
+        return run(capture)
+
+    monkeypatch.setattr(Capture, "run", watched)
+    try:
+        (gc.enable if enabled else gc.disable)()
+        trained(reprise.compile(Mlp()))
+        assert seen and not any(seen)
+        assert gc.isenabled() == enabled  # as it was
+        with pytest.raises(reprise.InfeasibleBudget):
+            trained(reprise.compile(Mlp(), 1))
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
+from ..collector import resting_collector
 from ..errors import Unsupported
 from ..native import _torch
 from ..trace.dynamo import own_errors, own_frame
@@ -100,11 +101,15 @@ class _Runner:
     def planned(self, *args: Any, **kwargs: Any) -> Any:
         if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
             raise Unsupported(_NO_WRAPPERS)
-        first = contextlib.nullcontext() if self.plan.captured else self.settings.preparation.phase("tracing")
-        with own_errors(), first:
+        with own_errors(), contextlib.nullcontext() if self.plan.captured else self.preparing():
             outputs = self.trace(self.compiled, *args, **kwargs)
         _without_zeros(outputs)
         return outputs
+
+    @contextlib.contextmanager
+    def preparing(self) -> Iterator[None]:
+        with resting_collector(), self.settings.preparation.phase("tracing"):
+            yield
 
 
 def _without_zeros(outputs: Any) -> None:
