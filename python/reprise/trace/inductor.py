@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,7 @@ _CONFIG: dict[str, Any] = {
     "inplace_buffers": False, "allow_buffer_reuse": False, "fx_graph_cache": False, "size_asserts": False,
     "alignment_asserts": False, "nan_asserts": False, "triton.cudagraphs": False,
     "triton.store_cubin": True, "triton.mix_order_reduction": False, "memory_planning": False}
+_ATOMIC = re.compile(r"\batomic_\w+(<[^>]*>)?\(")  # a call in C++ or in Triton
 _IGNORED = (lines.FreeLine, lines.FreeIfNotReusedLine, lines.CommentLine, lines.EnterDeviceContextManagerLine,
             lines.ExitDeviceContextManagerLine, LineContext)
 
@@ -298,7 +300,7 @@ class _Reader:
             writes = ["const" not in kind for kind in types]
         arguments = [self._argument(argument, written) for argument, written in zip(line.call_args, writes, strict=True)]
         return Launch(line.kernel_name, tuple(arguments), tuple(types), _flows(node),
-                      "atomic_" in kernels[line.kernel_name], _scope(node))
+                      _ATOMIC.search(kernels[line.kernel_name]) is not None, _scope(node))
 
     def _argument(self, argument: Any, written: bool) -> Any:
         if not isinstance(argument, str):
