@@ -17,7 +17,6 @@ from training import DEVICE, batch
 import reprise
 from reprise.trace import inductor
 
-
 # On CUDA, attention takes up to a few blocks less than when it is measured alone.
 SLACK = 0 if DEVICE.type == "cpu" else 4096
 
@@ -221,6 +220,25 @@ def test_the_backend_of_torch_compile_takes_the_engine() -> None:
     compiled = torch.compile(model, backend="reprise", fullgraph=True, options={"engine": "fused"})
     compiled(batch(256)).square().mean().backward()
     torch.testing.assert_close(model.layers[0].weight.grad, expected["inner.layers.0.weight"])
+
+
+def test_verify_compares_kernels_with_themselves_and_with_fp64() -> None:
+    torch.manual_seed(0)
+    model = WithLoss(Perceptron()).to(DEVICE)
+    plain = reprise.verify(model, batch(256), engine="fused", repeats=1)
+    found = reprise.verify(model, batch(256), plain.planned_peak_bytes - 4096, engine="fused", repeats=1)
+    assert found.ok and found.engine == "fused" and found.planned_peak_bytes < plain.planned_peak_bytes
+    assert found.errors.keys() == {f"gradient of {name}" for name, _ in model.named_parameters()}
+    assert 0 < max(planned for _, planned in found.errors.values()) < 1e-4
+    assert "error to fp64" in str(found) and "of planned and unplanned kernels" in str(found)
+    found.errors["gradient of inner.layers.0.weight"] = (1e-7, 1e-2)
+    assert not found.ok and "TOO LARGE in 1: gradient of inner.layers.0.weight" in str(found)
+
+
+def test_verify_does_not_compare_random_steps_with_fp64() -> None:
+    found = reprise.verify(WithLoss(Dropouts()).to(DEVICE), batch(256), engine="fused", repeats=1)
+    assert not found.errors
+    assert "not compared: the step draws random numbers" in str(found)
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,10 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import _core
 from ..native import _torch
+from ..trace.joint_graph import EAGER, FUSED
 from .arguments import call_arguments
 from .compiled_model import compile, restore
 from .model_plan import ModelPlan
@@ -32,10 +35,20 @@ class Verification:
     planned_seconds: float
     planner: str
     different: list[str] = field(default_factory=list)  # names of tensors that are not the same bit for bit
+    # With engine="fused", which does not give eager's bits, the planned step is compared with the unplanned one of the same
+    # kernels, and both engines with fp64: the errors of each gradient, plain and planned, relative to the gradient.
+    engine: str = EAGER
+    errors: dict[str, tuple[float, float]] = field(default_factory=dict)
+    tolerance: float = 0.0
 
     @property
     def same(self) -> bool:
         return not self.different
+
+    @property
+    def far(self) -> list[str]:
+        """Gradients whose error is more than twice eager's and above the tolerance."""
+        return [name for name, (plain, planned) in self.errors.items() if not planned <= 2 * plain + self.tolerance]
 
     @property
     def inside(self) -> bool:
@@ -43,7 +56,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        return self.same and self.inside
+        return self.same and self.inside and not self.far
 
     def __str__(self) -> str:
         budget = "none" if self.budget_bytes is None else _core.format_bytes(self.budget_bytes)
@@ -56,7 +69,19 @@ class Verification:
             ("bits", "", "the same" if self.same else f"{len(self.different)} tensors differ: "
              + ", ".join(self.different[:5])),
         ]
+        if self.engine == FUSED:
+            rows[-1] = (rows[-1][0], "", f"{rows[-1][2]}, of planned and unplanned kernels")
+            rows.append(self._error_row())
         return "\n".join(f"{name:<16}{plain:>14}   {planned}" for name, plain, planned in rows)
+
+
+    def _error_row(self) -> tuple[str, str, str]:
+        if not self.errors:
+            return "error to fp64", "", "not compared: the step draws random numbers"
+        worst = max(self.errors, key=lambda name: self.errors[name][1])
+        plain, planned = self.errors[worst]
+        far = f"  TOO LARGE in {len(self.far)}: {', '.join(self.far[:3])}" if self.far else ""
+        return "error to fp64", f"{plain:.1e}", f"{planned:.1e} at most, in the {worst}{far}"
 
 
 def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
@@ -67,7 +92,8 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
     inputs: a tensor, a tuple of arguments, a dict of keyword arguments, or (args, kwargs).
     loss: a function of the model's output; by default its `.loss`, or the output if it is one number, or the
         sum of everything in it.
-    options: those of reprise.compile.
+    options: those of reprise.compile. With engine="fused" the planned step is compared with the unplanned one of the same
+        kernels, and gradients of both engines with those of a copy of the model in fp64.
 
     The model ends as it began. If reprise.compile had been applied to it, that is undone.
     """
@@ -79,12 +105,64 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
         plain = _Runs(model, args, kwargs, loss, device)
         plain.run()
         plain.run()
+        planned = _Runs(model, args, kwargs, loss, device)
         try:
+            if options.get("engine") == FUSED:
+                return _compare_fused(model, budget, options, plain, planned, repeats)
             compile(model, budget, **options)
-            result = _compare(model, plain, _Runs(model, args, kwargs, loss, device), repeats)
+            return _compare(model, plain, planned, repeats)
         finally:
             restore(model)
+
+
+def _compare_fused(model: nn.Module, budget: str | int | None, options: dict[str, Any], plain: _Runs, planned: _Runs,
+                   repeats: int) -> Verification:
+    """Nothing but numbers is kept of the other runs while planned steps run, because tensors would count."""
+    exact = None if plain.draws else _in_fp64(plain)
+    known = {} if exact is None else _errors(plain.result, exact)
+    compile(model, None, **options)
+    planned.run()
+    found = {} if exact is None else _errors(planned.result, exact)
+    expected = {name: _digest(tensor) for name, tensor in planned.result.items()}
+    exact, plain.result, planned.result = None, {}, {}
+    model.__dict__["plan"].set_budget(budget)
+    result = _compare(model, plain, planned, repeats)
+    result.engine, result.tolerance = FUSED, 1e-3 if torch.is_autocast_enabled(plain.device.type) else 1e-5
+    result.errors = {name: (known[name], found[name]) for name in found}
+    result.different = [name for name in sorted(expected) if _digest(planned.result.get(name)) != expected[name]]
     return result
+
+
+def _in_fp64(plain: _Runs) -> dict[str, Tensor | None]:
+    def wide(leaf: Any) -> Any:
+        return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+    runs = _Runs(copy.deepcopy(plain.model).double(), tree_map(wide, plain.args), tree_map(wide, plain.kwargs), plain.loss,
+                 plain.device)
+    with torch.autocast(plain.device.type, enabled=False):
+        runs.run()
+    return runs.result
+
+
+def _errors(found: dict[str, Tensor | None], exact: dict[str, Tensor | None]) -> dict[str, float]:
+    """Of each gradient the largest error, relative to its largest number. Some are zero but for rounding: those are
+    measured by the largest number of all."""
+    gradients = {name: tensor for name, tensor in exact.items() if tensor is not None and name.startswith("gradient")}
+    sizes = {name: float(tensor.abs().max()) if tensor.numel() else 0.0 for name, tensor in gradients.items()}
+    floor = max(sizes.values(), default=0.0) / 100
+    errors = {}
+    for name, tensor in gradients.items():
+        other = found[name]
+        if other is not None and tensor.numel():
+            errors[name] = float((other.double() - tensor).abs().max()) / max(sizes[name], floor, 1e-300)
+    return errors
+
+
+def _digest(tensor: Tensor | None) -> tuple[Any, ...] | None:
+    if tensor is None:
+        return None
+    numbers = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+    return tensor.dtype, tuple(tensor.shape), hashlib.sha256(numbers.tobytes()).hexdigest()
 
 
 def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Verification:
@@ -139,12 +217,14 @@ class _Runs:
         self.model, self.args, self.kwargs, self.loss, self.device = model, args, kwargs, loss, device
         self.seconds: list[float] = []
         self.peak_bytes = 0
+        self.draws = False  # random numbers
         self.result: dict[str, Tensor | None] = {}
 
     def run(self) -> None:
         self.result = {}
         with _unchanged(self.model):
             self.model.zero_grad(set_to_none=True)
+            begin_state = _random_states(self.device)
             there = _torch.storage_bytes([t for t in tree_leaves([*self.model.parameters(), *self.model.buffers(), self.args,
                                                                   self.kwargs]) if isinstance(t, Tensor)],
                                   self.device)
@@ -161,6 +241,7 @@ class _Runs:
                 self.peak_bytes = there + _torch.peak_bytes(self.device) - entry
             else:
                 self.peak_bytes = _torch.peak_bytes(self.device)
+            self.draws = not all(map(torch.equal, begin_state, _random_states(self.device)))
             self.result = self._take_result(loss)
 
     def _take_result(self, loss: Tensor) -> dict[str, Tensor | None]:
@@ -169,10 +250,12 @@ class _Runs:
             result[f"gradient of {name}"] = None if parameter.grad is None else parameter.grad.cpu()
         for name, buffer in self.model.named_buffers():
             result[f"buffer {name}"] = buffer.detach().cpu().clone()
-        result["random state"] = torch.get_rng_state()
-        if self.device.type == "cuda":
-            result["random state of the device"] = torch.cuda.get_rng_state(self.device)
+        result |= zip(("random state", "random state of the device"), _random_states(self.device), strict=False)
         return result
+
+
+def _random_states(device: torch.device) -> list[Tensor]:
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 @contextmanager
