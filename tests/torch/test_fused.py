@@ -107,8 +107,17 @@ class Trained:
         return gradients | {name: b.clone() for name, b in self.model.named_buffers()}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread_for_all() -> Iterator[None]:
+    """Threads of attention take memory each for itself, at the same time or one after the other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module", params=CASES)
-def trained(request: pytest.FixtureRequest) -> Iterator[Trained]:
+def trained(request: pytest.FixtureRequest, one_thread_for_all: None) -> Iterator[Trained]:
     torch.manual_seed(0)
     kind, make_input = CASES[request.param]
     model = reprise.compile(WithLoss(kind()).to(DEVICE), engine="fused")

@@ -6,8 +6,7 @@ import copy
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,18 +100,18 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
     restore(model)
     loss = loss or default_loss
     device = next(iter(model.parameters())).device
-    with _unchanged(model):
-        plain = _Runs(model, args, kwargs, loss, device)
+    begin = _State(model)
+    plain, planned = (_Runs(model, args, kwargs, loss, device) for _ in range(2))
+    try:
         plain.run()
-        plain.run()
-        planned = _Runs(model, args, kwargs, loss, device)
-        try:
-            if options.get("engine") == FUSED:
-                return _compare_fused(model, budget, options, plain, planned, repeats)
-            compile(model, budget, **options)
-            return _compare(model, plain, planned, repeats)
-        finally:
-            restore(model)
+        plain.run(keep=options.get("engine") == FUSED)
+        if options.get("engine") == FUSED:
+            return _compare_fused(model, budget, options, plain, planned, repeats)
+        compile(model, budget, **options)
+        return _compare(model, plain, planned, repeats)
+    finally:
+        restore(model)
+        begin.put_back()
 
 
 def _compare_fused(model: nn.Module, budget: str | int | None, options: dict[str, Any], plain: _Runs, planned: _Runs,
@@ -121,15 +120,17 @@ def _compare_fused(model: nn.Module, budget: str | int | None, options: dict[str
     exact = None if plain.draws else _in_fp64(plain)
     known = {} if exact is None else _errors(plain.result, exact)
     compile(model, None, **options)
-    planned.run()
+    planned.run(keep=True)
     found = {} if exact is None else _errors(planned.result, exact)
-    expected = {name: _digest(tensor) for name, tensor in planned.result.items()}
-    exact, plain.result, planned.result = None, {}, {}
+    expected = planned.digests
+    exact = None
+    plain.forget()
+    planned.forget()
     model.__dict__["plan"].set_budget(budget)
     result = _compare(model, plain, planned, repeats)
     result.engine, result.tolerance = FUSED, 1e-3 if torch.is_autocast_enabled(plain.device.type) else 1e-5
     result.errors = {name: (known[name], found[name]) for name in found}
-    result.different = [name for name in sorted(expected) if _digest(planned.result.get(name)) != expected[name]]
+    result.different = _differences(expected, planned.digests)
     return result
 
 
@@ -140,7 +141,7 @@ def _in_fp64(plain: _Runs) -> dict[str, Tensor | None]:
     runs = _Runs(copy.deepcopy(plain.model).double(), tree_map(wide, plain.args), tree_map(wide, plain.kwargs), plain.loss,
                  plain.device)
     with torch.autocast(plain.device.type, enabled=False):
-        runs.run()
+        runs.run(keep=True)
     return runs.result
 
 
@@ -181,7 +182,7 @@ def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Ve
         budget_bytes=plan.budget_bytes, plain_peak_bytes=plain.peak_bytes, planned_peak_bytes=peak,
         predicted_peak_bytes=plan.peak_bytes, plain_seconds=statistics.median(plain.seconds[1:]),
         planned_seconds=statistics.median(planned.seconds[1:]), planner=plan.planner,
-        different=differences(plain.result, planned.result))
+        different=_differences(plain.digests, planned.digests))
 
 
 def default_loss(output: Any) -> Tensor:
@@ -196,17 +197,9 @@ def default_loss(output: Any) -> Tensor:
                         if isinstance(t, Tensor) and t.requires_grad]).sum()
 
 
-def differences(a: dict[str, Tensor | None], b: dict[str, Tensor | None]) -> list[str]:
-    """Names of tensors that are not the same bit for bit."""
-    return [name for name in sorted({*a, *b}) if not _same_bits(a.get(name), b.get(name))]
-
-
-def _same_bits(a: Tensor | None, b: Tensor | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """Names of tensors that are not the same bit for bit, by their digests."""
+    return [name for name in sorted({*a, *b}) if a.get(name) != b.get(name)]
 
 
 class _Runs:
@@ -215,34 +208,46 @@ class _Runs:
     def __init__(self, model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any],
                  loss: Callable[[Any], Tensor], device: torch.device) -> None:
         self.model, self.args, self.kwargs, self.loss, self.device = model, args, kwargs, loss, device
+        self.begin = _State(model)  # taken before the model is compiled, it does not count beside planned steps
         self.seconds: list[float] = []
         self.peak_bytes = 0
         self.draws = False  # random numbers
-        self.result: dict[str, Tensor | None] = {}
+        self.digests: dict[str, Any] = {}  # of what the latest run gave
+        self.result: dict[str, Tensor | None] = {}  # the same as tensors, which would count beside other runs
 
-    def run(self) -> None:
+    def forget(self) -> None:
         self.result = {}
-        with _unchanged(self.model):
-            self.model.zero_grad(set_to_none=True)
-            begin_state = _random_states(self.device)
-            there = _torch.storage_bytes([t for t in tree_leaves([*self.model.parameters(), *self.model.buffers(), self.args,
-                                                                  self.kwargs]) if isinstance(t, Tensor)],
-                                  self.device)
-            _synchronize(self.device)
-            _torch.reset_peak(self.device)
-            entry = _torch.allocated_bytes(self.device)
-            begin = time.perf_counter()
-            output = self.model(*self.args, **self.kwargs)
-            loss = self.loss(output)
-            loss.backward()
-            _synchronize(self.device)
-            self.seconds.append(time.perf_counter() - begin)
-            if self.device.type == "cpu":
-                self.peak_bytes = there + _torch.peak_bytes(self.device) - entry
-            else:
-                self.peak_bytes = _torch.peak_bytes(self.device)
-            self.draws = not all(map(torch.equal, begin_state, _random_states(self.device)))
-            self.result = self._take_result(loss)
+
+    def run(self, keep: bool = False) -> None:
+        self.forget()
+        try:
+            self._run(keep)
+        finally:
+            self.begin.put_back()
+
+    def _run(self, keep: bool) -> None:
+        self.model.zero_grad(set_to_none=True)
+        begin_states = [_digest(state) for state in _random_states(self.device)]
+        there = _torch.storage_bytes([t for t in tree_leaves([*self.model.parameters(), *self.model.buffers(), self.args,
+                                                              self.kwargs]) if isinstance(t, Tensor)], self.device)
+        _synchronize(self.device)
+        _torch.reset_peak(self.device)
+        entry = _torch.allocated_bytes(self.device)
+        begin = time.perf_counter()
+        output = self.model(*self.args, **self.kwargs)
+        loss = self.loss(output)
+        loss.backward()
+        _synchronize(self.device)
+        self.seconds.append(time.perf_counter() - begin)
+        if self.device.type == "cpu":
+            self.peak_bytes = there + _torch.peak_bytes(self.device) - entry
+        else:
+            self.peak_bytes = _torch.peak_bytes(self.device)
+        self.draws = begin_states != [_digest(state) for state in _random_states(self.device)]
+        self.result = self._take_result(loss)
+        self.digests = {name: _digest(tensor) for name, tensor in self.result.items()}
+        if not keep:
+            self.forget()
 
     def _take_result(self, loss: Tensor) -> dict[str, Tensor | None]:
         result: dict[str, Tensor | None] = {"loss": loss.detach().cpu()}
@@ -258,21 +263,24 @@ def _random_states(device: torch.device) -> list[Tensor]:
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
-@contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Puts parameters, buffers, gradients and random states back at the end."""
-    tensors = [*model.parameters(), *model.buffers()]
-    contents = [t.detach().cpu().clone() for t in tensors]
-    gradients = [t.grad for t in tensors]
-    cuda = [t.device for t in tensors if t.device.type == "cuda"]
-    with torch.random.fork_rng(devices=list(dict.fromkeys(cuda))):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for tensor, content, gradient in zip(tensors, contents, gradients, strict=True):
-                    tensor.copy_(content)
-                    tensor.grad = gradient
+class _State:
+    """Parameters, buffers, gradients and random states as they are now."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.tensors = [*model.parameters(), *model.buffers()]
+        self.contents = [t.detach().cpu().clone() for t in self.tensors]
+        self.gradients = [t.grad for t in self.tensors]
+        self.devices = list(dict.fromkeys(t.device for t in self.tensors if t.device.type == "cuda"))
+        self.random = torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in self.devices]
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for tensor, content, gradient in zip(self.tensors, self.contents, self.gradients, strict=True):
+                tensor.copy_(content)
+                tensor.grad = gradient
+        torch.set_rng_state(self.random[0])
+        for device, state in zip(self.devices, self.random[1], strict=True):
+            torch.cuda.set_rng_state(state, device)
 
 
 def _synchronize(device: torch.device) -> None:

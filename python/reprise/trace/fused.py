@@ -23,7 +23,7 @@ from ..native import _torch
 from .captured import Captured
 from .inductor import Allocation, Extern, Launch, Lowered, Part, Scratch, lower_step
 from .kernel_files import write_kernels
-from .layouts import extent_bytes, geometry_of, storage_of
+from .layouts import Layouts, extent_bytes, geometry_of, layout_key, storage_of, with_layouts
 
 aten = torch.ops.aten
 
@@ -82,8 +82,9 @@ class FusedCapture:
                         "backward": write_kernels(self.step.backward, device)}
         self.mode = next(p.fake_mode for p in primals if isinstance(p, FakeTensor))
 
-    def run(self, name: str) -> Captured:
+    def run(self, name: str, layouts: Layouts) -> Captured:
         self.builder = _torch.ProgramBuilder(name, self.device)
+        self.layouts, self.keys = layouts, dict[int, str]()
         self.places: dict[str, _Place] = {}
         self.changing = {self._primal(effect.buffer) for effect in self.effects}
         for i, fake in enumerate(self.primals):
@@ -101,8 +102,8 @@ class FusedCapture:
         gradients = self._side("backward", self.step.backward)
         handed_over = [None if use is None else (use, geometry_of(primal), f"gradient_{i}", "")
                        for i, (use, primal) in enumerate(zip(gradients, self.primals, strict=True))]
-        program, _ = self.builder.finish(handed_over, False)
-        return Captured(program, {})
+        program, origins = self.builder.finish(handed_over, False)
+        return Captured(program, {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys})
 
     def _primal(self, position: int) -> str:
         """The name of an input in the lowered graph."""
@@ -138,7 +139,7 @@ class FusedCapture:
         made = {part.memory: self.allocations.pop(part.memory) for part, writes in _parts(launch)
                 if writes and part.memory in self.allocations}
         changing = {part.memory for part, _ in _parts(launch) if part.memory in self.changing}
-        spoiled = {out for out in written if launch.flows.get(out, frozenset()) & changing}
+        spoiled = {out for out in written if launch.flows.get(out, changing) & changing}
         only_effects = changing and not changing & written and self._only_copied(spoiled, later)
         results = []
         for name, allocation in made.items():
@@ -208,7 +209,8 @@ class FusedCapture:
         if extern.out is not None:
             whole = self._functional(extern)
             if whole is not None:
-                self._call(whole, extern, [((), extern.out)], self.allocations.pop(extern.out.memory).size)
+                del self.allocations[extern.out.memory]
+                self._call(whole, extern, [((), extern.out)])
                 return
             if extern.out.memory in self.allocations:
                 self._make_empty(self.allocations[extern.out.memory])
@@ -220,7 +222,7 @@ class FusedCapture:
         if writes:
             self.builder.call(extern.name, extern.scope, (operator.name(), *self._uses((list(extern.args), kwargs))), [])
         else:
-            self._call(operator, extern, extern.results, None)
+            self._call(operator, extern, extern.results)
 
     def _functional(self, extern: Extern) -> OpOverload | None:
         """The operator that makes its result itself, if it makes just what `out` is."""
@@ -233,13 +235,15 @@ class FusedCapture:
             overload: OpOverload = getattr(packet, name)
             if [a.name for a in overload._schema.arguments] != wanted:
                 continue
-            fake = self._fake_results(overload, extern)
+            fake, _ = self._fake_results(overload, extern)
             if isinstance(fake, torch.Tensor) and tuple(fake.stride()) == allocation.part.strides and (
                     fake.untyped_storage().nbytes() == allocation.size):
                 return overload
         return None
 
-    def _fake_results(self, operator: OpOverload, extern: Extern) -> Any:
+    def _fake_results(self, operator: OpOverload, extern: Extern) -> tuple[Any, str]:
+        """What the call returns, and the text that identifies its layouts. Where the device's layouts are known, it has
+        those: its storages may be larger than those of fake tensors."""
         with self.mode, torch.no_grad():
             fakes: dict[str, torch.Tensor] = {}
 
@@ -251,14 +255,15 @@ class FusedCapture:
                 return base.as_strided(part.sizes, part.strides, part.offset)
 
             args, kwargs = tree_map_only(Part, fake, (list(extern.args), extern.kwargs), is_leaf=_is_part)
-            return operator(*args, **kwargs)
+            key = layout_key(operator, args, kwargs)
+            found = operator(*args, **kwargs)
+            return with_layouts(found, self.layouts[key]) if key in self.layouts else found, key
 
-    def _call(self, operator: OpOverload, extern: Extern, results: Sequence[tuple[tuple[int, ...], Part]],
-              size: int | None) -> None:
+    def _call(self, operator: OpOverload, extern: Extern, results: Sequence[tuple[tuple[int, ...], Part]]) -> None:
         """A call whose results are new memory."""
         known = dict(results)
         called = (operator.name(), *self._uses((list(extern.args), extern.kwargs)))
-        fake = self._fake_results(operator, extern)
+        fake, key = self._fake_results(operator, extern)
         leaves = [(tuple(cast(SequenceKey[Any], key).idx for key in path), leaf)
                   for path, leaf in tree_flatten_with_path(fake)[0]]
         made: list[_torch.Use | None] = []
@@ -269,15 +274,16 @@ class FusedCapture:
                     made.append(None)
                 continue
             if storage_of(leaf) not in memories:
-                bytes_ = leaf.untyped_storage().nbytes() if size is None else size
-                memories[storage_of(leaf)] = self.builder.made(bytes_, leaf.device)
+                memories[storage_of(leaf)] = self.builder.made(leaf.untyped_storage().nbytes(), leaf.device)
             memory, part = memories[storage_of(leaf)], known.get(place)
+            made.append(_torch.Use(memory, geometry_of(leaf)))
             if part is None:
-                made.append(_torch.Use(memory, geometry_of(leaf)))
                 continue
-            self.places[part.memory] = _Place(memory, 0)
-            made.append(self._use(part))
-        self.builder.call(extern.name, extern.scope, called, made)
+            if _places(part.sizes, part.strides) != _places(leaf.shape, leaf.stride()):
+                raise Unsupported(f"{operator} returns strides {leaf.stride()} on the device, and the generated kernels around "
+                                  f'it expect {part.strides}. Use engine="eager"')
+            self.places[part.memory] = _Place(memory, int(leaf.storage_offset()))
+        self.keys[self.builder.call(extern.name, extern.scope, called, made)] = key
 
     # -- Small things.
 
@@ -297,6 +303,11 @@ class FusedCapture:
 
     def _uses(self, arguments: Any) -> Any:
         return tree_map_only(Part, self._use, arguments, is_leaf=_is_part)
+
+
+def _places(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """The strides that matter."""
+    return [stride for size, stride in zip(sizes, strides, strict=True) if size > 1]
 
 
 def _bits(number: Any, kind: str) -> int:

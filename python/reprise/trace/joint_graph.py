@@ -47,7 +47,7 @@ class JointGraph:
     def capture(self, name: str, layouts: Layouts) -> Captured:
         """The step as a program."""
         if self.engine == FUSED:
-            return self._fused.run(name)
+            return self._fused.run(name, layouts)
         return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts).run()
 
 
