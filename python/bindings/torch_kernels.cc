@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "reprise/error.h"
-#include "runtime/files/cache.h"
+#include "runtime/kernels/kernel_file.h"
 #include "runtime/kernels/launch.h"
 #include "torch_parts.h"
 
@@ -48,8 +48,7 @@ void bind_kernels(py::module_& module) {
       },
       py::arg("made"), "The argument `made` of reprise::launch: for each result its geometry and bytes.");
   module.def(
-      "kernel_folder", [] { return (cache_folder() / "kernels").string(); },
-      "The folder of the cache where generated kernels lie.");
+      "kernel_folder", [] { return kernel_folder().string(); }, "The folder of the cache where generated kernels lie.");
 }
 
 }  // namespace reprise::bindings

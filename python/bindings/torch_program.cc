@@ -146,8 +146,7 @@ void bind_builder(py::module_& module) {
       .def("call", &add_call, py::arg("name"), py::arg("scope"), py::arg("called"), py::arg("results"),
            py::arg("first") = py::none(),
            "Adds a call (operator, args, kwargs) and returns its number. results: uses of what it makes. first: the "
-           "call "
-           "of the first run, if it differs.")
+           "call of the first run, if it differs.")
       .def("end_forward", &ProgramBuilder::end_forward, py::arg("outputs"), py::arg("seeds"))
       .def("finish", &finish, py::arg("gradients"), py::arg("split") = py::none(),
            "(program, numbers of the calls that its ops were made of). gradients: (use, geometry of whose it is, name, "

@@ -102,7 +102,7 @@ std::filesystem::path path_of(const std::vector<std::filesystem::path>& folders,
   for (const auto& folder : folders) {
     if (std::filesystem::exists(folder / file)) return folder / file;
   }
-  const std::filesystem::path cached = cache_folder() / "kernels" / file;
+  const std::filesystem::path cached = kernel_folder() / file;
   if (std::filesystem::exists(cached)) return cached;
   throw InputError("the kernel file " + file + " is neither beside the program nor in " +
                    cached.parent_path().string() + ": compile or export the model again");
@@ -117,6 +117,8 @@ void* function_in_library(const std::filesystem::path& path, const std::string& 
 }
 
 }  // namespace
+
+std::filesystem::path kernel_folder() { return cache_folder() / "kernels"; }
 
 void add_kernel_folder(const std::filesystem::path& folder) {
   Loaded& loaded = Loaded::all();

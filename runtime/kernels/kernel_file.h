@@ -14,6 +14,9 @@
 
 namespace reprise {
 
+// The folder of the cache where generated kernels lie.
+[[nodiscard]] std::filesystem::path kernel_folder();
+
 // Where to look before the cache.
 void add_kernel_folder(const std::filesystem::path& folder);
 

@@ -177,7 +177,7 @@ class FusedCapture:
                 case Scratch(size):
                     return scratch(size)
                 case (part, _) if part.memory in unread:
-                    return scratch(_bytes(part))
+                    return scratch(part.extent * part.dtype.itemsize)
                 case (part, _) if part.memory in made:
                     return "made", order.index(part.memory)
                 case (part, True):
@@ -248,13 +248,12 @@ class FusedCapture:
             fakes: dict[str, torch.Tensor] = {}
 
             def fake(part: Part) -> torch.Tensor:
-                last = part.offset + sum((n - 1) * s for n, s in zip(part.sizes, part.strides, strict=True)) + 1
                 base = fakes.setdefault(part.memory, torch.empty(0, dtype=part.dtype, device=part.device))
-                if base.numel() < last or base.dtype != part.dtype:
-                    base = fakes[part.memory] = torch.empty(last, dtype=part.dtype, device=part.device)
+                if base.numel() < part.extent or base.dtype != part.dtype:
+                    base = fakes[part.memory] = torch.empty(part.extent, dtype=part.dtype, device=part.device)
                 return base.as_strided(part.sizes, part.strides, part.offset)
 
-            args, kwargs = tree_map_only(Part, fake, (list(extern.args), extern.kwargs), is_leaf=_is_part)
+            args, kwargs = tree_map_only(Part, fake, (list(extern.args), extern.kwargs))
             key = layout_key(operator, args, kwargs)
             found = operator(*args, **kwargs)
             return with_layouts(found, self.layouts[key]) if key in self.layouts else found, key
@@ -264,7 +263,7 @@ class FusedCapture:
         known = dict(results)
         called = (operator.name(), *self._uses((list(extern.args), extern.kwargs)))
         fake, key = self._fake_results(operator, extern)
-        leaves = [(tuple(cast(SequenceKey[Any], key).idx for key in path), leaf)
+        leaves = [(tuple(cast(SequenceKey[Any], position).idx for position in path), leaf)
                   for path, leaf in tree_flatten_with_path(fake)[0]]
         made: list[_torch.Use | None] = []
         memories: dict[int, int] = {}
@@ -302,7 +301,7 @@ class FusedCapture:
         return _torch.Use(self._place(part).memory, _geometry(part, self._place(part).offset))
 
     def _uses(self, arguments: Any) -> Any:
-        return tree_map_only(Part, self._use, arguments, is_leaf=_is_part)
+        return tree_map_only(Part, self._use, arguments)
 
 
 def _places(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
@@ -326,13 +325,9 @@ def _parts(launch: Launch) -> list[tuple[Part, bool]]:
     return [argument for argument in launch.arguments if isinstance(argument, tuple)]
 
 
-def _is_part(leaf: Any) -> bool:
-    return isinstance(leaf, Part)
-
-
 def _leaves(arguments: Any) -> list[Part]:
     found: list[Part] = []
-    tree_map_only(Part, found.append, arguments, is_leaf=_is_part)
+    tree_map_only(Part, found.append, arguments)
     return found
 
 
@@ -340,11 +335,6 @@ def _read(item: Any) -> set[str]:
     if isinstance(item, Launch):
         return {part.memory for part, _ in _parts(item)}
     return {part.memory for part in _leaves((item.args, item.kwargs))} if isinstance(item, Extern) else set()
-
-
-def _bytes(part: Part) -> int:
-    last = part.offset + sum((n - 1) * s for n, s in zip(part.sizes, part.strides, strict=True)) + 1
-    return last * part.dtype.itemsize
 
 
 def _aligned(size: int) -> int:

@@ -4,8 +4,8 @@ Inductor lowers a graph to a flat list of lines: kernels to define, memory to al
 then plan memory and write a Python function. Here it stops before that: the lines become `Launch` and `Extern` objects
 over named memory, and Reprise decides what is allocated, freed and run again.
 
-This is the only module that imports Inductor's internals. tests/torch/test_inductor.py lowers small steps with the
-installed torch and compares what is found here.
+This is the only module that imports Inductor's internals. tests/torch/test_fused.py lowers small steps with the installed
+torch and looks at what is found here.
 """
 
 from __future__ import annotations
@@ -62,6 +62,13 @@ class Part:
     strides: tuple[int, ...]
     offset: int
     device: torch.device
+
+    @property
+    def extent(self) -> int:
+        """Elements from the beginning of the memory to the end of the last one."""
+        if 0 in self.sizes:
+            return 0
+        return self.offset + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True)) + 1
 
 
 @dataclass(frozen=True)
