@@ -1,8 +1,11 @@
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
+#include "runtime/files/cache.h"
 #include "runtime/files/program_io.h"
 #include "torch_parts.h"
 
@@ -31,6 +34,19 @@ void bind_files(py::module_& module) {
                           std::move(step.gradients));
       },
       py::arg("text"), py::arg("source"), "What format_program takes, out of the text of a program file.");
+  module.def(
+      "read_cache",
+      [](const std::string& name) -> std::optional<py::bytes> {
+        const std::optional<std::string> text = read_cache(name);
+        return text ? std::optional<py::bytes>(*text) : std::nullopt;
+      },
+      py::arg("name"), "What a file of the cache holds, or None if there is no such file.");
+  module.def(
+      "write_cache",
+      [](const std::string& name, const py::bytes& text) { return write_cache(name, std::string_view(text)); },
+      py::arg("name"), py::arg("text"), "Writes a file of the cache. Returns whether that was possible.");
+  module.def("refuse_cache", &refuse_cache, py::arg("name"), py::arg("why"),
+             "Warns of a file that can be read but makes no sense.");
 }
 
 }  // namespace reprise::bindings

@@ -48,6 +48,10 @@ void bind_kernels(py::module_& module) {
       },
       py::arg("made"), "The argument `made` of reprise::launch: for each result its geometry and bytes.");
   module.def(
+      "write_kernel",
+      [](const std::string& file, const py::bytes& image) { return write_kernel(file, std::string_view(image)); },
+      py::arg("file"), py::arg("image"), "Writes a file into the folder of kernels. Returns whether that was possible.");
+  module.def(
       "kernel_folder", [] { return kernel_folder().string(); }, "The folder of the cache where generated kernels lie.");
 }
 

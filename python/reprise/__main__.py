@@ -18,6 +18,7 @@ from typing import Any, cast
 from .api.preflight import preflight
 from .errors import RepriseError
 from .forecast.question import PROFILES
+from .trace.joint_graph import EAGER, ENGINES
 
 
 def _factory(text: str) -> Callable[[int], Any]:
@@ -49,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--device", help="where it would be trained; default: where the model lies")
     command.add_argument("--reserve", default="0", metavar="BYTES", help="to leave free for other things")
     command.add_argument("--profile", choices=PROFILES, default="known", help="costs of operators")
+    command.add_argument("--engine", choices=ENGINES, default=EAGER, help="eager's operators or fused kernels")
     command.add_argument("--no-largest", action="store_true", help="do not look for the largest batch sizes")
     command.add_argument("--json", action="store_true", help="for programs")
     return parser
@@ -59,8 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         model, inputs, *more = options.factory(options.batch)
         found = preflight(model, inputs, options.budget, device=options.device, reserve=options.reserve,
-                          profile=options.profile, largest=not options.no_largest,
-                          optimizer=more[0] if more else None)
+                          profile=options.profile, largest=False if options.no_largest else None,
+                          optimizer=more[0] if more else None, engine=options.engine)
     except (RepriseError, ValueError) as error:
         print(f"reprise: {error}", file=sys.stderr)
         return 3

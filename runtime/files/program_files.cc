@@ -59,6 +59,13 @@ at::Tensor alone(const at::Tensor& tensor) {
   return fills ? tensor.detach() : tensor.detach().clone();
 }
 
+fs::path beside(const fs::path& program, std::string_view ending) {
+  constexpr std::string_view kEnding = ".program.json";
+  std::string name = program.filename().string();
+  if (name.ends_with(kEnding)) name.resize(name.size() - kEnding.size());
+  return fs::path(program).replace_filename(name.append(ending));
+}
+
 void check_state(const ProgramFile& file, const fs::path& path) {
   const StepProgram& step = file.step;
   for (std::size_t i = 0; i < step.inputs.size(); ++i) {
@@ -76,12 +83,9 @@ void check_state(const ProgramFile& file, const fs::path& path) {
 
 }  // namespace
 
-fs::path parameters_path(const fs::path& program) {
-  constexpr std::string_view kEnding = ".program.json";
-  std::string name = program.filename().string();
-  if (name.ends_with(kEnding)) name.resize(name.size() - kEnding.size());
-  return fs::path(program).replace_filename(name + ".parameters.pt");
-}
+fs::path parameters_path(const fs::path& program) { return beside(program, ".parameters.pt"); }
+
+fs::path kernels_path(const fs::path& program) { return beside(program, ".kernels"); }
 
 std::vector<at::Tensor> load_state(const fs::path& path, std::span<const std::string> names) {
   const c10::IValue value = unpickled(path);

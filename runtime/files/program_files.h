@@ -25,6 +25,8 @@ struct ProgramFile {
 
 // "net.program.json" -> "net.parameters.pt"
 [[nodiscard]] std::filesystem::path parameters_path(const std::filesystem::path& program);
+// "net.program.json" -> "net.kernels", the folder with the generated kernels of a fused step
+[[nodiscard]] std::filesystem::path kernels_path(const std::filesystem::path& program);
 
 // A dict of tensors by name, for torch.load(path, weights_only=True) and load_state. The file is written completely or
 // not at all.

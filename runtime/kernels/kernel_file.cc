@@ -18,6 +18,8 @@
 namespace reprise {
 namespace {
 
+constexpr const char* kFolder = "kernels";
+
 // CUDA's driver, which every process that uses CUDA has loaded. Its functions are looked up by name, so that nothing of
 // CUDA is needed to compile this.
 class Driver {
@@ -118,7 +120,11 @@ void* function_in_library(const std::filesystem::path& path, const std::string& 
 
 }  // namespace
 
-std::filesystem::path kernel_folder() { return cache_folder() / "kernels"; }
+std::filesystem::path kernel_folder() { return cache_folder() / kFolder; }
+
+bool write_kernel(const std::string& file, std::string_view image) {
+  return write_cache((std::filesystem::path(kFolder) / file).string(), image);
+}
 
 void add_kernel_folder(const std::filesystem::path& folder) {
   Loaded& loaded = Loaded::all();

@@ -11,11 +11,15 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace reprise {
 
 // The folder of the cache where generated kernels lie.
 [[nodiscard]] std::filesystem::path kernel_folder();
+
+// Writes a file there. Returns whether that was possible.
+bool write_kernel(const std::string& file, std::string_view image);
 
 // Where to look before the cache.
 void add_kernel_folder(const std::filesystem::path& folder);

@@ -13,6 +13,7 @@
 #include "runtime/device/cuda_graph.h"
 #include "runtime/device/meter.h"
 #include "runtime/files/program_files.h"
+#include "runtime/kernels/kernel_file.h"
 #include "runtime/program/program_queries.h"
 #include "runtime/record/capture_step.h"
 #include "runtime/record/module_state.h"
@@ -185,6 +186,7 @@ TrainingStep capture(std::shared_ptr<torch::nn::Module> module, LossFunction los
 }
 
 TrainingStep load_step(const std::string& program, const std::string& parameters) {
+  add_kernel_folder(kernels_path(program));
   ProgramFile file = parameters.empty() ? load_program(program) : load_program(program, parameters);
   auto state = std::make_unique<TrainingStep::State>();
   state->loaded = {.names = file.step.state_names, .tensors = std::move(file.state)};

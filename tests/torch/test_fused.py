@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +19,11 @@ from torch.nn import functional
 from training import DEVICE, batch
 
 import reprise
-from reprise.trace import inductor
+from reprise.trace.fused import inductor, kept_steps
+from reprise.trace.fused.lowered import Allocation, Extern, Launch
 
+# Beside the package of the build: tests/runtime/train_program.cc
+DRIVER = Path(reprise.__file__).parents[2] / "tests" / "runtime" / "train_program"
 # On CUDA, attention takes up to a few blocks less than when it is measured alone.
 SLACK = 0 if DEVICE.type == "cpu" else 4096
 
@@ -207,19 +214,116 @@ def test_gradients_accumulate_and_an_optimizer_steps() -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_the_same_kernels_are_not_compiled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    if DEVICE.type != "cpu":
-        pytest.skip("Triton keeps its own files")
+A_STEP = """
+import sys
+if sys.argv[1] == "again":
+    sys.modules["torch._inductor.compile_fx"] = None  # importing it fails
+import torch
+import reprise
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.Flatten(), nn.Linear(400, 1)).to(sys.argv[2])
+reprise.compile(model, engine="fused")(torch.ones(8, 4, 12, 12, device=sys.argv[2]).cumsum(0)).square().mean().backward()
+print([parameter.grad.double().sum().item() for parameter in model.parameters()])
+"""
+
+
+def test_a_later_process_reads_the_step_and_needs_no_compiler(own_cache: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = [subprocess.run([sys.executable, "-c", A_STEP, which, str(DEVICE)], env=environment, check=True, text=True,
+                            stdout=subprocess.PIPE).stdout for which in ("first", "again")]
+    assert found[0] == found[1] and len(list((own_cache / "steps").iterdir())) == 1
+
+
+def without_lowering(patch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("lowered again")
+
+    patch.setattr(inductor, "lower_step", refuse)
+
+
+def perceptron() -> Trained:
     torch.manual_seed(0)
-    trained = Trained(reprise.compile(WithLoss(Perceptron()), engine="fused"), batch(256))
-    expected = trained.step()
+    return Trained(reprise.compile(WithLoss(Perceptron()).to(DEVICE), engine="fused"), batch(256))
 
-    def refuse(source: str) -> str:
-        raise AssertionError("compiled again")
 
-    monkeypatch.setattr("reprise.trace.kernel_files.compile_cpp", refuse)
-    second = Trained(reprise.compile(reprise.restore(trained.model), engine="fused"), trained.x)
-    assert same(second.step(), expected)
+def test_other_settings_and_other_steps_have_other_files(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = perceptron().step()
+    with torch._inductor.config.patch(epilogue_fusion=False):
+        perceptron().step()
+    Trained(reprise.compile(WithLoss(Dropouts()).to(DEVICE), engine="fused"), batch(256)).step()
+    assert len(list((own_cache / "steps").iterdir())) == 3
+    without_lowering(monkeypatch)
+    assert same(perceptron().step(), expected)
+
+
+@pytest.mark.parametrize("broken", ["text", "kernels"])
+def test_a_broken_file_is_made_anew(broken: str, own_cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expected = perceptron().step()
+    (kept,) = (own_cache / "steps").iterdir()
+    if broken == "text":
+        kept.write_bytes(kept.read_bytes()[:100])
+    else:
+        for file in (own_cache / "kernels").iterdir():
+            file.unlink()
+    assert same(perceptron().step(), expected)
+    assert "it will be made anew" in caplog.text
+    assert kept_steps._read(f"steps/{kept.name}") is not None
+
+
+@pytest.mark.skipif(not DRIVER.exists(), reason="the build has no tests: configure it with -DREPRISE_TESTS=ON")
+@pytest.mark.parametrize("share", [1.0, 0.9])
+def test_cpp_trains_an_exported_step_to_the_same_bits(share: float, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    plain = WithLoss(nn.Sequential(Residual(), nn.Dropout(0.2), Residual())).to(DEVICE)
+    batches = [images() * (i + 1) for i in range(3)]
+    reprise.export(plain, lambda model, x: model(x), (images(),), tmp_path / "it.program.json", engine="fused")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["it.kernels", "it.parameters.pt", "it.program.json"]
+    torch.save({f"{i}.0": x for i, x in enumerate(batches)}, tmp_path / "batches.pt")
+    subprocess.run([DRIVER, "it.program.json", "batches.pt", "0.05", "3", "trained.pt", str(share)], cwd=tmp_path, check=True,
+                   env={**os.environ, "OMP_NUM_THREADS": "1", "REPRISE_CACHE_DIR": str(tmp_path / "empty")})
+    trained = torch.load(tmp_path / "trained.pt", weights_only=True)
+
+    model = reprise.compile(plain, engine="fused")
+    torch.manual_seed(7)
+    for i, x in enumerate(batches):
+        loss = model(x)
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(parameter.grad, alpha=0.05)
+        model.zero_grad()
+        assert torch.equal(trained[f"loss {i}"], loss)
+    assert all(torch.equal(trained[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_export_of_an_unknown_engine_writes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="engine='quick': choose 'eager' or 'fused'"):
+        reprise.export(Perceptron(), lambda model, x: model(x).mean(), (batch(),), tmp_path / "it.program.json", engine="quick")
+    assert not list(tmp_path.iterdir())
+
+
+def test_preflight_and_curve_ask_about_the_engine() -> None:
+    trained = perceptron()
+    trained.step()
+    peak = trained.model.plan.peak_bytes
+    plain = reprise.restore(trained.model)
+    eager = reprise.preflight(plain, trained.x, "1GiB", largest=False)
+    fused = reprise.preflight(plain, trained.x, "1GiB", engine="fused")
+    assert fused.counts.estimated == 0
+    assert fused.planned.peak_bytes < eager.planned.peak_bytes  # fewer results lie in memory at all
+    assert fused.plain.peak_bytes == eager.plain.peak_bytes
+    assert fused.largest_planned is None
+    points = reprise.curve(plain, trained.x, planning_seconds=1, engine="fused").points
+    assert max(point.peak_bytes for point in points) == pytest.approx(fused.planned.peak_bytes, abs=8192)
+    if DEVICE.type == "cpu":  # CUDA's libraries count too
+        assert fused.planned.peak_bytes == pytest.approx(peak, abs=8192)  # the caller's part is a guess
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here")
+def test_preflight_generates_no_kernels_for_a_device_that_is_not_here() -> None:
+    with pytest.raises(ValueError, match="there is no cuda here; use engine='eager'"):
+        reprise.preflight(Perceptron(), batch(), "1GiB", device="cuda", profile="roofline", engine="fused")
 
 
 def test_the_backend_of_torch_compile_takes_the_engine() -> None:
@@ -255,7 +359,7 @@ def test_an_unknown_engine_is_refused() -> None:
         reprise.compile(Perceptron(), engine="quick")
 
 
-def test_what_inductor_generates_is_read_completely() -> None:
+def test_what_inductor_generates_is_read_completely(own_cache: Path) -> None:
     """A step with a launch, calls with and without results of their own, and parts of one buffer."""
     found: list[inductor.LoweredStep] = []
     lower = inductor.lower_step
@@ -265,15 +369,15 @@ def test_what_inductor_generates_is_read_completely() -> None:
         return found[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reprise.trace.fused.lower_step", keep)
+        patch.setattr(inductor, "lower_step", keep)
         torch.manual_seed(0)
         Trained(reprise.compile(WithLoss(Attention()).to(DEVICE), engine="fused"), batch(8 * 32).view(8, 32, 16)).step()
     step = found[0]
-    called = [item.operator.overloadpacket for item in step.forward.items if isinstance(item, inductor.Extern)]
+    called = [item.operator.overloadpacket for item in step.forward.items if isinstance(item, Extern)]
     assert torch.ops.aten.addmm in called
     assert any("attention" in str(packet) for packet in called)
-    made = {item.part.memory for item in step.backward.items if isinstance(item, inductor.Allocation)}
-    launches = [item for item in step.backward.items if isinstance(item, inductor.Launch)]
+    made = {item.part.memory for item in step.backward.items if isinstance(item, Allocation)}
+    launches = [item for item in step.backward.items if isinstance(item, Launch)]
     assert launches and all(launch.kernel in step.backward.kernels for launch in launches)
     operands = [argument for launch in launches for argument in launch.arguments if isinstance(argument, tuple)]
     written = {part.memory for part, writes in operands if writes}

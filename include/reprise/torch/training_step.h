@@ -122,8 +122,9 @@ class TrainingStep {
                                    const std::vector<at::Tensor>& batch);
 
 // A step that reprise.export has written in Python: net.program.json, and net.parameters.pt beside it or another file
-// of the same tensors, such as one that save() wrote. Its batches must have the shapes it was exported with. Throws
-// InputError if a file is not what it should be, or calls operators that this libtorch does not have.
+// of the same tensors, such as one that save() wrote; the generated kernels of a fused step lie beside it in
+// net.kernels. Its batches must have the shapes it was exported with. Throws InputError if a file is not what it should
+// be, or calls operators that this libtorch does not have.
 [[nodiscard]] TrainingStep load_step(const std::string& program, const std::string& parameters = "");
 
 // The same for the holders that TORCH_MODULE makes.

@@ -15,7 +15,7 @@ SECONDS = 30.0
 
 def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: str | torch.device | None = None,
           optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
-          planning_seconds: float = SECONDS, profile: str | None = None) -> TimeMemoryCurve:
+          planning_seconds: float = SECONDS, profile: str | None = None, engine: str = "eager") -> TimeMemoryCurve:
     """Time against memory of a training step, at all budgets. The step itself does not run.
 
     model: a model with its `inputs` (as for reprise.verify), or a graph with its costs.
@@ -23,6 +23,7 @@ def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: s
     optimizer, reserve: bytes that are in use beside the step, added to every peak.
     profile: "measure" runs each kind of operator by itself, "known" takes earlier measurements, "roofline" estimates.
         The default is "measure" on the model's own device and "roofline" on another.
+    engine: as for reprise.compile.
     """
     if isinstance(model, _core.Graph):
         return curve_of(model, inputs, planner, planning_seconds)
@@ -31,7 +32,7 @@ def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: s
     if profile is None:
         profile = "measure" if device is None else "roofline"
     asked = question(model, inputs, 0, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
-                     planning_seconds=planning_seconds, profile=profile)
+                     planning_seconds=planning_seconds, profile=profile, engine=engine)
     graph, costs, beside, counts = asked.step()
     found = curve_of(graph, costs, planner, planning_seconds, beside)
     found.name = type(model).__name__

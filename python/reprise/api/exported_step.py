@@ -6,8 +6,11 @@ reads tells whether it is a parameter, a buffer or a part of the batch.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from torch import Tensor, nn
 
 from ..errors import RepriseError, Unsupported
 from ..native import _torch
+from ..trace.joint_graph import EAGER, check_engine
 from ..trace.step_capture import CapturedStep, capture_step
 from .compiled_model import refuse_wrappers
 
@@ -23,7 +27,7 @@ ENDING = ".program.json"
 
 
 def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tensor],
-           path: str | os.PathLike[str]) -> Path:
+           path: str | os.PathLike[str], *, engine: str = EAGER) -> Path:
     """Writes one training step of `model` to `path`, and its parameters and buffers beside it.
 
         reprise.export(model, lambda model, x, y: F.cross_entropy(model(x), y), (images, labels), "net.program.json")
@@ -37,6 +41,8 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
     loss: loss(model, *inputs) gives a tensor of one number.
     inputs: a batch. Its shapes, dtypes and strides become the program's, as do the model's device
         and its mode, train() or eval(); its contents do not matter.
+    engine: as for reprise.compile. The kernels of "fused" are written into the folder net.kernels; they run on
+        devices like the one they were generated for.
 
     The model is left as it was, and nothing is trained. If something goes wrong, no file is
     written or changed.
@@ -49,15 +55,19 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
     refuse_wrappers(model)
     batch = _checked(inputs)
     state = {name: tensor.detach() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
-    step = _captured(model, loss, batch)
+    check_engine(engine)
+    step = _captured(model, loss, batch, engine)
     owners = _owners(step, len(state), [*model.parameters(), *model.buffers(), *batch])
     step.measure()  # results have the layouts of the device
     gradients = [-1 - owner if owner < 0 else -1 for owner in owners]
     text = _torch.format_program(step.captured.program, list(state), owners, gradients)
     if _torch.format_program(*_torch.parse_program(text, path.name)) != text:
         raise RepriseError(f"{path.name} would be read differently from what was written; this is a bug in Reprise")
-    beside = path.with_name(path.name.removesuffix(ENDING) + ".parameters.pt")
-    _write({path: lambda to: to.write_text(text, encoding="utf-8"), beside: lambda to: torch.save(state, to)})
+    name = path.name.removesuffix(ENDING)
+    beside, kernels = path.with_name(f"{name}.parameters.pt"), path.with_name(f"{name}.kernels")
+    known = Path(_torch.kernel_folder())
+    _write({**{kernels / file: partial(shutil.copyfile, known / file) for file in step.joint.kernel_files},
+            path: lambda to: to.write_text(text, encoding="utf-8"), beside: lambda to: torch.save(state, to)}, kernels)
     return beside
 
 
@@ -70,13 +80,13 @@ def _checked(inputs: Sequence[Tensor]) -> list[Tensor]:
     return batch
 
 
-def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor]) -> CapturedStep:
+def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor], engine: str) -> CapturedStep:
     def step(*inputs: Tensor) -> Tensor:
         return loss(model, *inputs)
 
     compiled, model._compiled_call_impl = model._compiled_call_impl, None
     try:
-        found = capture_step(step, batch, {}, type(model).__name__)
+        found = capture_step(step, batch, {}, type(model).__name__, engine=engine)
     finally:
         model._compiled_call_impl = compiled
     _check_loss(found.results)
@@ -110,10 +120,12 @@ def _owners(step: CapturedStep, num_names: int, known: Sequence[Tensor]) -> list
     return owners
 
 
-def _write(files: dict[Path, Callable[[Path], Any]]) -> None:
-    """Writes all of these files, or none."""
+def _write(files: dict[Path, Callable[[Path], Any]], folder: Path) -> None:
+    """Writes all of these files, or none. Some may lie in `folder`, which need not exist."""
     made = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in files}
     try:
+        if any(path.parent == folder for path in files):
+            folder.mkdir(exist_ok=True)
         for path, write in files.items():
             write(made[path])
         for path, temporary in made.items():
@@ -121,3 +133,5 @@ def _write(files: dict[Path, Callable[[Path], Any]]) -> None:
     finally:
         for temporary in made.values():
             temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # which only works if it is there and empty

@@ -10,13 +10,14 @@ from torch import nn
 from .. import planning
 from ..forecast.question import PROFILES, Question
 from ..show.preflight import Preflight
+from ..trace.joint_graph import EAGER, check_engine
 from .arguments import byte_count, call_arguments
 
 
 def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None = None,
               optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = planning.AUTO,
-              planning_seconds: float = 10.0, profile: str = "known", largest: bool = True,
-              batch_dim: int = 0) -> Preflight:
+              planning_seconds: float = 10.0, profile: str = "known", largest: bool | None = None,
+              batch_dim: int = 0, engine: str = EAGER) -> Preflight:
     """Says whether training fits into `budget` bytes, plain and planned, and which batch sizes are the largest that do.
     Nothing runs and nothing is allocated on the device; the model stays as it is.
 
@@ -27,20 +28,25 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
     profile: the costs of operators. "known" takes earlier measurements on this device, at any batch size, and a
         roofline for the rest; "roofline" estimates all; "measure" runs each kind of operator by itself, and is the
         only one that touches the device.
-    largest: also look for the largest batch sizes, which takes captures at two or more of them.
+    largest: also look for the largest batch sizes, which takes captures at two or more of them. The default is to look
+        with eager's operators and not with generated kernels, which come in another order at another size.
+    engine: as for reprise.compile. Generating the kernels of "fused" takes as long as in a training run, and needs the
+        device, on which they are tuned.
     """
     return question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
-                    planning_seconds=planning_seconds, profile=profile, batch_dim=batch_dim).answer(largest)
+                    planning_seconds=planning_seconds, profile=profile, batch_dim=batch_dim,
+                    engine=engine).answer(engine == EAGER if largest is None else largest)
 
 
 def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None,
              optimizer: torch.optim.Optimizer | None, reserve: str | int, planner: str, planning_seconds: float,
-             profile: str, batch_dim: int = 0) -> Question:
+             profile: str, batch_dim: int = 0, engine: str = EAGER) -> Question:
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r}: choose {', '.join(map(repr, PROFILES))}")
     planning.check_planner(planner)
+    check_engine(engine)
     return Question(model, call_arguments(inputs), byte_count("budget", budget), byte_count("reserve", reserve),
-                    _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim)
+                    _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim, engine)
 
 
 def _device(model: nn.Module, named: str | torch.device | None) -> torch.device:

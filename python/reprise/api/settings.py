@@ -12,7 +12,7 @@ from .. import planning
 from ..native import _torch
 from ..optimizer_state import optimizer_tensors, unnamed_tensors, without_wrappers
 from ..progress import Preparation
-from ..trace.joint_graph import EAGER, ENGINES
+from ..trace.joint_graph import EAGER, check_engine
 from .arguments import byte_count
 
 PROFILES = ("measure", "roofline")
@@ -30,8 +30,7 @@ class Settings:
         planning.check_planner(planner)
         if profile not in PROFILES:
             raise ValueError(f"profile={profile!r}: choose {' or '.join(map(repr, PROFILES))}")
-        if engine not in ENGINES:
-            raise ValueError(f"engine={engine!r}: choose {' or '.join(map(repr, ENGINES))}")
+        check_engine(engine)
         if planning_seconds <= 0:
             raise ValueError(f"planning_seconds={planning_seconds}: must be positive")
         self.options = _torch.Options()

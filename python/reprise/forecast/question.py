@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from ..optimizer_state import optimizer_state_bytes
 from ..progress import Progress
 from ..show.preflight import Counts, Fit, Preflight, advice_on
 from ..trace import dry_run
+from ..trace.joint_graph import EAGER, FUSED
 from .batches import StepFamily
 from .known_layouts import AnyBatch
 
@@ -46,6 +48,7 @@ class Question:
     seconds: float
     profile: str
     batch_dim: int
+    engine: str = EAGER
 
     def __post_init__(self) -> None:
         self.notes: list[str] = []
@@ -59,20 +62,27 @@ class Question:
             self.notes.append("there is no CUDA here: the operators are the CPU's")
         if self.profile == "measure" and not here:
             raise ValueError(f"profile='measure': there is no {self.device} here; use 'known' or 'roofline'")
+        if self.engine == FUSED and not here:
+            raise ValueError(f"engine='fused': its kernels are generated on the device itself, and there is no {self.device} "
+                             "here; use engine='eager'")
         self.known = here and self.profile != "roofline"
-        self.family = StepFamily(self._capture, self.device.type, {})
+        self.family = StepFamily(partial(self._capture, self.engine), self.device.type, {})
+        # Plain PyTorch runs eager's operators, whatever engine the planned step has.
+        self.plain_family = self.family if self.engine == EAGER else StepFamily(
+            partial(self._capture, EAGER), self.device.type, {})
         self.refresh()
 
     def answer(self, largest: bool) -> Preflight:
         other = max(2, self.batch // 2) if self.batch > 3 else 2 * self.batch + 2
-        self.family.add(self.batch)
-        if largest:
-            self.family.add(other)
+        for family in (self.family, self.plain_family):
+            family.add(self.batch)
+            if largest:
+                family.add(other)
         self.refresh()
         counts = self.family.at(self.batch)[3]
         plain, planned = self.plain(self.batch), self._planned(self.batch)
-        best_plain = self._largest(lambda n: self.plain(n).peak_bytes, self.plain) if largest else None
-        best_planned = self._largest(self._least, self._feasible) if largest else None
+        best_plain = self._largest(self.plain_family, lambda n: self.plain(n).peak_bytes, self.plain) if largest else None
+        best_planned = self._largest(self.family, self._least, self._feasible) if largest else None
         if best_planned is not None:
             best_planned = self._planned(best_planned.batch)
         result = Preflight(type(self.model).__name__, str(self.device), self.budget_bytes, plain, planned, best_plain,
@@ -102,7 +112,7 @@ class Question:
             raise ValueError(f"inputs: no tensor has a dimension {self.batch_dim}, which would be the batch size")
         return first.shape[self.batch_dim]
 
-    def _capture(self, batch: int) -> dry_run.DryStep:
+    def _capture(self, engine: str, batch: int) -> dry_run.DryStep:
         def resize(tensor: Tensor) -> list[int]:
             shape = list(tensor.shape)
             if len(shape) > self.batch_dim and shape[self.batch_dim] == self.batch:
@@ -111,7 +121,7 @@ class Question:
 
         begin = time.monotonic()
         layouts = AnyBatch(_torch.CostBook(self.device).layouts) if self.known else {}
-        step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, resize)
+        step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, resize, engine)
         log.info("%s: captured at batch %d in %.1f s", type(self.model).__name__, batch, time.monotonic() - begin)
         if self.profile == "measure":
             step.step.measure(AnyBatch)
@@ -123,7 +133,8 @@ class Question:
         if self.known:
             book = _torch.CostBook(self.device)
             self.kept_bytes = book.kept_bytes
-            self.family = StepFamily(self._capture, self.device.type, book.calls, self.family.captured)
+            for family in (self.family, self.plain_family):
+                family.learn(book.calls)
 
     # -- Plain and planned.
 
@@ -137,7 +148,7 @@ class Question:
         return self.budget_bytes - self.reserve_bytes - outside
 
     def plain(self, batch: int) -> Fit:
-        graph, costs, outside, _ = self.family.at(batch, eager=True)
+        graph, costs, outside, _ = self.plain_family.at(batch, eager=True)
         outside += self._kept(graph, threads=2)  # memory of the caller and of autograd
         found = _core.solve(graph, costs, planner="none").simulation
         return Fit(batch, found.peak_bytes + outside + self.reserve_bytes, found.time_ns,
@@ -171,14 +182,14 @@ class Question:
         outside += self._kept(graph)
         return planning.smallest_budget_bytes(graph, smooth, self.planner, self.seconds) + outside + self.reserve_bytes
 
-    def _largest(self, need: Callable[[int], int], fit: Callable[[int], Fit]) -> Fit | None:
+    def _largest(self, family: StepFamily, need: Callable[[int], int], fit: Callable[[int], Fit]) -> Fit | None:
         """The largest batch size that fits, checked by a capture at that size."""
         while True:
             batch = last_inside(need, self.budget_bytes, self.batch)
             found = last_fit(fit, batch)
-            if found is None or self.family.has(found.batch):
+            if found is None or family.has(found.batch):
                 return found
-            self.family.add(found.batch)
+            family.add(found.batch)
             self.refresh()
             checked = fit(found.batch)
             if checked.fits and abs(checked.peak_bytes - found.peak_bytes) <= found.peak_bytes // 200:

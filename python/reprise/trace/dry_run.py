@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from .joint_graph import EAGER
 from .layouts import Layouts
 from .step_capture import CapturedStep, capture_step
 
@@ -36,7 +37,7 @@ class DryStep:
 
 
 def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Layouts,
-            resize: Callable[[Tensor], Sequence[int]] | None = None) -> DryStep:
+            resize: Callable[[Tensor], Sequence[int]] | None = None, engine: str = EAGER) -> DryStep:
     """Captures the step of `model` on `device`, wherever the model lies.
 
     resize: gives the shape that an input tensor shall have, if it is not the tensor's own.
@@ -66,7 +67,7 @@ def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Lay
 
     twin = _twin(model, fake)
     args, kwargs = tree_map_only(Tensor, fake_input, (tuple(inputs[0]), dict(inputs[1])))
-    step = capture_step(twin._call_impl, args, kwargs, type(model).__name__, layouts)
+    step = capture_step(twin._call_impl, args, kwargs, type(model).__name__, layouts, engine)
     there = {t.untyped_storage()._cdata: t.untyped_storage().nbytes()
              for t in tree_leaves([list(twin.parameters()), list(twin.buffers()), args, kwargs])
              if isinstance(t, Tensor) and t.device.type == device.type}

@@ -22,7 +22,7 @@ from .layouts import Layouts
 from .lowering import lower
 
 if TYPE_CHECKING:
-    from .fused import FusedCapture
+    from .fused.capture import FusedCapture
 
 # A function that takes its arguments in a list and empties it, so that they can be freed while it runs.
 Run = Callable[[list[Any]], list[Any]]
@@ -30,6 +30,11 @@ Run = Callable[[list[Any]], list[Any]]
 
 EAGER, FUSED = "eager", "fused"
 ENGINES = (EAGER, FUSED)
+
+
+def check_engine(name: str) -> None:
+    if name not in ENGINES:
+        raise ValueError(f"engine={name!r}: choose {' or '.join(map(repr, ENGINES))}")
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,14 @@ class JointGraph:
             return self._fused.run(name, layouts)
         return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts).run()
 
+    @property
+    def kernel_files(self) -> list[str]:
+        """Names of the files with the step's generated kernels."""
+        return sorted(self._fused.compiled.files) if self.engine == FUSED else []
 
     @functools.cached_property
     def _fused(self) -> FusedCapture:
-        from .fused import FusedCapture  # importing Inductor takes long
+        from .fused.capture import FusedCapture
 
         return FusedCapture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device)
 
@@ -99,7 +108,7 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
 def _decompositions(engine: str) -> Any:
     if engine == EAGER:
         return None
-    from .inductor import decompositions
+    from .fused.settings import decompositions
 
     return decompositions()
 

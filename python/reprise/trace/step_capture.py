@@ -28,7 +28,7 @@ from ..native import _torch
 from .captured import Captured
 from .dynamo import own_errors
 from .eager_way import Trace
-from .joint_graph import JointGraph, Run, trace
+from .joint_graph import EAGER, JointGraph, Run, trace
 from .layouts import Layouts
 
 
@@ -66,7 +66,7 @@ class CapturedStep:
 
 
 def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str,
-                 layouts: Layouts | None = None) -> CapturedStep:
+                 layouts: Layouts | None = None, engine: str = EAGER) -> CapturedStep:
     """The step of call(*args, **kwargs), and of backward from what it returns.
 
     layouts: layouts of results that are known to differ from those of fake tensors; by default all that were found
@@ -75,7 +75,7 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
     def captured() -> CapturedStep | None:
         found = _dynamo_graph(call, args, kwargs)
-        return None if found is None else _captured(found, name, layouts)
+        return None if found is None else _captured(found, name, layouts, engine)
 
     with own_errors(), torch.enable_grad(), compile_lock, _compiling(), _disable_current_modes():
         step = Trace()(captured)
@@ -84,7 +84,7 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return step
 
 
-def _captured(found: Any, name: str, layouts: Layouts | None) -> CapturedStep | None:
+def _captured(found: Any, name: str, layouts: Layouts | None, engine: str) -> CapturedStep | None:
     steps: list[CapturedStep] = []
 
     def keep(joint: JointGraph) -> tuple[Run, Run]:
@@ -95,7 +95,7 @@ def _captured(found: Any, name: str, layouts: Layouts | None) -> CapturedStep | 
     context = TracingContext(found.fake_mode)
     context.tensor_to_context = found.tensor_to_context
     with tracing(context):
-        trace(found.graph_module, found.example_inputs, keep)
+        trace(found.graph_module, found.example_inputs, keep, engine=engine)
     return steps[0] if steps else None
 
 

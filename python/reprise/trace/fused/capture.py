@@ -18,12 +18,12 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import SequenceKey, tree_flatten_with_path, tree_leaves, tree_map_only
 
-from ..errors import Unsupported
-from ..native import _torch
-from .captured import Captured
-from .inductor import Allocation, Extern, Launch, Lowered, Part, Scratch, lower_step
-from .kernel_files import write_kernels
-from .layouts import Layouts, extent_bytes, geometry_of, layout_key, storage_of, with_layouts
+from ...errors import Unsupported
+from ...native import _torch
+from ..captured import Captured
+from ..layouts import Layouts, extent_bytes, geometry_of, layout_key, storage_of, with_layouts
+from .kept_steps import compiled_step
+from .lowered import Allocation, Extern, KernelFile, Launch, Lowered, Part, Scratch
 
 aten = torch.ops.aten
 
@@ -77,9 +77,8 @@ class FusedCapture:
         self.primals, self.tangents, self.device = primals, tangents, device
         self.num_forward_outputs = num_forward_outputs
         self.effects = take_effects(joint, num_forward_outputs)
-        self.step = lower_step(joint, (primals, tangents), num_forward_outputs + len(self.effects))
-        self.kernels = {"forward": write_kernels(self.step.forward, device),
-                        "backward": write_kernels(self.step.backward, device)}
+        self.compiled = compiled_step(joint, (primals, tangents), num_forward_outputs + len(self.effects), device)
+        self.step = self.compiled.lowered
         self.mode = next(p.fake_mode for p in primals if isinstance(p, FakeTensor))
 
     def run(self, name: str, layouts: Layouts) -> Captured:
@@ -89,7 +88,7 @@ class FusedCapture:
         self.changing = {self._primal(effect.buffer) for effect in self.effects}
         for i, fake in enumerate(self.primals):
             self.builder.input(self._outside(self._primal(i), fake, self.builder.resident))
-        outputs = self._side("forward", self.step.forward)
+        outputs = self._side(self.step.forward, self.compiled.forward)
         for effect in self.effects:
             buffer_name = self._primal(effect.buffer)
             buffer = _torch.Use(self.places[buffer_name].memory, geometry_of(self.primals[effect.buffer]))
@@ -99,7 +98,7 @@ class FusedCapture:
         self.places = {name: self._place(part) for name, part in saved if part is not None}
         seeds = [self._outside(f"tangents_{i + 1}", fake, self.builder.seed) for i, fake in enumerate(self.tangents)]
         self.builder.end_forward(outputs[: self.num_forward_outputs], seeds)
-        gradients = self._side("backward", self.step.backward)
+        gradients = self._side(self.step.backward, self.compiled.backward)
         handed_over = [None if use is None else (use, geometry_of(primal), f"gradient_{i}", "")
                        for i, (use, primal) in enumerate(zip(gradients, self.primals, strict=True))]
         program, origins = self.builder.finish(handed_over, False)
@@ -111,9 +110,9 @@ class FusedCapture:
 
     # -- One side.
 
-    def _side(self, side: str, lowered: Lowered) -> list[Any]:
+    def _side(self, lowered: Lowered, files: dict[str, KernelFile]) -> list[Any]:
         """Adds the calls of forward or backward, and returns uses of what it returns."""
-        self.files = self.kernels[side]
+        self.files = files
         self.allocations: dict[str, Allocation] = {}  # not made yet
         for name, tensor in lowered.constants.items():
             with self.mode:
@@ -255,8 +254,8 @@ class FusedCapture:
 
             args, kwargs = tree_map_only(Part, fake, (list(extern.args), extern.kwargs))
             key = layout_key(operator, args, kwargs)
-            found = operator(*args, **kwargs)
-            return with_layouts(found, self.layouts[key]) if key in self.layouts else found, key
+            found, known = operator(*args, **kwargs), self.layouts.get(key)
+            return (found if known is None else with_layouts(found, known)), key
 
     def _call(self, operator: OpOverload, extern: Extern, results: Sequence[tuple[tuple[int, ...], Part]]) -> None:
         """A call whose results are new memory."""

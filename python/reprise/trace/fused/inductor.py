@@ -1,11 +1,10 @@
 """Kernels that Inductor generates for a training step, as plain data.
 
 Inductor lowers a graph to a flat list of lines: kernels to define, memory to allocate, launches, calls of ATen. It would
-then plan memory and write a Python function. Here it stops before that: the lines become `Launch` and `Extern` objects
-over named memory, and Reprise decides what is allocated, freed and run again.
+then plan memory and write a Python function. Here it stops before that: the lines become launches and calls over named
+memory, and Reprise decides what is allocated, freed and run again.
 
-This is the only module that imports Inductor's internals. tests/torch/test_fused.py lowers small steps with the installed
-torch and looks at what is found here.
+tests/torch/test_fused.py lowers small steps with the installed torch and looks at what is found here.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +26,6 @@ from torch._inductor.codegen import wrapper as lines
 from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.debug import DebugContext
-from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_passes.post_grad import view_to_reshape
 from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import LineContext, ValueWithLineMap
@@ -37,8 +34,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import CheckpointPolicy
 
-from ..errors import Unsupported
-from .nodes import scope_of
+from ...errors import Unsupported
+from ..nodes import scope_of
+from .lowered import Allocation, Binary, Extern, Launch, Lowered, LoweredStep, Part, Scratch
 
 aten = torch.ops.aten
 
@@ -50,99 +48,6 @@ _CONFIG: dict[str, Any] = {
 _ATOMIC = re.compile(r"\batomic_\w+(<[^>]*>)?\(")  # a call in C++ or in Triton
 _IGNORED = (lines.FreeLine, lines.FreeIfNotReusedLine, lines.CommentLine, lines.EnterDeviceContextManagerLine,
             lines.ExitDeviceContextManagerLine, LineContext)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Memory by its name, as a call sees it."""
-
-    memory: str
-    dtype: torch.dtype
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    device: torch.device
-
-    @property
-    def extent(self) -> int:
-        """Elements from the beginning of the memory to the end of the last one."""
-        if 0 in self.sizes:
-            return 0
-        return self.offset + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True)) + 1
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """Memory that the first launch or call that names it makes."""
-
-    part: Part
-    size: int  # bytes
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """Memory that a kernel needs while it runs, filled with zeros."""
-
-    size: int  # bytes
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One run of a generated kernel. Its arguments are parts of memory with whether it writes them, scratch memory, and
-    numbers."""
-
-    kernel: str
-    arguments: tuple[tuple[Part, bool] | Scratch | int | float, ...]
-    types: tuple[str, ...]
-    flows: dict[str, frozenset[str]]  # for memory that it writes: the memory that this depends on
-    atomic: bool  # adds in any order
-    scope: str
-
-
-@dataclass(frozen=True)
-class Extern:
-    """One call of ATen. Parts stand for tensors in `args` and `kwargs`; `out` is memory it writes to, `results` are what it
-    returns, each with its place among the returned tensors."""
-
-    operator: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    out: Part | None
-    results: list[tuple[tuple[int, ...], Part]]
-    name: str
-    scope: str
-
-
-@dataclass(frozen=True)
-class Binary:
-    """A kernel that was compiled and tuned for a GPU."""
-
-    image: bytes
-    function: str
-    grid: tuple[int, ...]  # blocks in three dimensions, threads, bytes of shared memory
-    order: tuple[int | None, ...]  # for each parameter of the function: which argument of the launch; None: null
-
-
-@dataclass
-class Lowered:
-    """Forward or backward: what is defined and what runs, in order."""
-
-    inputs: list[str]
-    outputs: list[Part | None]
-    kernels: dict[str, str]  # source by name
-    constants: dict[str, torch.Tensor]
-    items: list[Allocation | Launch | Extern] = field(default_factory=list)
-    layout_opt: bool = False
-
-
-@dataclass
-class LoweredStep:
-    forward: Lowered
-    backward: Lowered
-    saved: list[str]  # names of backward's inputs that forward returns after its own outputs
-
-
-decompositions: Callable[[], dict[Any, Any]] = select_decomp_table
 
 
 def lower_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int) -> LoweredStep:

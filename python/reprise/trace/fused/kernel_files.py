@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from ..native import _torch
-from .inductor import Launch, Lowered, compile_cpp, compile_triton, cpp_environment, tune
+from ...errors import RepriseError
+from ...native import _torch
+from .inductor import compile_cpp, compile_triton, cpp_environment, tune
+from .lowered import CompiledStep, KernelFile, Launch, Lowered, LoweredStep
 
 _INCLUDE = "#include <torch/csrc/inductor/cpp_prefix.h>"
 
 
-@dataclass(frozen=True)
-class KernelFile:
-    """Where a kernel is, and how it is called."""
-
-    file: str
-    function: str
-    grid: tuple[int, ...]  # empty on the CPU
-    order: tuple[int | None, ...]  # for each parameter: which argument of the launch; None: null
+def compiled(step: LoweredStep, device: torch.device) -> CompiledStep:
+    """Compiles the kernels of a step, and tunes them where the device has a choice."""
+    return CompiledStep(step, _write_kernels(step.forward, device), _write_kernels(step.backward, device))
 
 
-def write_kernels(lowered: Lowered, device: torch.device) -> dict[str, KernelFile]:
+def _write_kernels(lowered: Lowered, device: torch.device) -> dict[str, KernelFile]:
     """Compiles the kernels of one side into files of the cache."""
     launches = {item.kernel: item for item in lowered.items if isinstance(item, Launch)}
     if device.type == "cpu":
         return _write_library(lowered, launches) if launches else {}
-    compiled = compile_triton({name: lowered.kernels[name] for name in launches})
+    made = compile_triton({name: lowered.kernels[name] for name in launches})
     files = {}
     for name, launch in launches.items():
-        binary = tune(compiled[name], launch, device)
+        binary = tune(made[name], launch, device)
         file = f"{hashlib.sha256(binary.image).hexdigest()}.cubin"
         _write(file, binary.image)
         files[name] = KernelFile(file, binary.function, binary.grid, binary.order)
@@ -48,7 +42,7 @@ def _write_library(lowered: Lowered, launches: dict[str, Launch]) -> dict[str, K
     source = "\n".join([_INCLUDE, *(_renamed(name, lowered.kernels[name], launch.types) for name, launch in launches.items())])
     key = hashlib.sha256("\n".join([source, torch.__version__, cpp_environment()]).encode()).hexdigest()
     file = f"{key}.so"
-    if not (Path(_torch.kernel_folder()) / file).exists():
+    if not _exists(file):
         _write(file, Path(compile_cpp(source)).read_bytes())
     return {name: KernelFile(file, name, (), tuple(range(len(launch.types)))) for name, launch in launches.items()}
 
@@ -66,12 +60,10 @@ def _value(kind: str) -> str:
 
 
 def _write(file: str, image: bytes) -> None:
-    """Writes a file so that it is there completely or not at all."""
-    path = Path(_torch.kernel_folder()) / file
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(image)
-    Path(temporary).replace(path)
+    if not _exists(file) and not _torch.write_kernel(file, image):
+        raise RepriseError(f"a generated kernel cannot be written to {_torch.kernel_folder()}, from where it would be loaded. "
+                           "Make room there, or name another folder in REPRISE_CACHE_DIR")
+
+
+def _exists(file: str) -> bool:
+    return (Path(_torch.kernel_folder()) / file).exists()
