@@ -50,7 +50,8 @@ void bind_kernels(py::module_& module) {
   module.def(
       "write_kernel",
       [](const std::string& file, const py::bytes& image) { return write_kernel(file, std::string_view(image)); },
-      py::arg("file"), py::arg("image"), "Writes a file into the folder of kernels. Returns whether that was possible.");
+      py::arg("file"), py::arg("image"),
+      "Writes a file into the folder of kernels. Returns whether that was possible.");
   module.def(
       "kernel_folder", [] { return kernel_folder().string(); }, "The folder of the cache where generated kernels lie.");
 }
