@@ -17,9 +17,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import bench
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import bench  # noqa: E402
+
 PAGE = ROOT / "docs" / "planners.md"
 TEMPLATE = Path(__file__).with_suffix(".template.md")
 NETWORKS = ["vgg19", "resnet50", "resnet152", "densenet161", "googlenet", "unet", "pspnet"]
