@@ -1,20 +1,22 @@
-# The front door; each command sets up what it needs first (scripts/setup.sh).
+# All commands of the repository. Each one first sets up what it needs (scripts/setup.sh).
 DEVICE ?= cpu
 JOBS ?= 1
 .PHONY: help build package wheel test lint format demo picture bench matrix clean
 
 help:
-	@echo "make build   release build: build/release"
-	@echo "make package the Python package of that build alone: build/release/python"
-	@echo "make wheel   the Python package as a wheel, for the torch in .venv: out/reprise-*.whl"
-	@echo "make test    everything that must hold: lint, tests, sanitizers, fuzz smoke"
-	@echo "make lint    format, clang-tidy, layering and sizes; ruff and mypy for Python"
-	@echo "make format  put all C++ files into the project's format"
-	@echo "make demo    build the package, then train ResNet-50 on the CPU, plain and inside half of its memory: out/resnet50.html"
-	@echo "make picture the README's pictures, of the page that make demo wrote: docs/pictures"
-	@echo "make bench   build, then write bench/results/NAME.json (NAME=..., default: the architecture)"
-	@echo "make matrix  build the package, then check every network x budget x planner against eager PyTorch (DEVICE=cuda: on a GPU)"
-	@echo "make clean   remove build/ and caches"
+	@echo "make build    build the library, the command reprise, the Python package and the tests in build/release"
+	@echo "make package  build only the Python package, in build/release/python"
+	@echo "make wheel    build the package and pack it as out/reprise-*.whl, for the torch in .venv"
+	@echo "make test     run lint, all tests, the sanitizers and a minute of fuzzing"
+	@echo "make lint     check format, layering and file sizes; run clang-tidy, and ruff and mypy for Python"
+	@echo "make format   format all C++ files"
+	@echo "make demo     build the package, then train ResNet-50 on the CPU, plain and inside half of its memory;"
+	@echo "              the plan goes to out/resnet50.html"
+	@echo "make picture  draw the README's pictures in docs/pictures from the page that make demo wrote"
+	@echo "make bench    build, then time the planners: bench/results/NAME.json (NAME=..., default: the architecture)"
+	@echo "make matrix   build the package, then compare every network x budget x planner with eager PyTorch"
+	@echo "              (DEVICE=cuda: on a GPU, JOBS=6: six networks at a time)"
+	@echo "make clean    remove build/, .cache/ and .venv/"
 
 build:
 	@scripts/build.sh release

@@ -1,4 +1,4 @@
-"""One process at a time: measurements of several would disturb each other."""
+"""A lock for measurements: processes that measure at the same time would disturb each other."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def alone(lock: Path | None) -> Iterator[None]:
-    """Waits until no other holds the lock, which is a file, and holds it. A process that dies lets go of it.
-    None: there are no others."""
+    """Waits until no other process holds the lock, which is a file, and holds it. If the process dies, the lock is released.
+    With None, nothing is locked, because there are no other processes."""
     if lock is None:
         yield
         return
@@ -20,4 +20,4 @@ def alone(lock: Path | None) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # a process forked meanwhile has the file open, too
+            fcntl.flock(file, fcntl.LOCK_UN)  # Closing is not enough: a process forked meanwhile has the file open, too.

@@ -1,11 +1,11 @@
-// The chain planners: one plan per call.
+// The chain planners. Each call makes one plan.
 //
-//   chain         least peak with checkpoints given up on the way, 10^4 .. 10^7 layers; layers_per_s stays
-//                 level as the chain grows, which is what linear time means
-//   live_chain    the same for the runtime that frees at the last use, 10^4 .. 10^6 layers
-//   static_chain  checkpoints held to the end, 1,000 layers, the three definitions of a segment's memory
-//   budget_chain  least recomputation a tenth above the least peak, 100 layers
-//   rotor         one table of 300 stages and 500 units, for a budget in percent of what saving all takes
+//   chain         the least peak, where checkpoints are freed on the way, for 10^4 .. 10^7 layers; the time is
+//                 linear if layers_per_s stays level as the chain grows
+//   live_chain    the same for a runtime that frees every value after its last use, for 10^4 .. 10^6 layers
+//   static_chain  checkpoints that stay to the end, for 1,000 layers and the three definitions of a segment's memory
+//   budget_chain  the least recomputation at a budget a tenth above the least peak, for 100 layers
+//   rotor         one table of 300 stages and 500 units; the budget is in percent of what it takes to save everything
 #include <benchmark/benchmark.h>
 
 #include "solve/chain/budget_chain.h"
@@ -17,7 +17,7 @@
 namespace reprise::detail {
 namespace {
 
-// Sizes without a pattern, the same on every machine.
+// Sizes that look random and are the same on every machine.
 std::vector<std::int64_t> sizes_of(std::int64_t layers) {
   std::vector<std::int64_t> sizes;
   std::uint64_t state = 1;

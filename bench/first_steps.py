@@ -1,10 +1,10 @@
 """Where the time goes from reprise.compile to the end of the second step, with empty and with full caches.
 
-    python bench/first_steps.py [--device cuda] [--cases resnet50,unrolled] [--share 0.5] [-o FILE]
+    scripts/python.sh bench/first_steps.py [--device cuda] [--cases resnet50,unrolled] [--share 0.5] [-o FILE]
 
-Each case runs in two processes that share a cache folder of their own: the first has to measure and to plan, the second
-finds both done. "Importing" is that of torch.compile's own modules, where nothing has imported them before. "Rest" is
-what is not preparation: the two steps themselves, and torch's guards.
+Each case runs in two processes that share a cache folder of their own: the first one has to measure and to plan, the second
+one finds the results in the cache. "Importing" is the time of importing torch.compile's own modules, if nothing has imported
+them before. "Rest" is what is not preparation: the two steps themselves, and torch's guards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PHASES = ("importing", "tracing", "joint graph", "lowering", "capturing", "profi
 
 
 def cases(on_gpu: bool) -> dict[str, Case]:
-    """Those of the zoo, and some that are asked for here alone."""
+    """The networks of the zoo, and some that only this script uses."""
     resnet50 = FULL_CASES["resnet50"]
     return (FULL_CASES if on_gpu else CASES) | registry(
         Case("gpt2_medium", 8, partial(hf.gpt2, 24, 1024), tokens(50257, 1024), lambda output: NEXT_TOKEN(output.logits)),
@@ -49,7 +49,7 @@ def run(case: Case, device: torch.device, share: float) -> dict[str, Any]:
     _torch.install_meter()
     model = fresh_model(case, device)
     args, kwargs = inputs_at(case, case.batch, device)
-    peak_of_step(model, case, case.batch, device)  # libraries allocate what they keep
+    peak_of_step(model, case, case.batch, device)  # In the first step, libraries allocate memory that they keep.
     budget = int(share * peak_of_step(model, case, case.batch, device))
     begin = time.perf_counter()
     reprise.compile(model, budget)
@@ -77,8 +77,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", type=torch.device, default="cpu")
     parser.add_argument("--cases", help="by default resnet50 and gpt2_medium on a GPU, and resnet50_96 on the CPU")
-    parser.add_argument("--share", type=float, default=0.5, help="of a plain step's peak, for the budget")
-    parser.add_argument("--case", help="run this one here and print JSON")
+    parser.add_argument("--share", type=float, default=0.5, help="the budget, as a share of a plain step's peak")
+    parser.add_argument("--case", help="run only this case, in this process, and print JSON")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     on_gpu = options.device.type == "cuda"

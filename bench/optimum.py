@@ -1,18 +1,17 @@
-"""Plans of `auto` against a constraint solver on the same problem: CP-SAT of OR-Tools.
+"""Compares plans of `auto` with a constraint solver on the same problem: CP-SAT of OR-Tools.
 
-    pip install ortools        # for this comparison alone; nothing else here needs it
+    pip install ortools        # only this comparison needs it
     scripts/python.sh bench/optimum.py [--steps vgg19_64,unet_8x572] [--shares 90,50] [--seconds 600]
 
-The model. Forward runs as captured and backward in the order of our plan. Before each backward op,
-any op that may be repeated can run again, in topological order; an op runs again at most --again
-times in all. Every run of an op begins an interval per output, which ends after its last reader, or
-at the reader that overwrites it; the bytes of all intervals, and the workspace of each run, share the
-budget (`cumulative`). Time spent again is the objective. The solver begins at our plan, given as a
-hint, so what it reports is either our plan or a better one; its bound may prove ours optimal. What it
-finds is turned into a plan, and must pass `validate` and `simulate`.
+The model: forward runs as captured, and backward in the order of the plan of `auto`. Before each backward op, any op that may
+be repeated can run again, in topological order; an op runs again at most --again times in all. Every run of an op begins an
+interval for each of its outputs, which ends after the last reader, or at the reader that overwrites it. The bytes of all
+intervals and the workspace of each run share the budget (`cumulative`). The objective is the time spent on running ops again.
+The solver starts from the plan of `auto`, which it gets as a hint, so it reports that plan or a better one, and its bound may
+prove the plan optimal. What it finds is turned into a plan, which must pass `validate` and `simulate`.
 
-Results go to bench/results/optimum.json after every case, and as a table into docs/algorithms/auto.md in the end; cases
-that are there already are not run again.
+Results go to bench/results/optimum.json after every case, and in the end as a table into docs/algorithms/auto.md. Cases that
+are in the file already are not run again.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SHARES = "90,80,70,60,50,40"
 
 
 class Step:
-    """A graph and its costs, with what the model needs to know of it."""
+    """A graph and its costs, with the facts about them that the model needs."""
 
     def __init__(self, graph: _core.Graph, costs: _core.Costs) -> None:
         self.graph = graph
@@ -46,7 +45,7 @@ class Step:
         values = range(graph.num_values)
         self.outputs = set(graph.step_outputs)
         self.pinned = {v for v in values if graph.residence(v) == "resident" or graph.held(v)}
-        riders: set[int] = set()  # new contents of pinned memory: made in place
+        riders: set[int] = set()  # values that are new contents of pinned memory, made in place
         for v in values:
             old = graph.overwrites(v)
             if old is not None and (old in self.pinned or old in riders):
@@ -71,7 +70,7 @@ class Step:
 
 
 def plan_of(step: Step, runs: list[int]) -> _core.Plan:
-    """Frees as early as liveness allows, in place where what is written over is dead."""
+    """The plan with these runs. It frees as early as liveness allows, and computes in place if what is overwritten is dead."""
     graph = step.graph
     needed, after = set(step.outputs), []
     for op in reversed(runs):
@@ -97,11 +96,11 @@ def plan_of(step: Step, runs: list[int]) -> _core.Plan:
 
 @dataclass
 class Run:
-    """One run of an op: at a fixed place, or again, perhaps, at one the solver chooses."""
+    """One run of an op: the first, at a fixed place, or an optional further one, at a place that the solver chooses."""
 
     op: int
     place: Any
-    active: Any  # None: always
+    active: Any  # whether it runs; None for a run that always does
     ends: dict[int, Any] = field(default_factory=dict)  # value -> end of its interval
     domain: list[int] = field(default_factory=list)
 
@@ -128,7 +127,7 @@ class Model:
         return [run for runs in self.runs.values() for run in runs]
 
     def place_of(self, turn: int, op: int | None = None) -> int:
-        """Of the turn's own op, or of a run again before it."""
+        """The place of the turn's own op, or of another op that runs again before it."""
         return self.begin + turn * self.stride + (self.stride - 1 if op is None else self.rank[op])
 
     def _add_runs(self) -> None:
@@ -138,7 +137,7 @@ class Model:
         for turn, op in enumerate(self.order):
             self.runs[op] = [Run(op, self.place_of(turn), None)]
         turn_of = {op: turn for turn, op in enumerate(self.order)}
-        last: dict[int, int] = {}  # op -> the last turn at which it may be of use
+        last: dict[int, int] = {}  # op -> the last turn at which running it again may be of use
         for op in reversed(self.step.repeatable):
             uses = [turn_of.get(reader, last.get(reader, -1)) for v in graph.outputs(op) for reader in graph.readers(v)]
             uses += [last[reader] for v in graph.outputs(op) for reader in graph.readers(v) if reader in last]
@@ -213,7 +212,7 @@ class Model:
             self.model.add_exactly_one([*picks, run.active.negated()])
 
     def hint(self, runs: list[int]) -> bool:
-        """Our plan. False where an op runs more often than the model lets it."""
+        """Gives the solver the plan of `auto` as a hint. Returns False if an op runs more often in it than the model allows."""
         seen: dict[int, int] = {}
         places: dict[tuple[int, int], int] = {}
         turn = -1
@@ -324,10 +323,10 @@ def write_table(rows: dict[str, dict[str, Any]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", default="vgg19_64,unet_8x572")
-    parser.add_argument("--shares", default=SHARES, help="of the peak without recomputation, in percent")
-    parser.add_argument("--seconds", type=float, default=600, help="for the solver, per case")
+    parser.add_argument("--shares", default=SHARES, help="the budgets, in percent of the peak without recomputation")
+    parser.add_argument("--seconds", type=float, default=600, help="the solver's time limit for each case")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--again", type=int, default=2, help="how often an op may run again")
+    parser.add_argument("--again", type=int, default=2, help="how many times an op may run again")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "optimum.json")
     options = parser.parse_args()
     stored = json.loads(options.output.read_text()) if options.output.exists() else {"rows": {}}

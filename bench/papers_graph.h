@@ -1,4 +1,4 @@
-// The networks of data/papers, for the benchmarks.
+// Reads the networks of data/papers for the benchmarks.
 #pragma once
 
 #include <string>

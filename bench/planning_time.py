@@ -1,11 +1,11 @@
-"""How soon `auto` has a legal plan and a good one, on the steps of data/steps.
+"""Measures how soon `auto` has a legal plan and a good one, on the steps of data/steps.
 
     make build && python3 bench/planning_time.py [--command PATH] [--steps NAME,...]
 
-For every step and budget the plan of the whole search (the default work, no clock) is the final one. Then the command is
-stopped after a growing number of seconds: the first limit at which there is a plan, and the first at which the step with
-that plan takes at most 2 % longer than with the final one. The planner uses one core. Reading the file is not counted,
-proving the bound is; a search that ends before its limit is noted with the seconds it took.
+For every step and budget, the final plan is the one of the whole search (the default work, no clock). Then the command is
+stopped after a growing number of seconds. The results are the first limit at which there is a plan, and the first at which the
+step with that plan takes at most 2 % longer than with the final one. The planner uses one core. The time to prove the bound
+counts, the time to read the file does not. If a search ends before its limit, the seconds it took are noted.
 """
 
 import argparse
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMITS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 SHARES = (90, 70, 50, 30, 20)
 GOOD = 1.02
-NO_PLAN = (1, 4)  # exit codes: infeasible, stopped
+NO_PLAN = (1, 4)  # the exit codes for an infeasible budget and for a search that was stopped
 
 
 def plan(command: Path, graph: Path, budget: str, *more: str) -> dict:
@@ -58,7 +58,7 @@ def rows(command: Path, path: Path) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--command", type=Path, default=ROOT / "build" / "release" / "tools" / "reprise")
-    parser.add_argument("--steps", help="without it, all")
+    parser.add_argument("--steps", help="names, with commas between them; by default all steps")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "planning-time.json")
     options = parser.parse_args()
     folder = ROOT / "data" / "steps"

@@ -1,12 +1,11 @@
-"""The largest batches that reprise.preflight predicts, against real training.
+"""Compares the largest batches that reprise.preflight predicts with real training.
 
-    python bench/preflight_check.py [--device cuda] [--cases unet,hf_gpt2] [--profile known] [-o FILE]
+    scripts/python.sh bench/preflight_check.py [--device cuda] [--cases unet,hf_gpt2] [--profile known] [-o FILE]
 
-Each network first trains a step at its own batch size and at twice that, so that its operators are
-known; then preflight is asked about a budget of several times that, and the truth is found by
-training: plain in eager PyTorch, planned by reprise.compile, at batch sizes closer and closer to
-the largest that stays inside. Also shown: what preflight says when nothing was ever measured.
-Fails where a prediction is off by more than 3 %.
+Each network first trains a step at its own batch size and at twice that size, so that its operators are known. Then preflight
+is asked about a budget of several times the plain peak. The truth is found by training, plain in eager PyTorch and planned by
+reprise.compile, at batch sizes closer and closer to the largest that stays inside. The output also shows what preflight says if
+nothing was ever measured. The check fails if a prediction is off by more than 3 %.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ import reprise
 from reprise.native import _torch
 
 ALLOWED = 0.03
-PLANNING_SECONDS = 60.0  # more than planning takes: what is found depends on the work allowed, not on the clock
-# Budget, as a multiple of the plain peak at the case's own batch size. Networks of the zoo's CPU
-# size; batch sizes must come out large enough for 3 % to be a batch or more.
+PLANNING_SECONDS = 60.0  # More than planning takes, so that the planner's work limits it and not the clock.
+# The budget of each network, as a multiple of the plain peak at its own batch size. The batch sizes that fit must be so large
+# that 3 % of them are at least one.
 CPU_CASES = {"dropout_mlp": 24, "hf_gpt2": 20, "unet": 24, "vgg19": 16}
 CUDA_CASES = {"resnet50": 3, "hf_gpt2": 3, "vgg19": 3, "unet": 5, "dropout_transformer": 2}
 
@@ -46,7 +45,7 @@ def inputs_at(case: Case, batch: int, device: torch.device) -> Any:
 
 
 def peak_of_step(model: torch.nn.Module, case: Case, batch: int, device: torch.device) -> int:
-    """Everything allocated on the device at the highest instant of one step."""
+    """The bytes that are allocated on the device at the highest instant of one step."""
     args, kwargs = inputs_at(case, batch, device)
     model.zero_grad(set_to_none=True)
     every = tree_leaves([*model.parameters(), *model.buffers(), args, kwargs])
@@ -62,7 +61,7 @@ def peak_of_step(model: torch.nn.Module, case: Case, batch: int, device: torch.d
 
 
 def fresh_model(case: Case, device: torch.device) -> torch.nn.Module:
-    """With nothing left of the one before, which torch.compile keeps in cycles until they are collected."""
+    """A new model. It first collects what is left of the one before, which torch.compile keeps in reference cycles."""
     gc.collect()
     torch.manual_seed(0)
     return case.make_model().train().to(device)
@@ -90,7 +89,8 @@ def fits_planned(case: Case, batch: int, budget: int, device: torch.device) -> b
 
 
 def true_largest(fits: Callable[[int], bool], near: int) -> int:
-    """By steps away from `near` that double, then bisection; 0: not even one fits."""
+    """The largest batch size that fits, or 0 if none does. The search starts at `near`, moves away from it in steps that
+    double, and then bisects."""
     low, high, reach, guess = 0, 0, max(1, near // 50), near
     while not high or high - low > 1:
         low, high = (guess, high) if fits(guess) else (low, guess)
@@ -108,7 +108,7 @@ def check(case: Case, multiple: float, device: torch.device, profile: str) -> di
     inputs = inputs_at(case, batch, device)
     budget = int(multiple * peak_of_step(model, case, batch, device))
     blind = reprise.preflight(model, inputs, budget, profile="roofline", planning_seconds=PLANNING_SECONDS)
-    for size in (batch, 2 * batch):  # makes the operators known
+    for size in (batch, 2 * batch):  # Training at two sizes makes the operators known.
         peak_of_step(reprise.compile(model), case, size, device)
         torch._dynamo.reset()
     reprise.restore(model)
@@ -129,7 +129,7 @@ def check(case: Case, multiple: float, device: torch.device, profile: str) -> di
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--cases", help="names, with commas between")
+    parser.add_argument("--cases", help="names, with commas between them")
     parser.add_argument("--profile", default="known", choices=("known", "measure"))
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
@@ -146,7 +146,7 @@ def main() -> int:
             found = rows[-1][kind]
             print(f"{case:<22}{kind:<9}{found['predicted']:>10}{found['true']:>8}{100 * found['off']:>7.1f} %"
                   f"{found['never_measured']:>12}", flush=True)
-        if options.output:  # after every network: one may take many minutes
+        if options.output:  # Written after every network, because one may take many minutes.
             options.output.write_text(json.dumps({
                 "device": name, "threads": torch.get_num_threads(), "torch": torch.__version__,
                 "reprise": reprise.__version__, "profile": options.profile, "rows": rows}, indent=1) + "\n")
@@ -154,6 +154,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:  # a cache of its own: nothing is known beforehand
+    with tempfile.TemporaryDirectory() as folder:  # An empty cache, so that nothing is known beforehand.
         os.environ["REPRISE_CACHE_DIR"] = folder
         sys.exit(main())

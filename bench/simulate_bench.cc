@@ -1,4 +1,4 @@
-// The simulator: nanoseconds per action of a plan that recomputes.
+// The simulator: how many nanoseconds it takes per action of a plan that recomputes.
 #include <benchmark/benchmark.h>
 
 #include "reprise/reprise.h"

@@ -1,10 +1,10 @@
-// The lower-set planners, the budget held against the formula: one search per call.
+// The lower-set planners. Each call is one search, and the budget is compared with the formula, except in `curve`.
 //
-//   approximate  least overhead at a multiple (in percent) of the smallest budget, on the seven networks
-//   smallest     the smallest feasible budget to the byte, with the least-cache sequence there, over all lower sets
-//   exact        least overhead at a multiple of the smallest budget, over all lower sets
-//   growth       the approximate planner against nodes, the exact one against lower sets
-//   curve        judged by the simulator: all budgets at once
+//   approximate  the least overhead at a budget in percent of the smallest one, on the seven networks
+//   smallest     the smallest feasible budget to the byte, and the sequence that caches least, over all lower sets
+//   exact        the least overhead at a budget in percent of the smallest one, over all lower sets
+//   growth       how the time grows: with nodes for the approximate planner, with lower sets for the exact one
+//   curve        all budgets at once, judged by the simulator
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 

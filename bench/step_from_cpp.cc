@@ -1,14 +1,14 @@
-// Time of a training step from C++ against plain libtorch: a ResNet-50, in one process, steps in turns.
+// Compares the time of a training step from C++ with plain libtorch's: a ResNet-50, in one process, steps in turns.
 //
 //   step_from_cpp [--device cuda] [--batch 16] [--size 112] [--samples 25] [--steps 1] [--share 0.5]
 //
 // plain     forward, cross entropy and backward, as libtorch runs them
-// none      the captured step, nothing computed again
-// planned   at this share of its peak
+// none      the captured step without recomputation
+// planned   the captured step at a budget of --share of its peak
 // none_graph, planned_graph
-//           the same as CUDA graphs, on CUDA; after the others, whose budget has no room for their pools,
-//           with plain steps of their own in turns
-// Prints one JSON object; the ratio of medians is the result.
+//           on CUDA, the same as CUDA graphs; they run after the others, whose budget has no room for the graphs'
+//           pools, and in turns with plain steps of their own
+// Prints one JSON object with the medians and their ratios.
 #include <reprise/torch.h>
 #include <torch/torch.h>
 
@@ -77,7 +77,7 @@ struct Options {
   std::int64_t batch = 16;
   std::int64_t size = 112;
   int samples = 25;
-  int steps = 1;  // of a sample
+  int steps = 1;  // in a sample
   double share = 0.5;
 };
 
@@ -107,7 +107,7 @@ void finish(const at::Device& device) {
   if (device.is_cuda()) torch::cuda::synchronize();
 }
 
-// Of a step: a few in a row, as in training, with the device idle at both ends.
+// The milliseconds of a step: the average of a few in a row, as in training, with the device idle at both ends.
 double milliseconds(const at::Device& device, int steps, const std::function<void()>& step) {
   finish(device);
   const auto begin = std::chrono::steady_clock::now();
@@ -121,7 +121,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Samples of several kinds in turns, after a few that are not counted.
+// Takes samples of several kinds in turns, after a few that do not count.
 class Turns {
  public:
   Turns(const Options& options, nn::Sequential net) : options_(options), net_(std::move(net)) {}
@@ -138,7 +138,7 @@ class Turns {
     }
   }
 
-  // Median, least and most; and the ratio of medians.
+  // Writes the median, the least and the most, and the ratio to the median of `base`.
   void report(const std::string& name, const std::string& base, nlohmann::ordered_json& to) const {
     const std::vector<double>& times = times_.at(name);
     const auto [least, most] = std::ranges::minmax(times);
@@ -170,7 +170,7 @@ void run(const Options& options) {
                                {"steps", options.steps}, {"samples", options.samples},
                                {"torch", TORCH_VERSION}, {"threads", at::get_num_threads()}};
   Turns turns(options, net);
-  // One captured step for each kind: each keeps its own plan.
+  // Each kind has a captured step of its own, which keeps its own plan.
   reprise::TrainingStep none = reprise::capture(net, loss, batch);
   const reprise::StepSummary plain = none.plan({});
   reprise::TrainingStep half = reprise::capture(net, loss, batch);

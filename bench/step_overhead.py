@@ -1,10 +1,9 @@
-"""Time of a step at plan `none` against eager PyTorch, and of planning, on the CPU.
+"""Compares the time of a step with plan `none` with eager PyTorch's, and measures profiling and planning, on the CPU.
 
-    python bench/step_overhead.py [--steps 15] [-o FILE]
+    scripts/python.sh bench/step_overhead.py [--steps 15] [-o FILE]
 
-Eager and planned steps are interleaved in one process; the medians of each are compared. Each
-network runs in two processes that share a cache folder of their own: the first profiles and
-plans, the second finds both done.
+Eager and planned steps are interleaved in one process, and the medians of both are compared. Each network runs in two processes
+that share a cache folder of their own: the first one profiles and plans, the second one finds the results in the cache.
 """
 
 from __future__ import annotations
@@ -80,8 +79,8 @@ def run(name: str, steps: int, share: float) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=15)
-    parser.add_argument("--share", type=float, default=0.7, help="of the peak, for the time of planning")
-    parser.add_argument("--case", help="run this one here and print JSON")
+    parser.add_argument("--share", type=float, default=0.7, help="the budget to plan for, as a share of the peak")
+    parser.add_argument("--case", help="run only this case, in this process, and print JSON")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "step-overhead-cpu.json")
     options = parser.parse_args()
     if options.case:

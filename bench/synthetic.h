@@ -1,4 +1,4 @@
-// Graphs of any size for measuring how cost grows.
+// Graphs of any size, to measure how the planners' time grows.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ inline CostedGraph residual_step(std::int64_t ops) {
   return b.build();
 }
 
-// Forward-only: `branches` chains of `length` nodes between a first and a last node; (length + 1)^branches + 2 lower
-// sets.
+// A forward-only graph: `branches` chains of `length` nodes between a first and a last node. It has
+// (length + 1)^branches + 2 lower sets.
 inline CostedGraph parallel_chains(std::int64_t branches, std::int64_t length) {
   GraphBuilder b("parallel chains");
   const ValueId first = b.value(100);

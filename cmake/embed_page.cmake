@@ -1,4 +1,5 @@
-# cmake -DFOLDER=src/report -DOUT=page_text.cc -P embed_page.cmake: page.html with page.css and page.js inside, as C++.
+# cmake -DFOLDER=src/report -DOUT=page_text.cc -P embed_page.cmake
+# Writes page.html, with page.css and page.js inside it, as a string literal in a C++ file.
 file(READ ${FOLDER}/page.html page)
 foreach(part css js)
   file(READ ${FOLDER}/page.${part} text)

@@ -1,5 +1,5 @@
-# reprise_find(<package> <version>): find_package(REQUIRED), unless the package is left out on
-# purpose by CMAKE_DISABLE_FIND_PACKAGE_<package>. The caller tests <package>_FOUND.
+# reprise_find(<package> <version>): finds a required package. It may be missing only if it was left out on
+# purpose with CMAKE_DISABLE_FIND_PACKAGE_<package>. The caller tests <package>_FOUND.
 macro(reprise_find package version)
   find_package(${package} ${version} QUIET)
   if(NOT ${package}_FOUND)
@@ -7,12 +7,13 @@ macro(reprise_find package version)
       message(FATAL_ERROR "${package} ${version} not found. Install it, or build without what needs it: "
         "-DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON")
     endif()
-    message(WARNING "left out: ${package}, and what needs it")
+    message(WARNING "${package} is left out, and so is everything that needs it")
   endif()
 endmacro()
 
-# reprise_find_json(<version>): nlohmann_json::nlohmann_json, from the project around us, from its package,
-# or, where only the header is there, from REPRISE_JSON_INCLUDE_DIR, the folder that holds nlohmann/json.hpp.
+# reprise_find_json(<version>): provides the target nlohmann_json::nlohmann_json. It comes from the project that includes
+# this one, or from the CMake package, or, if only the header is installed, from REPRISE_JSON_INCLUDE_DIR, the folder that
+# holds nlohmann/json.hpp.
 macro(reprise_find_json version)
   if(NOT TARGET nlohmann_json::nlohmann_json)
     find_package(nlohmann_json ${version} QUIET)
@@ -28,12 +29,12 @@ macro(reprise_find_json version)
   endif()
 endmacro()
 
-# reprise_find_torch(): the target torch, and TORCH_LIBRARIES, TORCH_INCLUDE_DIRS, TORCH_INSTALL_PREFIX, from Torch_DIR
-# (the folder of TorchConfig.cmake) or else from the torch of Python_EXECUTABLE. Does without torch's own config file:
-# that one wants a whole CUDA toolkit where torch was built with CUDA, and sets flags for everything around it.
+# reprise_find_torch(): provides the target torch, and TORCH_LIBRARIES, TORCH_INCLUDE_DIRS and TORCH_INSTALL_PREFIX, from
+# Torch_DIR (the folder of TorchConfig.cmake) or else from the torch of Python_EXECUTABLE. It does not use torch's own
+# config file: if torch was built with CUDA, that file asks for a whole CUDA toolkit, and it sets flags for all targets.
 macro(reprise_find_torch)
   if(TARGET torch)
-    message(STATUS "torch: the target of the project around us")
+    message(STATUS "torch: the target of the enclosing project")
   else()
     reprise_torch_prefix(TORCH_INSTALL_PREFIX)
     set(TORCH_INCLUDE_DIRS ${TORCH_INSTALL_PREFIX}/include ${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include)
@@ -62,18 +63,18 @@ function(reprise_torch_target)
   add_library(torch INTERFACE IMPORTED GLOBAL)
   target_include_directories(torch INTERFACE ${TORCH_INCLUDE_DIRS})
   target_compile_features(torch INTERFACE cxx_std_20)
-  # libtorch.so has no symbols of its own: it is there to load those of every device.
+  # libtorch.so has no symbols of its own: linking it makes sure that the libraries of all devices are loaded.
   target_link_libraries(torch INTERFACE
     -Wl,--no-as-needed,${lib}/libtorch.so,--as-needed ${lib}/libtorch_cpu.so ${lib}/libc10.so)
   if(EXISTS ${lib}/libtorch_cuda.so)
-    # What these need in turn lies where libtorch looks for it, which linkers do not.
+    # These depend on libraries that the loader finds through libtorch's own search path, but a linker does not.
     target_link_libraries(torch INTERFACE
       ${lib}/libtorch_cuda.so ${lib}/libc10_cuda.so -Wl,--allow-shlib-undefined)
   endif()
 endfunction()
 
-# reprise_find_cuda_graphs(): REPRISE_CUDA_GRAPHS, whether libtorch has CUDA and the headers of CUDA's runtime are there,
-# in a toolkit or in packages of Python's beside torch; REPRISE_CUDA_INCLUDE_DIRS.
+# reprise_find_cuda_graphs(): sets REPRISE_CUDA_GRAPHS to whether libtorch has CUDA and the headers of CUDA's runtime were
+# found, in a toolkit or in the Python packages beside torch, and REPRISE_CUDA_INCLUDE_DIRS to their folders.
 macro(reprise_find_cuda_graphs)
   set(REPRISE_CUDA_GRAPHS OFF)
   if(NOT TARGET torch_cuda AND NOT EXISTS "${TORCH_INSTALL_PREFIX}/lib/libtorch_cuda.so")
@@ -82,7 +83,7 @@ macro(reprise_find_cuda_graphs)
     file(GLOB cuda_folders ${TORCH_INSTALL_PREFIX}/../nvidia/*/include)
     list(APPEND cuda_folders ${CUDAToolkit_INCLUDE_DIRS} $ENV{CUDA_HOME}/include /usr/local/cuda/include
       /usr/local/cuda/targets/${CMAKE_SYSTEM_PROCESSOR}-linux/include)
-    # Of packages of Python's, one has the first file, another the second: a toolkit's folder has both.
+    # The Python packages have these two files in two folders; a toolkit has both in one.
     find_path(REPRISE_CUDA_CRT_INCLUDE_DIR crt/host_config.h HINTS ${REPRISE_CUDA_INCLUDE_DIR} ${cuda_folders}
       DOC "The folder of crt/host_config.h")
     find_path(REPRISE_CUDA_INCLUDE_DIR cuda_runtime.h HINTS ${REPRISE_CUDA_CRT_INCLUDE_DIR} ${cuda_folders}
@@ -99,7 +100,7 @@ macro(reprise_find_cuda_graphs)
 endmacro()
 
 # reprise_find_pybind11(<result>): the folder that holds pybind11/pybind11.h, from the interpreter's package pybind11 or
-# from torch, which brings its own; NOTFOUND where there is neither.
+# from torch, which contains a copy. If there is neither, it stops with an error.
 function(reprise_find_pybind11 result)
   reprise_ask_python(dir "import pybind11; print(pybind11.get_include())")
   if(NOT dir AND EXISTS "${TORCH_INSTALL_PREFIX}/include/pybind11/pybind11.h")
@@ -115,7 +116,7 @@ function(reprise_find_pybind11 result)
   set(${result} ${dir} PARENT_SCOPE)
 endfunction()
 
-# reprise_ask_python(<result> <program>): what the program prints, empty where it fails.
+# reprise_ask_python(<result> <program>): what the Python program prints, or nothing if it fails.
 function(reprise_ask_python result program)
   execute_process(COMMAND ${Python_EXECUTABLE} -c "${program}"
     OUTPUT_VARIABLE answer ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)

@@ -1,27 +1,27 @@
-# Flags for our own targets only, linked PRIVATE as $<BUILD_INTERFACE:reprise_flags>;
-# nothing of this reaches users of the library.
+# Flags for the targets of this project only. They are linked PRIVATE as $<BUILD_INTERFACE:reprise_flags>, so users of the
+# library do not get them.
 add_library(reprise_flags INTERFACE)
 target_compile_features(reprise_flags INTERFACE cxx_std_20)
 target_compile_options(reprise_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
   -Wold-style-cast -Woverloaded-virtual -Wimplicit-fallthrough
-  -Wno-missing-field-initializers  # GCC warns of {.name = x} too, which leaves the rest at its default on purpose
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # GCC 12 sees overlaps inside std::string that are not there
-  -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=  # no machine's paths in messages
+  -Wno-missing-field-initializers  # GCC also warns about {.name = x}, which leaves other fields at their defaults on purpose.
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # GCC 12 reports overlaps inside std::string that do not exist.
+  -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=  # Messages name files relative to the sources, not by the paths of this machine.
   $<$<BOOL:${REPRISE_WERROR}>:-Werror>)
 target_compile_definitions(reprise_flags INTERFACE
   REPRISE_VERSION="${PROJECT_VERSION}"
   $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
-# Programs whose code is mostly that of libtorch's headers (reprise_mostly_headers) are hardly optimized, and not at all
-# under a sanitizer: six tenths of the compile time.
+# Programs whose code comes mostly from libtorch's headers (reprise_mostly_headers) are compiled with -O1, and under a
+# sanitizer with -O0: this takes six tenths of the compile time.
 set(mostly_headers $<BOOL:$<TARGET_PROPERTY:REPRISE_MOSTLY_HEADERS>>)
 if(REPRISE_SANITIZE)
-  # -O1: the exhaustive tests are too slow at -O0. -g1: lines for the stacks, at two thirds of the compile time.
+  # The exhaustive tests are too slow at -O0. -g1 gives stack traces their line numbers in two thirds of the compile time of -g.
   target_compile_options(reprise_flags INTERFACE
     -fsanitize=${REPRISE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1
     -O$<IF:${mostly_headers},0,1>
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)  # libtorch's headers have fences, which the thread sanitizer does not see
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)  # libtorch's headers use fences, which the thread sanitizer does not support.
   target_link_options(reprise_flags INTERFACE -fsanitize=${REPRISE_SANITIZE})
   target_compile_definitions(reprise_flags INTERFACE REPRISE_SANITIZE="${REPRISE_SANITIZE}")
 else()
@@ -35,14 +35,16 @@ if(REPRISE_FUZZ)
   target_compile_options(reprise_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Every target of ours: C++20 without compiler extensions, our flags.
+# reprise_target_defaults(<target>): C++20 without compiler extensions, and the flags above. Every target of this project
+# uses it.
 function(reprise_target_defaults target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:reprise_flags>)
 endfunction()
 
-# reprise_unity(<target> <folders>...): with REPRISE_UNITY, the sources of each set of folders ("plan|simulate") are one
-# translation unit, so that libtorch's headers are read a few times and not once a file. Other sources stay alone.
+# reprise_unity(<target> <folders>...): with REPRISE_UNITY, the sources of each set of folders ("plan|simulate") form one
+# translation unit, so that libtorch's headers are read a few times instead of once per file. Other sources are compiled
+# one by one.
 function(reprise_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${REPRISE_UNITY} UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
@@ -57,6 +59,7 @@ function(reprise_unity target)
   endforeach()
 endfunction()
 
+# reprise_mostly_headers(<target>...): see above; such targets are compiled with little optimisation.
 function(reprise_mostly_headers)
   set_target_properties(${ARGN} PROPERTIES REPRISE_MOSTLY_HEADERS ON)
 endfunction()

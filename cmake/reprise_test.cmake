@@ -1,8 +1,9 @@
-# One CTest per binary or script; its folder under tests/ is its label. (One per case would
-# cost seconds each under LeakSanitizer on small machines.)
+# There is one CTest per binary or script, and its label is its folder under tests/. (One CTest per test case would cost
+# seconds for each under LeakSanitizer on small machines.)
 
-# Labels, a time limit that holds on a machine five times slower, and leak checking off: the unit tests look for leaks.
-# Containers that libtorch fills are not annotated, and look overrun.
+# reprise_test_properties(<name> <label>): sets the label and a time limit that is long enough for a machine five times
+# slower. Under the address sanitizer, leak checking is off, because the unit tests check for leaks, and container checks
+# are off, because containers that libtorch fills are not annotated and would be reported as overrun.
 function(reprise_test_properties name label)
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 1800)
   if(REPRISE_SANITIZE MATCHES "address")
@@ -13,11 +14,11 @@ endfunction()
 # reprise_test(<label> <file>...): the binary <label>_test and the CTest <label>.
 function(reprise_test label)
   add_executable(${label}_test ${ARGN})
-  # Tests may look at the parts: src/ is on their include path, and so is tests/.
+  # Tests may include internal headers: src/ and tests/ are on their include path.
   target_include_directories(${label}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${label}_test PRIVATE reprise::core GTest::gmock GTest::gtest_main)
   target_compile_definitions(${label}_test PRIVATE REPRISE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # Smaller exhaustive sets where every step is slow.
+  # Slow builds run the exhaustive tests on smaller sets.
   if(REPRISE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_compile_definitions(${label}_test PRIVATE REPRISE_SMALL_TESTS)
   endif()
@@ -26,14 +27,14 @@ function(reprise_test label)
   reprise_test_properties(${label} ${label})
 endfunction()
 
-# reprise_sees_runtime(<target>): a test that includes parts of the runtime.
+# reprise_sees_runtime(<target>): lets a test include internal headers of the runtime.
 function(reprise_sees_runtime target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE reprise::torch)
   reprise_mostly_headers(${target})
 endfunction()
 
-# reprise_python_test(<name> <label> <script> <argument>...)
+# reprise_python_test(<name> <label> <script> <argument>...): a CTest that runs a Python script.
 function(reprise_python_test name label script)
   add_test(NAME ${name} COMMAND Python3::Interpreter ${script} ${ARGN}
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

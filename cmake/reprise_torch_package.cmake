@@ -1,4 +1,4 @@
-# What the build and the installed package both ask about libtorch: its release, and its C++ library.
+# What both the build and the installed package have to know about libtorch: its release, and the C++ library to use.
 
 # reprise_torch_version(<result>): the release of the target torch, such as 2.13.0, as its headers give it.
 function(reprise_torch_version result)
@@ -18,10 +18,10 @@ function(reprise_torch_version result)
   set(${result} ${version} PARENT_SCOPE)
 endfunction()
 
-# reprise_shared_libstdcxx(<target> <scope>): one C++ library for the program or module and for libtorch, through which
-# exceptions and streams pass; compilers without libstdc++.so link the static one unless told otherwise. It stands before
-# libtorch, which exports parts of the C++ library that it was built with (std::filesystem), and not all of them: a program
-# that took these from libtorch and the others from its own library would crash.
+# reprise_shared_libstdcxx(<target> <scope>): makes the program or module share one C++ library with libtorch, since
+# exceptions and streams pass between them. A compiler without libstdc++.so would otherwise link the static one. The library
+# is linked before libtorch, because libtorch exports some parts of the C++ library that it was built with (of
+# std::filesystem), but not all: a program that took these from libtorch and the rest from its own library would crash.
 function(reprise_shared_libstdcxx target scope)
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so
     OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE)

@@ -1,4 +1,4 @@
-// Describe a step, name a peak, run what comes back.
+// Describes a training step, names a peak, and prints the plan.
 #include <reprise/reprise.h>
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-"""Plans a network of the literature from Python; needs the package reprise, and no torch."""
+"""Plans a network of the literature from Python. It needs the package reprise, but not torch."""
 
 from pathlib import Path
 

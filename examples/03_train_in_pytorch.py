@@ -24,7 +24,7 @@ class LanguageModel(nn.Module):
 
 
 torch.manual_seed(0)
-batches = [torch.randint(1000, (8, 129)) for _ in range(4)]  # stands for your data
+batches = [torch.randint(1000, (8, 129)) for _ in range(4)]  # your data goes here
 
 model = LanguageModel()  # a transformer of four layers; plain training takes about 79 MiB
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)

@@ -1,4 +1,4 @@
-// Train a chain of layers inside a budget, from C++ alone.
+// Trains a chain of layers inside a budget, in C++ without Python.
 #include <reprise/torch.h>
 #include <torch/torch.h>
 
@@ -18,7 +18,7 @@ nn::Sequential twenty_four_layers() {
   return layers;
 }
 
-// The loss after five steps.
+// Trains five steps and returns the last loss.
 double train(std::int64_t budget_bytes) {
   const nn::Sequential layers = twenty_four_layers();
   const reprise::ChainPlan plan = reprise::plan_sequential(layers, torch::zeros({1024, 64}), budget_bytes);
@@ -37,7 +37,7 @@ double train(std::int64_t budget_bytes) {
 }
 
 int main() {
-  const double plain = train(1'000'000'000);  // nothing is computed again
+  const double plain = train(1'000'000'000);  // So much memory that nothing is computed again.
   const double planned = train(5'000'000);
   return plain == planned ? 0 : 1;
 }

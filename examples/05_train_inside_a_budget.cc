@@ -1,4 +1,4 @@
-// Train a ResNet of ordinary libtorch code: plainly, and inside half of the memory that takes.
+// Trains a ResNet of ordinary libtorch code three times: plainly, captured, and inside half of the memory.
 #include <reprise/torch.h>
 #include <torch/torch.h>
 
@@ -40,7 +40,7 @@ struct BasicBlockImpl : nn::Module {
 };
 TORCH_MODULE(BasicBlock);
 
-// Twenty layers, for images of 32 x 32.
+// A ResNet with twenty layers, for images of 32 x 32.
 struct ResNetImpl : nn::Module {
   ResNetImpl() {
     blocks->push_back(convolution(3, 16, 3, 1));
@@ -76,12 +76,12 @@ ResNet new_net() {
 
 struct Training {
   std::vector<double> losses{};
-  double fastest_ms = 0;  // of the steps
+  double fastest_ms = 0;  // the time of the fastest step
   reprise::StepSummary summary{};
   std::int64_t measured_peak_bytes = 0;
 };
 
-// `run` gives the loss of a batch and fills the gradients.
+// Trains five steps. `run` returns the loss of a batch and fills the gradients.
 Training train(const ResNet& net, const std::function<at::Tensor(const Batch&)>& run) {
   Training done;
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));

@@ -1,4 +1,4 @@
-"""Writes a training step of GPT-2 for 06_train_exported.cc, and looks at what came back.
+"""Exports a training step of GPT-2 for 06_train_exported.cc, and checks the parameters that came back.
 
     python 06_export_gpt2.py                      # gpt2.program.json and gpt2.parameters.pt, in the current folder
     06_train_exported gpt2.program.json gpt2.trained.pt
@@ -27,7 +27,7 @@ def loss(model: GPT2LMHeadModel, ids: Tensor) -> Tensor:
 
 
 def counting() -> Tensor:
-    """Sequences that count upwards from anywhere, as in the C++ program."""
+    """Sequences that count upwards from random numbers, as in the C++ program."""
     return (torch.randint(TOKENS, (BATCH, 1)) + torch.arange(LENGTH)) % TOKENS
 
 
@@ -45,7 +45,7 @@ def check(path: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", metavar="TRAINED", help="parameters that C++ wrote")
+    parser.add_argument("--check", metavar="TRAINED", help="check the parameters that the C++ program wrote to this file")
     trained = parser.parse_args().check
     if trained:
         check(trained)

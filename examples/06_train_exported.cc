@@ -1,4 +1,4 @@
-// Train a step that Python has exported, inside a budget and without Python: 06_export_gpt2.py writes it, and looks at
+// Trains a step that Python has exported, inside a budget and without Python. 06_export_gpt2.py exports it, and checks
 // what was learned.
 #include <reprise/torch.h>
 #include <torch/torch.h>
@@ -8,13 +8,13 @@
 #include <exception>
 #include <string>
 
-// Eight sequences that count upwards from anywhere; there are 64 tokens.
+// Eight sequences that count upwards from random numbers; there are 64 different tokens.
 at::Tensor counting() { return (torch::randint(64, {8, 1}, torch::kLong) + torch::arange(48)) % 64; }
 
-// False where a step took more than the budget.
+// Returns false if a step took more than the budget.
 bool train(const std::string& program, const std::string& trained, std::int64_t budget_bytes) {
   torch::manual_seed(0);
-  reprise::TrainingStep step = reprise::load_step(program);  // and gpt2.parameters.pt beside gpt2.program.json
+  reprise::TrainingStep step = reprise::load_step(program);  // It also reads gpt2.parameters.pt, which lies beside it.
   const std::int64_t plain_bytes = step.plan({}).peak_bytes;
   if (budget_bytes == 0) budget_bytes = plain_bytes * 7 / 10;
   const reprise::StepSummary planned = step.plan({.budget_bytes = budget_bytes});

@@ -1,1 +1,1 @@
-"""Networks to train under a budget, defined here: a measurement depends on nobody's model zoo."""
+"""Networks to train inside a budget. They are defined here, so that measurements do not depend on another model zoo."""

@@ -1,7 +1,7 @@
 """DenseNet-161: G. Huang et al., "Densely connected convolutional networks", CVPR 2017.
 
-Each layer reads the concatenation of all before it in its block, which plain training copies again
-and again.
+Each layer reads the concatenation of all layers before it in its block, which plain training copies
+again and again.
 """
 
 import torch
@@ -41,13 +41,13 @@ class DenseBlock(nn.Module):
 
 
 def transition(inputs: int) -> nn.Sequential:
-    """Halves channels and size."""
+    """Halves the channels and the size."""
     conv = nn.Conv2d(inputs, inputs // 2, 1, bias=False)
     return nn.Sequential(*bn_relu(inputs), conv, nn.AvgPool2d(2))
 
 
 class DenseNet161(nn.Module):
-    """`growth` is what each layer adds, 48 in the paper; the stem has twice as many channels."""
+    """`growth` is the number of channels that each layer adds, 48 in the paper. The stem has twice as many."""
 
     def __init__(self, growth: int = 48, classes: int = 1000) -> None:
         super().__init__()

@@ -1,13 +1,13 @@
 """GoogLeNet: C. Szegedy et al., "Going deeper with convolutions", CVPR 2015.
 
-In the form usual in PyTorch: batch norm after every convolution, and 3x3 where the paper has 5x5.
-Two auxiliary heads leave the trunk in training: forward then returns three logits.
+This is the usual form in PyTorch: batch norm after every convolution, and 3x3 where the paper has 5x5.
+In training it has two auxiliary heads, and forward returns three logits.
 """
 
 import torch
 from torch import Tensor, nn
 
-# Channels of 1x1; 3x3 narrowed, 3x3; 5x5 narrowed, 5x5; pool. None: a pooling between blocks.
+# The channels of each block: 1x1; 3x3 narrowed, 3x3; 5x5 narrowed, 5x5; pool. None is a pooling between blocks.
 INCEPTION: tuple[tuple[int, ...] | None, ...] = (
     (64, 96, 128, 16, 32, 32),
     (128, 128, 192, 32, 96, 64),

@@ -1,4 +1,4 @@
-"""Models of the package transformers, built from configurations alone: nothing is downloaded."""
+"""Models of the package transformers. They are built from configurations, so nothing is downloaded."""
 
 from torch import nn
 
@@ -29,7 +29,7 @@ def gpt2(
         resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
     )
     model = GPT2LMHeadModel(config)
-    model.loss_type = "ForCausalLM"  # what it takes anyway, after a warning
+    model.loss_type = "ForCausalLM"  # It would use this one anyway, after a warning.
     return model
 
 
@@ -63,7 +63,7 @@ def llama(
     layers: int = 16, width: int = 2048, inner: int = 8192, vocabulary: int = 128_256,
     length: int = 2048,
 ) -> nn.Module:
-    """In bfloat16 throughout; four heads share keys and values, the embedding is tied."""
+    """A Llama in bfloat16. Four heads share their keys and values, and the embedding is tied."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

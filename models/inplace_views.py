@@ -16,7 +16,7 @@ class WritesInPlace(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.linear(x)
         y.add_(0.5).clamp_(min=-2.0)
-        z = y.sigmoid()  # keeps its own output: y may change
+        z = y.sigmoid()  # Its backward reads its output and not y, so y may change.
         y.mul_(0.25)
         y += z
         functional.relu_(y)
@@ -24,7 +24,7 @@ class WritesInPlace(nn.Module):
 
 
 class WritesSlices(nn.Module):
-    """Writes into columns, into rows, into every other element, and reads the whole."""
+    """Writes into columns, into rows and into every other element, and reads the whole tensor."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class WritesSlices(nn.Module):
 
 
 class WritesTransposes(nn.Module):
-    """Writes through a transposed view and through an alias of other shape."""
+    """Writes through a transposed view and through an alias of another shape."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class WritesTransposes(nn.Module):
 
 
 class ReadsParts(nn.Module):
-    """Chunks and splits: several views of one storage, each used apart, one of them twice."""
+    """Uses several views of one storage, made by chunk and split, each by itself and one of them twice."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

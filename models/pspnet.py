@@ -21,12 +21,12 @@ def resize(x: Tensor, size: torch.Size) -> Tensor:
 
 
 class Pyramid(nn.Module):
-    """The features beside their averages over ever smaller parts of the image."""
+    """Concatenates the features with their averages over smaller and smaller parts of the image."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
         outputs = inputs // len(PYRAMID_BINS)
-        # Without batch norm: the coarsest view has one pixel, and a batch may have one image.
+        # There is no batch norm, because the coarsest view has one pixel and a batch may have one image.
         self.views = nn.ModuleList(
             nn.Sequential(
                 nn.AdaptiveAvgPool2d(bins), nn.Conv2d(inputs, outputs, 1), nn.ReLU(inplace=True)
@@ -46,7 +46,7 @@ def head(inputs: int, hidden: int, classes: int) -> nn.Sequential:
 
 
 class PspNet(nn.Module):
-    """`width` is that of the ResNet, 64 in the paper."""
+    """`width` is the width of the ResNet, 64 in the paper."""
 
     def __init__(self, width: int = 64, classes: int = 17) -> None:
         super().__init__()

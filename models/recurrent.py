@@ -1,11 +1,11 @@
-"""Language models over LSTMs: one by the fused nn.LSTM, one unrolled by hand from cells."""
+"""Language models with LSTMs: one with the fused nn.LSTM, one that is unrolled by hand from cells."""
 
 import torch
 from torch import Tensor, nn
 
 
 class LstmLanguageModel(nn.Module):
-    """Dropout between the layers of nn.LSTM; the decoder shares the weights of the embedding."""
+    """Has dropout between the layers of nn.LSTM. The decoder shares the weights of the embedding."""
 
     def __init__(self, vocabulary: int, width: int, layers: int = 2, dropout: float = 0.5) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class LstmLanguageModel(nn.Module):
 
 
 class UnrolledLanguageModel(nn.Module):
-    """Out of nn.LSTMCells, token by token: a graph that is long and deep rather than wide."""
+    """Runs nn.LSTMCell token by token, which gives a graph that is long and deep rather than wide."""
 
     def __init__(self, vocabulary: int, width: int, layers: int = 2) -> None:
         super().__init__()

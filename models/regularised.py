@@ -1,4 +1,4 @@
-"""Networks with random numbers everywhere: to draw them anew is to train on wrong gradients."""
+"""Networks with random numbers everywhere. A recomputation that draws other numbers gives wrong gradients."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch.nn import functional
 
 
 class DropoutMlp(nn.Module):
-    """Dropout of the input, of every layer and in place, and noise that is added."""
+    """Has dropout of the input, of every layer and in place, and adds noise."""
 
     def __init__(self, width: int, layers: int = 4, classes: int = 10, rate: float = 0.3) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each with dropout, and now and then left out whole."""
+    """Attention and feed-forward, each with dropout and each left out at random."""
 
     def __init__(self, width: int, heads: int, rate: float, fused: bool) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Block(nn.Module):
 
 
 class DropoutTransformer(nn.Module):
-    """Blocks with their own and with PyTorch's attention by turns."""
+    """Every other block leaves the arithmetic of attention to PyTorch's own kernel."""
 
     def __init__(
         self, vocabulary: int, width: int, layers: int = 4, heads: int = 4, rate: float = 0.1

@@ -1,6 +1,6 @@
 """ResNet: K. He et al., "Deep residual learning for image recognition", CVPR 2016.
 
-Bottleneck blocks that stride in their 3x3 convolution and rectify in place, as is usual in PyTorch.
+Its bottleneck blocks have their stride in the 3x3 convolution and apply ReLU in place, as is usual in PyTorch.
 """
 
 from torch import Tensor, nn
@@ -12,14 +12,14 @@ BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 def conv_bn(
     inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1
 ) -> nn.Sequential:
-    """A convolution that keeps the size (but for its stride), normalised."""
+    """A convolution that keeps the size, except for its stride, followed by batch norm."""
     padding = dilation * (kernel // 2)
     conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, dilation, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
 
 class Bottleneck(nn.Module):
-    """Narrow by 1x1, work in 3x3, widen by 1x1, add the input."""
+    """Narrows with 1x1, works in 3x3, widens with 1x1, and adds the input."""
 
     def __init__(self, inputs: int, channels: int, stride: int = 1, dilation: int = 1) -> None:
         super().__init__()

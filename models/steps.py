@@ -38,7 +38,7 @@ class Step:
     precision: str = "fp32 with TF32"
 
     def make_module(self, *, tiny: bool = False) -> nn.Module:
-        """A class of its own, as a captured graph is called by the name of its class."""
+        """The module has a class of its own, because a captured graph is named after the class."""
         named: Any = type(self.title, (Training,), {})
         return named(self.tiny if tiny else self.case).train()
 
@@ -47,10 +47,10 @@ def pictured(name: str, title: str, network: str) -> Step:
     return Step(name, title, FULL_CASES[network], CASES[network])
 
 
-GPT2 = partial(hf.gpt2, dropout=0.0)  # as it is trained today
+GPT2 = partial(hf.gpt2, dropout=0.0)  # It is usually trained without dropout today.
 DEEP = partial(GPT2, 420, 256, 8192, 256)
 
-# The one that takes longest first: the others are captured beside it.
+# The step that takes longest comes first, so that the others are captured beside it.
 STEPS = {step.name: step for step in (
     Step("gpt_420_layers", "GPT of 420 layers, 8 x 256",
          Case("gpt_420_layers", 8, DEEP, labelled_tokens(8192, 256), own_loss),

@@ -19,13 +19,13 @@ def double_conv(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def crop(x: Tensor, size: int) -> Tensor:
-    """The middle of `x`, a view."""
+    """The middle of `x`, as a view."""
     begin = (x.shape[-1] - size) // 2
     return x[..., begin:begin + size, begin:begin + size]
 
 
 class UNet(nn.Module):
-    """`width`: channels at the top, 64 in the paper. Dropout at the two lowest levels."""
+    """`width` is the number of channels at the top, 64 in the paper. The two lowest levels have dropout."""
 
     def __init__(self, width: int = 64, inputs: int = 1, classes: int = 2) -> None:
         super().__init__()

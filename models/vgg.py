@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-# Convolutions of each group, and its channels in units of the first group's. A pooling ends each.
+# The number of convolutions in each group, and its channels as a multiple of the first group's. A pooling ends each group.
 GROUPS = ((2, 1), (2, 2), (4, 4), (4, 8), (4, 8))
 
 
@@ -21,7 +21,7 @@ def feature_layers(width: int) -> Iterator[nn.Module]:
 
 
 class Vgg19(nn.Module):
-    """For square images of `size` pixels; dropout between the layers of the classifier."""
+    """VGG-19 for square images of `size` pixels, with dropout between the layers of the classifier."""
 
     def __init__(
         self, width: int = 64, size: int = 224, hidden: int = 4096, classes: int = 1000

@@ -5,8 +5,8 @@
     args, kwargs = case.make_inputs()
     case.loss(model(*args, **kwargs)).backward()
 
-CASES are tiny: all layers of the real network, but narrow and on small inputs, a fraction of a
-second a step on two cores. FULL_CASES have the size of the papers and are for a GPU.
+CASES are tiny: they have all layers of the real network, but are narrow and have small inputs, so that
+a step takes a fraction of a second on two cores. FULL_CASES have the size of the papers, for a GPU.
 """
 
 import math
@@ -42,10 +42,10 @@ class Case:
     batch: int
     make_model: MakeModel
     sample: MakeSample
-    loss: Loss  # of the model's output; targets are made from its shape
+    loss: Loss  # a function of the model's output; targets are made from its shape
 
     def make_inputs(self, batch: int | None = None, seed: int = 0) -> Inputs:
-        """Positional and keyword arguments of the model, on the CPU; equal for equal seeds."""
+        """The positional and keyword arguments of the model, on the CPU. Equal seeds give equal arguments."""
         return self.sample(batch or self.batch, torch.Generator().manual_seed(seed))
 
 
@@ -81,14 +81,14 @@ def labelled_tokens(vocabulary: int, length: int) -> MakeSample:
 
 
 def cross_entropy(logits: Tensor, classes_at: int = 1) -> Tensor:
-    """Against classes that go round and round. The gradient has the layout of the logits."""
+    """The cross entropy with the classes 0, 1, 2, ... in turn. The gradient has the layout of the logits."""
     if classes_at == -1:
         logits = logits.flatten(0, -2)
     shape = (logits.shape[0], *logits.shape[2:])
     targets = torch.arange(math.prod(shape), device=logits.device) % logits.shape[1]
     if logits.dim() == 2:
         return functional.cross_entropy(logits, targets.view(shape))
-    # Averaged by itself: CUDA's kernel for pictures adds up in any order.
+    # The mean is a call of its own, because CUDA's kernel for images adds numbers in any order.
     return functional.cross_entropy(logits, targets.view(shape), reduction="none").mean()
 
 
@@ -98,7 +98,7 @@ def weighted(weights: Sequence[float], outputs: Sequence[Tensor]) -> Tensor:
 
 
 def own_loss(output: Any) -> Tensor:
-    """Of a model that was given its labels."""
+    """The loss of a model that was given its labels."""
     return output.loss
 
 
@@ -132,7 +132,7 @@ CASES = registry(
     Case("hf_vit", 2, partial(hf.vit, 3, 64, 32, 8, 10), labelled_images(32, 10), own_loss),
 )
 
-# Batches of the convolutional networks: those of Kusumoto et al.'s measurements.
+# The batches of the convolutional networks are those of Kusumoto et al.'s measurements.
 FULL_CASES = registry(
     Case("resnet50", 96, partial(ResNet, 50), square(224), cross_entropy),
     Case("resnet152", 48, partial(ResNet, 152), square(224), cross_entropy),

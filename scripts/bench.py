@@ -2,7 +2,7 @@
 
     python3 scripts/bench.py [NAME] [argument of reprise_bench]...
 
-NAME is the machine's architecture if not given. The file says on what it was measured:
+If NAME is not given, it is the machine's architecture. The file also says what was measured on:
 processor, system, compiler, build type, version and commit.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
-# Entries of Google Benchmark that are left out: names of this machine, and how the distribution built that library.
+# Entries of Google Benchmark's output that are left out: the machine's name, paths, and how that library was built.
 PRIVATE = ("host_name", "executable", "library_build_type")
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# build.sh <preset> [--configure | <target>...]: sets up, configures and (unless only that is asked
-# for) builds build/<preset> or some of it, leaving out what needs the pieces that setup.sh found missing.
+# build.sh <preset> [--configure | <target>...]: sets up, configures build/<preset>, and builds all of it or the
+# targets; with --configure it stops before building. What needs a piece that setup.sh found missing is left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 shift
 if [ "$*" = reprise_python ]; then scripts/setup.sh package; else scripts/setup.sh; fi
 
-# without <cmake package> <piece>: the package is left out when the piece is missing.
+# without <CMake package> <piece>: leaves the package out if the piece is missing.
 settings=()
 without() {
   local value=OFF
@@ -18,12 +18,12 @@ without CLI11 cli11
 without GTest gtest
 without benchmark benchmark
 
-# Options for what needs torch. The Python modules belong to the release build, and clang-tidy checks them;
-# the sanitizer builds leave them out.
+# Options for what needs torch. The Python modules are part of the release build, and clang-tidy checks them; the
+# sanitizer builds leave them out.
 if [ "$preset" != fuzz ]; then
   python=$(cat build/python)
   [ -n "$python" ] || [ "${1:-}" != reprise_python ] ||
-    { echo "build.sh: the Python package needs torch; see what setup.sh said" >&2; exit 1; }
+    { echo "build.sh: the Python package needs torch, which scripts/setup.sh could not install" >&2; exit 1; }
   modules=$([ -n "$python" ] && echo ON || echo OFF)
   settings+=("-DREPRISE_TORCH=$modules" ${python:+"-DPython_EXECUTABLE=$python"})
   case $preset in release | tidy) settings+=("-DREPRISE_PYTHON=$modules") ;; esac

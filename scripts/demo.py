@@ -1,8 +1,9 @@
 """Trains ResNet-50 on the CPU, plain and inside half of its memory, and compares.
 
-Both trainings begin with the same parameters and see the same batches. The table shows the loss
-of every step, bit for bit the same, the peak as the allocator counts it, and the time. The plan
-goes to out/: resnet50.html to look at, resnet50.txt, and resnet50.plan.json.
+Both trainings begin with the same parameters and see the same batches. The loss of every step is
+printed, and a table compares the peaks as the allocator counts them, the times, and the last losses,
+which must have the same bits. The plan goes to out/: as a page (resnet50.html), as text
+(resnet50.txt), and as a file for the command reprise (resnet50.plan.json).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=96)
-    parser.add_argument("--share", type=float, default=0.5, help="of the plain peak, for the budget")
+    parser.add_argument("--share", type=float, default=0.5, help="the budget, as a share of the plain peak")
     options = parser.parse_args()
     _torch.install_meter()
     torch.manual_seed(0)
@@ -82,7 +83,7 @@ def main() -> int:
     print(f"\n  model = reprise.compile(model, budget=\"{size(budget)}\")\n"
           "  (the first step also captures the model, measures its operators and plans)")
     reprise.compile(model, budget)
-    model.plan.settings.options.waiting_seconds = 60.0  # the table and the page are about one plan
+    model.plan.settings.options.waiting_seconds = 60.0  # Every step waits for the final plan, which is the one shown.
     planned = train(model, data, "planned")
 
     same = plain.losses == planned.losses

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# format.sh <option of clang-format>...: runs clang-format over all our C++ files.
+# format.sh <option of clang-format>...: runs clang-format over all C++ files of the repository.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folders=()

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Format, layering, sizes and clang-tidy of C++, ruff and mypy of Python, all of them even when one fails.
-# Checks whose tools setup.sh found missing are left out; setup.sh has reported them.
+# Checks the format, the layering and the sizes, and runs clang-tidy for C++ and ruff and mypy for Python. All checks run,
+# even if one fails. Checks whose tools setup.sh found missing are left out; setup.sh has reported them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/build.sh tidy --configure # clang-tidy wants the command of each file; nothing is built there
+scripts/build.sh tidy --configure # clang-tidy needs the compile command of each file; nothing is built.
 python=$(cat build/python)
 failed=()
 
-# check <name> <piece it needs> <command>...
+# check <name> <piece it needs> <command>...: runs one check, unless the piece is missing.
 check() {
   local name=$1 piece=$2
   shift 2

@@ -1,20 +1,19 @@
-"""The exactness matrix: every network x budget x planner, against eager PyTorch.
+"""The exactness matrix: compares every network x budget x planner with eager PyTorch.
 
-    python scripts/matrix.py [--device cpu|cuda] [--cases resnet50,unet] [--seconds 5] [--jobs 4] [-o FILE]
+    scripts/python.sh scripts/matrix.py [--device cpu|cuda] [--cases resnet50,unet] [--seconds 5] [--jobs 4] [-o FILE]
 
-For each network one eager step and one captured step without recomputation; then, for each
-planner and budget, a plan for that budget is made and run from the same state. A row says
-whether loss, gradients, buffers and generator are bit for bit those of eager and those of the
-plan without recomputation, whether the allocator's peak is the predicted one to the byte, and
-whether it is inside the budget. Exits with 1 when a row is not as promised.
+Each network runs an eager step and a captured step without recomputation. Then, for each planner and budget, a plan is made
+and run from the same state. A row says whether the loss, the gradients, the buffers and the generator have the bits of eager
+and those of the plan without recomputation, whether the allocator's peak is the predicted one to the byte, and whether it is
+inside the budget. The exit status is 1 if a row is not as promised.
 
-A network that eager itself does not run twice to the same bits (CUDA has operators that add up in
-any order, deterministic algorithms or not) cannot be judged by bits. Its rows are as promised where
-they are close: loss, gradients and state each at most CLOSE times as far from those of the plan
-without recomputation as two runs of eager are from each other.
+If eager itself does not give the same bits twice (CUDA has operators that add numbers in any order, with or without
+deterministic algorithms), a network cannot be judged by its bits. Its rows are as promised if they are close: the loss, the
+gradients and the state are each at most CLOSE times as far from those of the plan without recomputation as two runs of eager
+are from each other.
 
-On CUDA with deterministic algorithms; beside the planners' rows, one more per network runs as
-CUDA graphs (its peak is their pool's, and what is beside it).
+On CUDA, deterministic algorithms are on, and each network has one more row, for a step that runs as CUDA graphs. Its peak is
+the size of the graphs' pool plus what lies beside it.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ import reprise  # noqa: E402
 from reprise import _core, planning  # noqa: E402
 from reprise.progress import Progress  # noqa: E402
 
-EAGER_RUNS = 4  # from the same state, to see whether their bits are the same
+EAGER_RUNS = 4  # They start from the same state, to see whether their bits are the same.
 CLOSE = 10
 GRAPHS = "auto as CUDA graphs"
 SHARES = (0.8, 0.6, 0.5)  # of the peak without recomputation
-# Networks for which AOTAutograd itself replaces operators of eager.
+# Networks that cannot have the bits of eager, because AOTAutograd replaces some of eager's operators.
 NOT_EAGERS = {
     "lstm": "AOTAutograd traces nn.LSTM as its cells, eager runs one fused operator",
     "pspnet": "AOTAutograd traces bilinear upsampling as gathers and products",
@@ -66,8 +65,8 @@ class Row:
     measured_bytes: int
     recompute_percent: float
     as_none: bool | None
-    as_eager: bool | None  # None: an exception was thrown
-    repeats: bool = True  # eager does, bit for bit; otherwise as_none and as_eager are None
+    as_eager: bool | None  # None if the network is one of NOT_EAGERS
+    repeats: bool = True  # whether eager repeats its own bits; if not, as_none and as_eager are None
     close: bool | None = None
 
     @property
@@ -77,14 +76,15 @@ class Row:
 
     @property
     def as_predicted(self) -> bool:
-        """To the byte; with graphs, the last step may use less than was planned beside the pool."""
+        """Whether the peak is the predicted one to the byte. With CUDA graphs, the last step may use less than was planned
+        beside the pool."""
         if self.planner == GRAPHS:
             return self.measured_bytes <= self.predicted_bytes
         return self.predicted_bytes == self.measured_bytes
 
 
 class Bench:
-    """One captured network."""
+    """One captured network, and the steps it is compared with."""
 
     def __init__(self, name: str, batch: int | None, device: torch.device) -> None:
         self.case = CASES[name]
@@ -97,7 +97,7 @@ class Bench:
         self.allowed = {kind: CLOSE * max(each[kind] for each in apart) for kind in apart[0]}
         self.start = {n: t.cpu().clone() for n, t in model_of(self.case).state_dict().items()}
         self.model = reprise.compile(model_of(self.case, device=device), cuda_graphs=False)
-        for _ in range(2):  # the second step knows what the caller allocates
+        for _ in range(2):  # From the second step on, it is known what the caller allocates.
             self.none = self._again()
         self.captured = self.model.plan.graph, self.model.plan.costs
 
@@ -129,7 +129,8 @@ class Bench:
         return all(distance <= self.allowed[kind] for kind, distance in distances(step, other).items())
 
     def graphs_row(self) -> Row:
-        """A row for a step as CUDA graphs, after enough steps. Libraries allocate some memory again for it."""
+        """A row for a step that runs as CUDA graphs, after the steps that come before a recording. The budget leaves room for
+        memory that libraries allocate a second time inside the graphs' pool."""
         plain = self.model.plan.peak_bytes
         model = reprise.compile(model_of(self.case, device=self.device), int(1.5 * plain) + (256 << 20),
                                 cuda_graphs=True)
@@ -142,8 +143,8 @@ class Bench:
                    model.plan.measured_peak_bytes, 0.0, **self.judged(step))
 
     def budgets(self, seconds: float) -> dict[str, int | None]:
-        """The budgets; None stands for the smallest of each planner. Networks whose parameters or largest operator leave
-        little to save have at least a budget halfway to the smallest."""
+        """The budgets by name; None stands for the smallest budget of each planner. The one halfway to the smallest is for
+        networks whose parameters or largest operator leave so little to save that they have no plan at the other shares."""
         plain = self.model.plan.peak_bytes - self.model.plan.outside_bytes
         smallest = planning.smallest_budget_bytes(*self.captured, planning.AUTO, seconds)
         return {"100%": plain, **{f"{share:.0%}": int(share * plain) for share in SHARES},
@@ -226,8 +227,8 @@ def main() -> int:
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for one plan")
-    parser.add_argument("--jobs", type=int, default=1, help="networks at a time, each in a process")
+    parser.add_argument("--seconds", type=float, default=2.0, help="the time limit for planning one budget")
+    parser.add_argument("--jobs", type=int, default=1, help="how many networks run at a time, each in a process of its own")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.device.type == "cuda" and options.device.index is None:

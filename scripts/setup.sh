@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# setup.sh [package]: sets up what the make targets need, and is quick if everything is there. With `package`,
-# it sets up only what is needed to build and use the Python package, without tests, lint and benchmarks.
+# setup.sh [package]: sets up what the make targets need, and is quick if everything is there. With `package`, it sets up
+# only what is needed to build and use the Python package, and nothing for tests, lint and benchmarks.
 #
 # If apt-get can reach archives that have the missing packages, it installs them, and a failure to install is
 # an error. Otherwise it continues with what the machine has and writes the missing pieces to build/missing,
@@ -15,8 +15,9 @@ scope=${1:-everything}
 fail() { echo "setup: $*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null; }
 
-# package : piece it gives : how to see that it is there all the same : what is lost without it
-# A piece without the last field is required.
+# One line for each Debian package, with four fields: the package, the name of the piece it provides, a command that
+# succeeds if the machine has the piece from elsewhere, and what is lost without it. If the last field is empty, the piece
+# is required.
 pieces() {
   cat <<'LIST'
 g++:compiler:have g++:
@@ -40,7 +41,7 @@ clang-tidy-14:clang-tidy:have clang-tidy-14:no clang-tidy
 LIST
 }
 
-# Whether find_package works, as an installed config file would make it.
+# cmake_has <package>: whether find_package finds it.
 cmake_has() {
   local dir="build/.probe/$1"
   mkdir -p "$dir"
@@ -77,15 +78,14 @@ check_python() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "python3 is $(python3 -V), 3.11 or newer is needed"
 }
 
-# Makes .venv again for another Python, and otherwise brings it up to date without fetching again what it
-# already has.
+# Brings .venv up to date without fetching what it already has. If python3 is another version by now, .venv is made anew.
 make_venv() {
   local stamp=.venv/requirements.sha256 sum
   sum=$({ python3 -VV; cat requirements*.txt; } | sha256sum)
-  [ "$(cat $stamp 2>/dev/null)" != "$sum" ] || return 0  # all of them are there
+  [ "$(cat $stamp 2>/dev/null)" != "$sum" ] || return 0  # .venv has everything, so it also has what the package needs.
   [ "$scope" != package ] || stamp=.venv/package.sha256
   [ "$(cat $stamp 2>/dev/null)" != "$sum" ] || return 0
-  echo "setup: installing PyTorch and what else $requirements names into .venv"
+  echo "setup: installing PyTorch and everything else that $requirements names into .venv"
   [ "$(.venv/bin/python -VV 2>/dev/null)" = "$(python3 -VV)" ] || rm -rf .venv
   [ -d .venv ] || python3 -m venv .venv >build/pip.log 2>&1 || { rm -rf .venv; return 1; }
   .venv/bin/python -m pip install -q --disable-pip-version-check -r "$requirements" </dev/null >build/pip.log 2>&1 ||
@@ -93,8 +93,9 @@ make_venv() {
   echo "$sum" >$stamp
 }
 
-# Writes to build/python the interpreter that the Python modules are built for: .venv's, or without a connection
-# the machine's own where that one has torch and pytest. None: the line is empty, and the modules are left out.
+# Writes to build/python the interpreter that the Python modules are built for. It is the one of .venv, or, if the
+# requirements cannot be installed, the machine's own if that has torch and pytest. If there is none, the line is empty and
+# the modules are left out.
 choose_python() {
   local piece python="" has='import importlib.metadata as m; m.version("torch"); m.version("pytest")'
   local requirements=requirements-dev.txt
@@ -114,16 +115,16 @@ choose_python() {
   [ "$scope" != package ] || return 0
   for piece in ruff mypy; do
     [ -n "$python" ] && "$python" -c "import importlib.metadata as m; m.version('$piece')" 2>/dev/null && continue
-    echo "SKIPPED: $piece is missing and cannot be installed here: lint does without it"
+    echo "SKIPPED: $piece is missing and cannot be installed here: lint runs without it"
     echo "$piece" >>build/missing
   done
 }
 
-# Installs what the archives have of "$@". Without a connection, or without such a package
-# in this release, the piece stays missing: fine on somebody's machine, an error in CI.
+# install <package>...: installs those of the packages that the archives have. Without a connection, or if this release has
+# no such package, the piece stays missing, which is accepted on somebody's machine and is an error in CI.
 install() {
   local wanted=() package
-  if apt -o APT::Update::Error-Mode=any update; then # else an unreachable archive is a success
+  if apt -o APT::Update::Error-Mode=any update; then # Without the option, update succeeds even if no archive can be reached.
     for package in "$@"; do
       ! apt-cache show "$package" >/dev/null 2>&1 || wanted+=("$package")
     done
@@ -131,7 +132,7 @@ install() {
       { tail -20 build/apt.log; fail "could not install: ${wanted[*]}"; }
   fi
   [ ${#wanted[@]} = $# ] || [ -z "${CI:-}" ] ||
-    { tail -20 build/apt.log; fail "the package archives do not give: $*"; }
+    { tail -20 build/apt.log; fail "the package archives do not have all of: $*"; }
 }
 
 missing=$(missing_pieces)
@@ -151,7 +152,7 @@ while IFS=: read -r package piece _ loss; do
   echo "SKIPPED: $piece is missing and cannot be installed here: $loss"
   echo "$piece" >>build/missing
 done <<<"$missing"
-# What is missing and was not asked for is left out of the build.
+# With `package`, the pieces that were not asked for may be missing too; the build then leaves out what needs them.
 [ "$scope" != package ] || scope=everything missing_pieces | cut -d: -f2 | sort -u >>build/missing
 
 check_python

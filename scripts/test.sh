@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change goes in: lint, release tests, Python tests, tests
-# under the sanitizers, fuzz smoke. Stops at the first failure.
+# Runs everything that must pass before a change goes in: lint, the tests of the release build, the Python tests, the tests
+# under the sanitizers and a minute of fuzzing. It stops at the first failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
@@ -40,4 +40,4 @@ fi
 
 printf '\n== all passed\n'
 printf '%s\n' "${summary[@]}"
-sed 's/^/SKIPPED for want of: /' build/missing
+sed 's/^/SKIPPED, because this is missing: /' build/missing

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# wheel.sh <folder>: packs the package that build.sh built into a wheel, with the backend of pyproject.toml. In a build
-# folder of its own: the one that pyproject.toml names compiles.
+# wheel.sh <folder>: packs the package that build.sh built into a wheel, with the backend of pyproject.toml. It uses a build
+# folder of its own, because a build in the one that pyproject.toml names would compile the package again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(cat build/python)
-[ -n "$python" ] || { echo "wheel.sh: this needs torch; see what setup.sh said" >&2; exit 1; }
+[ -n "$python" ] || { echo "wheel.sh: this needs torch, which scripts/setup.sh could not install" >&2; exit 1; }
 backend=$(grep '^scikit-build-core==' requirements-dev.txt)
 log=build/wheel.log
 {

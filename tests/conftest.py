@@ -1,5 +1,5 @@
-"""Ctrl-C means what it means on a terminal, also where the tests run in the background of a shell,
-which has SIGINT ignored."""
+"""Restores the meaning of Ctrl-C, because a shell that runs the tests in the background makes them
+ignore SIGINT."""
 
 import signal
 

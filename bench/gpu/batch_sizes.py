@@ -1,15 +1,15 @@
 """Figure 3 of Kusumoto et al. (NeurIPS 2019) on a GPU: time of a step against its batch size, inside the memory of their card.
 
-    python bench/gpu/batch_sizes.py [--cases resnet152_48,...] [--batches 80,120] [--jobs 4] [--again] [-o FOLDER]
+    scripts/python.sh bench/gpu/batch_sizes.py [--cases resnet152_48,...] [--batches 80,120] [--jobs 4] [--again] [-o FOLDER]
 
-eager      the network as it is, also where it would not fit their card: the authors could only draw a line on
-chen       needs no budget
-approx-tc  at 10 GB by the formula, as the authors asked for
-approx-mc  at the smallest budget of the formula
-auto       within 11.4 GB, parameters and all
+eager      the network as it is, even at sizes that would not fit the authors' card, where they drew a straight line
+chen       Chen's planner, which needs no budget
+approx-tc  approximate, time-centric, at 10 GB by the paper's formula, the authors' own budget
+approx-mc  approximate, memory-centric, at the smallest budget that the formula allows
+auto       within 11.4 GB, which include the parameters
 
-One process for each batch size. fp32, plans in turns with eager: `ratio` is to eager in the same run, `paper_ratio` is read
-off the authors' poster, which has three of the networks.
+Each batch size has a process of its own and runs in fp32. Plans and eager are timed in turns: `ratio` is the time as a multiple
+of eager's in the same run, and `paper_ratio` is read off the authors' poster, which shows three of the networks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from children import Children, command_line, device_alone, give
 from common import CPU, GPU, STEPS, Training
 from measure import Row, Rows, fill
 
-CARD_BYTES = 11_400_000_000  # that a Tesla K40 has left for its user
+CARD_BYTES = 11_400_000_000  # what a user can allocate on a Tesla K40
 FORMULA_BYTES = 10_000_000_000
-# Seconds of a step: eager (measured, or the authors' straight line), approx-tc, approx-mc, chen; 0: not in the figure.
+# Seconds of a step by batch size, in the order of KINDS; eager is measured or on the authors' straight line. 0 means that the
+# figure does not show the point.
 KINDS = ("eager", "approx-tc", "approx-mc", "chen")
 POSTER = {
     "pspnet_2": {3: (8.2, 8.86, 9.94, 10.61), 5: (13.4, 15.10, 16.24, 17.35), 8: (21.3, 0, 26.02, 0)},
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = command_line(__doc__, "batch-sizes-cuda", POSTER, 300, samples=3)
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")],
-                        help="the figure's, or twice and three times that of the paper's table")
+                        help="by default those of the figure, or twice and three times the batch of the paper's table")
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.one:

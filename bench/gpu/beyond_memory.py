@@ -1,10 +1,10 @@
-"""A network whose plain step needs more memory than there is, trained all the same.
+"""Trains a network whose plain step needs more memory than there is.
 
-    python bench/gpu/beyond_memory.py [--case resnet152_48] [--limit 6GiB] [-o FILE]
+    scripts/python.sh bench/gpu/beyond_memory.py [--case resnet152_48] [--limit 6GiB] [-o FILE]
 
-The process may take `--limit` of the card and no more. Plain training runs out of memory there;
-with a budget just below the limit the step is captured, profiled, planned and trained. A second
-process without the limit trains the plain step for comparison: the losses have the same bits.
+The process may take no more than `--limit` of the card. Plain training runs out of memory there;
+with a budget just below the limit, the step is captured, profiled, planned and trained. A second
+process without the limit trains the plain step for comparison: the losses must have the same bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from common import GPU, ROOT, STEPS, Training, facts
 import reprise
 
 STEPS_RUN = 3
-BELOW = 0.94  # of the limit is the budget: the rest is for what the allocator reserves and cannot use
+BELOW = 0.94  # The budget is this share of the limit; the rest is for memory that the allocator reserves and cannot use.
 
 
 def set_up() -> None:

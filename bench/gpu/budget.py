@@ -1,11 +1,10 @@
-"""Is the budget kept? Twenty budgets for each network, from 100 % of the plan without
-recomputation to the smallest.
+"""Is the budget kept? Each network trains at twenty budgets, from the peak without recomputation down to the smallest.
 
-    python bench/gpu/budget.py [--cases resnet50_96,...] [--budgets 20] [--jobs 4] [--again] [-o FOLDER]
+    scripts/python.sh bench/gpu/budget.py [--cases resnet50_96,...] [--budgets 20] [--jobs 4] [--again] [-o FOLDER]
 
-Every step of every budget is watched from the call of the model to the return of backward with
-PyTorch's own counters. Where Reprise itself resets these, they are read just before. What is in the output folder is not
-measured again. Nothing is timed, so nothing waits: with --jobs all run at once, whoever holds a --lock.
+PyTorch's own counters watch every step of every budget from the call of the model to the return of backward; Reprise reads them
+before it resets them. Networks that are in the output folder are not measured again. Nothing is timed, so the processes do not
+wait for each other: with --jobs they all run at once, even while another command holds the --lock.
 """
 
 from __future__ import annotations
@@ -21,18 +20,20 @@ from measure import Rows, fill
 
 import reprise
 
-# Large ones far apart, for --jobs.
+# The large networks are far apart in this list, so that --jobs does not run several of them at the same time.
 CASES = ("bert_large_32x512", "densenet161_32", "gpt2_medium_8x1024", "resnet152_48", "pspnet_2", "resnet50_96",
          "llama_1b_4x2048", "googlenet_256", "vgg19_64", "unet_8x572", "vit_large_64")
 KEYS = ("case",)
 COMMAND = "python bench/gpu/budget.py"
-STEPS_PER_BUDGET = 6  # in the first four Reprise resets the counters, and has the peak of what is allocated itself
-# Of the allocator. Reserved alone: memory held for other budgets was given back before.
+STEPS_PER_BUDGET = 6  # In the first four, Reprise resets the counters, and knows the peak of what is allocated itself.
+# The allocator's counters, and their names in a row. "reserved_alone" means that memory reserved for other budgets was given
+# back before.
 COUNTERS = {"allocated": "allocated", "requested": "requested", "reserved": "reserved_alone"}
 
 
 def peaks(training: Training) -> dict[str, int]:
-    """Of the allocator over a step. Reprise counts by itself in the first steps of a plan, on the CPU in all."""
+    """Runs a step and returns the allocator's peaks. In the first steps of a plan (on the CPU, in all steps) Reprise resets the
+    counters, so its own count of what is allocated is used too."""
     plan = training.model.plan
     training.model.zero_grad(set_to_none=True)
     if training.device.type == "cpu":
@@ -58,7 +59,7 @@ def row_of(name: str, count: int, device: torch.device, tiny: bool) -> Row:
         model.plan.set_budget(budget)
         training.model.zero_grad(set_to_none=True)
         if device.type == "cuda":
-            torch.cuda.empty_cache()  # what was reserved for larger budgets
+            torch.cuda.empty_cache()  # Give back what was reserved for larger budgets.
         row: dict[str, Any] = {"budget": budget}
         for _ in range(STEPS_PER_BUDGET):
             for key, value in peaks(training).items():

@@ -1,4 +1,4 @@
-"""A captured step whose plans, by any planner, are measured in turns with eager."""
+"""A captured step with the plans of several planners, which are measured in turns with eager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from measure import WARM_STEPS, AsCompiled, Way, in_turns, times
 import reprise
 from reprise import planning
 
-# The planners of Kusumoto et al., and Chen's, with which they compare.
+# The planners of Kusumoto et al., and Chen's, with which they compare themselves.
 THEIRS = {
     "chen": {"planner": "chen"},
     "approx-tc": {"planner": "lower-sets-approx", "objective": "time"},
@@ -24,17 +24,17 @@ THEIRS = {
 }
 PLANNING_SECONDS = 2.0  # for each budget
 EXACT_SECONDS = 20.0
-MAX_PARTIALS = 1_000_000  # of a time-centric search: above, times are rounded, and the row has the error
-SHOWN = 6  # values that are live at a peak
+MAX_PARTIALS = 1_000_000  # A time-centric search with more of them rounds times, and the row says by how much.
+SHOWN = 6  # how many of the values that are live at a peak are listed
 
 
 class OwnPlan(AsCompiled):
-    """A plan for the captured step, put in place at each turn."""
+    """A plan for the captured step, which the model is given anew at each of its turns."""
 
     def __init__(self, training: Training, plan: Any, planner: str) -> None:
         super().__init__(training)
         self.plan, self.planner = plan, planner
-        self.taken: Any = None  # with what was measured of it, once it has run
+        self.taken: Any = None  # After the first turn, the plan with what was measured of it.
         at_work = training.model.plan
         self.simulation = reprise.simulate(at_work.graph, at_work.costs, plan)
 
@@ -46,7 +46,7 @@ class OwnPlan(AsCompiled):
 
 
 class CapturedStep:
-    """A network without a plan, captured, measured and warm; rows and ways of the plans that are added."""
+    """A network that is captured, measured and warmed up, with the plans that are added to it and their rows."""
 
     def __init__(self, training: Training, lock: Path | None = None) -> None:
         self.begin = clock()
@@ -68,7 +68,8 @@ class CapturedStep:
         self.rows: dict[str, Row] = {"eager": {}}
 
     def add_theirs(self, kind: str, **options: Any) -> None:
-        """A planner of the paper's, by the paper's formula: at the smallest budget that the formula has, or at one given."""
+        """Adds the plan of one of the paper's planners, by the paper's formula, at the smallest budget that the formula allows
+        or at the one in `options`."""
         begin = time.monotonic()
         found = reprise.solve(self.graph, self.costs, judge="formula", max_partials=MAX_PARTIALS,
                               should_stop=lambda: time.monotonic() > begin + EXACT_SECONDS, **THEIRS[kind], **options)
@@ -97,7 +98,7 @@ class CapturedStep:
                             "recompute_percent": recompute_percent(way.simulation)}
 
     def measure(self, samples: int) -> list[Row]:
-        """Rows of all kinds, eager's last: with it a case counts as complete."""
+        """The rows of all kinds. Eager's row is the last one, because a case counts as complete once it has that row."""
         eager_bytes = self.eager_peak["peak_bytes"]
         for kind, way in self.ways.items():
             if kind != "eager":
@@ -117,13 +118,14 @@ def recompute_percent(simulation: reprise.Simulation) -> float:
 
 
 def clear_workspaces(device: torch.device) -> None:
-    """cuBLAS keeps one for every thread: eager's two and Reprise's are not to count for each other."""
+    """Frees the workspaces that cuBLAS keeps for every thread, so that those of eager's two threads do not count in Reprise's
+    peak, nor those of Reprise's thread in eager's."""
     if device.type == "cuda":
         torch._C._cuda_clearCublasWorkspaces()
 
 
 def live_at_peak(graph: reprise.Graph, costs: reprise.Costs, plan: reprise.Plan) -> dict[str, Any]:
-    """Which op runs at the highest instant, and the largest values that are there."""
+    """The op that runs at the peak, and the largest values that are live then."""
     known = reprise.timeline(graph, costs, plan)
     _, op = plan.actions[known.peak_action]
     sizes = costs.value_bytes

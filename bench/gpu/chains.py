@@ -1,12 +1,13 @@
 """Networks as chains of layers, in Hong et al.'s sense, and what their formula says about a set of checkpoints.
 
-Layer k makes y_k, of d_k bytes, from y_{k-1}; a convolution or linear layer goes together with what follows it in place.
-Between two checkpoints everything is computed again when backward arrives. While the segment from i to j is worked on:
+Layer k makes y_k, of d_k bytes, from y_{k-1}; a convolution or linear layer includes what follows it in place. Everything
+between two checkpoints is computed again when backward reaches it. While backward works on the segment from i to j, memory
+holds
 
     checkpoints up to i  +  U(i, j) = d_{i+1} + ... + d_j + max(d_i ... d_{j-1})
 
-docs/algorithms/chain.md explains it. Gradients of parameters are counted as backward makes them: here a step begins with
-none, where the authors' had them, and momentum, all along.
+docs/algorithms/chain.md explains the formula. Gradients of parameters are counted from the moment backward makes them: a step
+begins without gradients here, while the authors had gradients and momentum in memory all the time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
-import common  # noqa: F401  knows where models lie
+import common  # noqa: F401  It puts the folder of `models` on the path.
 from models.resnet import ResNet
 from models.unet import UNet
 from models.vgg import Vgg19
@@ -30,14 +31,14 @@ from reprise import _core
 
 
 class Chain(nn.Module):
-    """Layers one after the other, with the loss behind them. `checkpoints` are numbers of layers, from 1; None: all
-    that layers save stays. A segment of one layer has nothing to compute again and is no checkpoint."""
+    """Layers one after the other, with the loss at the end. `checkpoints` are numbers of layers, counted from 1; None means
+    that nothing is computed again. A segment of one layer has nothing to compute again, so it runs without a checkpoint."""
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.checkpoints: tuple[int, ...] | None = None
-        self.after_layer: Callable[[int, Tensor], None] | None = None  # called in forward, not when it is repeated
+        self.after_layer: Callable[[int, Tensor], None] | None = None  # Called in forward, but not when layers run again.
 
     def forward(self, images: Tensor) -> Tensor:
         x = images
@@ -60,7 +61,7 @@ class Chain(nn.Module):
 
 
 class Whole(nn.Module):
-    """A network that is no chain of layers, with its loss."""
+    """A network that is not a chain of layers, with its loss."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -71,8 +72,8 @@ class Whole(nn.Module):
 
 
 def grouped(layers: Iterable[nn.Module]) -> Iterator[nn.Module]:
-    """What has parameters together with all that follows it up to the next pooling or layer with parameters. Dropout is
-    left out: it would be another layer, which the authors do not count."""
+    """Groups each pooling layer or layer with parameters with everything that follows it up to the next such layer. Dropout is
+    left out, because it would be a layer that the authors do not count."""
     group: list[nn.Module] = []
     for layer in layers:
         starts = isinstance(layer, (nn.Conv2d, nn.Linear, nn.MaxPool2d))
@@ -104,14 +105,14 @@ def alexnet(tiny: bool) -> nn.Module:
 
 
 def resnet(depth: int, tiny: bool) -> nn.Module:
-    """A block is a layer: it is the smallest part with one input and one output."""
+    """Each block is one layer of the chain, because it is the smallest part with one input and one output."""
     network = ResNet(depth, 8, 10) if tiny else ResNet(depth)
     *stem, pool = network.stem
     blocks = [block for stage in network.stages for block in stage]
     return Chain([nn.Sequential(*stem), pool, *blocks, nn.Sequential(network.pool, nn.Flatten(), network.classifier)])
 
 
-# Model, batch, image; the same tiny.
+# The model, its batch and image sizes, and the batch and image sizes of its tiny form.
 NETWORKS: dict[str, tuple[Callable[[bool], nn.Module], int, tuple[int, int, int], int, tuple[int, int, int]]] = {
     "vgg19": (vgg19, 128, (3, 224, 224), 16, (3, 64, 64)),
     "alexnet": (alexnet, 1024, (3, 224, 224), 8, (3, 224, 224)),
@@ -119,20 +120,20 @@ NETWORKS: dict[str, tuple[Callable[[bool], nn.Module], int, tuple[int, int, int]
     "resnet152": (functools.partial(resnet, 152), 48, (3, 224, 224), 8, (3, 64, 64)),
     "unet": (lambda tiny: Whole(UNet(8 if tiny else 64)), 8, (1, 572, 572), 1, (1, 188, 188)),
 }
-# Named in the authors' experiments, for the 24 layers of VGG-19.
+# The sets of checkpoints that the authors' experiments name, for the 24 layers of VGG-19.
 NAMED_SETS = {"vgg19": {"{2,6}": (2, 6), "{3,6}": (3, 6), "{3,11}": (3, 11)}}
 PLANNERS = {"chen": "Chen et al.'s by size", "chain-static": "Hong et al.'s static", "feng-huang": "Feng & Huang's",
             "chain": "Hong et al.'s in O(n)"}
 
 
 def sqrt_set(count: int) -> tuple[int, ...]:
-    """Chen et al.'s first: equally many layers in each of about sqrt(n) segments."""
+    """The first method of Chen et al.: about sqrt(n) segments with equally many layers each."""
     length = math.ceil(count / math.ceil(math.sqrt(count)))
     return tuple(range(length, count, length))
 
 
 def graph_of(sizes: list[int]) -> tuple[reprise.Graph, reprise.Costs]:
-    """The chain as a graph for the planners; sizes[0] is the input, which is there anyway."""
+    """The chain as a graph for the planners. sizes[0] is the input, whose bytes do not count, as it is in memory anyway."""
     count = len(sizes) - 1
     ops = [{"name": f"layer {k}", "time_ns": 1, "inputs": [k - 1], "outputs": [k]} for k in range(1, count + 1)]
     return reprise.parse_graph(json.dumps({
@@ -141,7 +142,7 @@ def graph_of(sizes: list[int]) -> tuple[reprise.Graph, reprise.Costs]:
 
 
 def planned_set(sizes: list[int], planner: str) -> tuple[int, ...]:
-    """The checkpoints that a planner chooses by its own formula at the smallest budget that has."""
+    """The checkpoints that a planner chooses by its own formula, at the smallest budget that the formula allows."""
     chain = graph_of(sizes)
     found = reprise.solve(*chain, planner=planner, judge="formula")
     if not found.found:
@@ -163,8 +164,8 @@ def segment_bytes(sizes: list[int], i: int, j: int) -> int:
 
 
 def predicted(sizes: list[int], checkpoints: Iterable[int], weights: list[int], fixed: int) -> dict[str, list[int]]:
-    """Bytes while each layer runs forward, and while each runs backward, in the order of layers. `weights` are bytes of
-    the layers' parameters, `fixed` what is there before the step."""
+    """The bytes in memory while each layer runs forward, and while each runs backward, in the order of the layers. `weights`
+    are the bytes of the layers' parameters, and `fixed` is what is in memory before the step."""
     d = [0, *sizes[1:]]
     count = len(d) - 1
     ends = [0, *sorted(checkpoints), count]

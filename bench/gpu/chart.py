@@ -1,4 +1,5 @@
-"""Small charts as SVG, for pages that may be light or dark, and on a phone: few pixels wide, large letters, the legend below."""
+"""Small charts as SVG. They are narrow and have large letters and the legend below, so that they can be read on light and dark
+pages and on a phone."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from dataclasses import dataclass, field
 
 WIDTH, PLOT = 520, 290
 LEFT, RIGHT, TOP, BELOW = 54, 18, 34, 50
-INSET = 12  # so that no point lies on a number of an axis
-LETTER, LINE = 7.8, 24  # width of a letter, at most on average, and height of a line of the legend
-STRONG = ("#3b78d8", "#8a5fe0")  # of the series that a picture is about
+INSET = 12  # keeps points away from the numbers of the axes
+LETTER, LINE = 7.8, 24  # an upper bound on the average width of a letter, and the height of a line of the legend
+STRONG = ("#3b78d8", "#8a5fe0")  # the colours of the series that a picture is about
 COLOURS = ("#7f8894", "#c27a14", "#cf4436", "#b8559a", "#2f9070", "#6b8a2a")
-GREY = "#757d88"  # as far from white as from a dark page
+GREY = "#757d88"  # has the same contrast on a white page and on a dark one
 TEXT = f'font-family="system-ui,sans-serif" font-size="15" fill="{GREY}"'
 SHAPES = ("M-5 -5H5V5H-5Z", "M0 -6.5L6 5H-6Z", "M0 -7L7 0L0 7L-7 0Z", "M0 6.5L6 -5H-6Z", "M-6 -3H-3V-6H3V-3H6V3H3V6H-3V3H-6Z",
           "M-7 -3.5H7V3.5H-7Z")
@@ -28,7 +29,7 @@ class Series:
     marks: bool = True
     strong: bool = False
     dotted: bool = False
-    labels: list[str] = field(default_factory=list)  # of the points, shown when the mouse rests on one
+    labels: list[str] = field(default_factory=list)  # one for each point, shown when the mouse rests on it
 
 
 def chart(title: str, x_label: str, y_label: str, series: list[Series]) -> str:
@@ -57,13 +58,13 @@ def chart(title: str, x_label: str, y_label: str, series: list[Series]) -> str:
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{foot + 42}" text-anchor="end" {TEXT}>{html.escape(x_label)}</text>')
     looks = _looks(series)
     parts += [_key(one, *look, *place) for one, look, place in zip(series, looks, places, strict=True)]
-    # What the picture is about lies on top.
+    # The series that the picture is about are drawn last, on top of the others.
     parts += [_drawn(one, *look, x, y) for one, look in sorted(zip(series, looks, strict=True), key=lambda pair: pair[0].strong)]
     return "\n".join([*parts, "</svg>", ""])
 
 
 def _looks(series: list[Series]) -> list[tuple[str, str]]:
-    """Colour and shape of each."""
+    """The colour and the shape of the marks of each series."""
     used = {True: 0, False: 0}
     found = []
     for one in series:
@@ -74,7 +75,7 @@ def _looks(series: list[Series]) -> list[tuple[str, str]]:
 
 
 def _legend(names: list[str], first: float) -> list[tuple[float, float]]:
-    """Places, in as many lines as are needed."""
+    """The places of the names in the legend, which has as many lines as it needs."""
     places, x, y = [], 8.0, first
     for name in names:
         width = 50 + LETTER * len(name)

@@ -1,8 +1,9 @@
-"""A process for each measurement: the side that starts them, so many at a time, and the side of the process itself.
+"""Runs each measurement in a process of its own. This file has the code that starts the processes, several at a time, and the
+code that runs inside them.
 
-Imports, captures and planning need no device. Where several run at a time, what is measured is measured under a lock
-(device_alone), with one process alone on the device; waiting for it counts in no limit and in no time. Of
-torch.compile the first step, which compiles, runs beside a measurement: medians do not feel it.
+Imports, captures and planning do not need the device. If several processes run at a time, each measures under a lock
+(device_alone), so that it is alone on the device; waiting for the lock counts towards no limit and in no measured time. The
+first step of torch.compile, which compiles, runs beside the measurements of others: it does not change their medians.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from common import ROOT, STEPS, alone, facts
 from reprise.measuring import measured_within
 
 Row = dict[str, Any]
-# What reprise.compile asks of the allocator anyway; here of all, so that they are counted alike.
+# reprise.compile asks the allocator for this anyway. Here all processes do, so that all peaks are counted in the same way.
 ALLOCATOR = "expandable_segments:True"
 
 
 def command_line(doc: str, folder: str, cases: Iterable[str], seconds: float, *, samples: int | None = None,
                  one: Iterable[str] = STEPS) -> argparse.ArgumentParser:
-    """What every comparison is asked with. `--one` is for the processes that it starts."""
+    """The options that all comparisons have. `--one` is for the processes that a comparison starts."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--cases", default=",".join(cases))
-    parser.add_argument("--seconds", type=float, default=seconds, help="for each process")
+    parser.add_argument("--seconds", type=float, default=seconds, help="the time limit for each process")
     if samples is not None:
         parser.add_argument("--samples", type=int, default=samples)
-    parser.add_argument("--jobs", type=int, default=1, help="so many processes at a time, of which one alone is measured")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes run at a time; only one of them measures")
     parser.add_argument("--lock", type=Path, help="a file of your choice, the same for commands that run at the same time")
-    parser.add_argument("--again", action="store_true", help="also what is there already")
+    parser.add_argument("--again", action="store_true", help="also measure what is in the output folder already")
     parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
     parser.add_argument("--one", choices=one, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / folder)
@@ -51,7 +52,7 @@ def command_line(doc: str, folder: str, cases: Iterable[str], seconds: float, *,
 
 
 class Limit:
-    """Stops after some seconds, without those between pause() and go_on()."""
+    """Calls `stop` after some seconds; those between pause() and go_on() do not count."""
 
     def __init__(self, seconds: float, stop: Callable[[], None]) -> None:
         self.left, self.stop = seconds, stop
@@ -68,7 +69,7 @@ class Limit:
 
 
 class Children:
-    """Processes of a script, `jobs` at a time. Several share a lock. They end when this one is
+    """Processes that run a script, `jobs` at a time. If there are several, they share a lock. They end when this process is
     interrupted or terminated."""
 
     def __init__(self, script: str, jobs: int = 1, lock: Path | None = None) -> None:
@@ -82,7 +83,7 @@ class Children:
         self._folder = tempfile.TemporaryDirectory()
         lock = self.lock or (Path(self._folder.name) / "lock" if self.jobs > 1 else None)
         self._lock = ["--lock", str(lock)] if lock else []
-        # They have sessions of their own: who stops this process does not reach them.
+        # The processes have sessions of their own, so a signal to this process does not reach them.
         self._handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return self
 
@@ -100,7 +101,7 @@ class Children:
                 raise
 
     def run(self, arguments: list[str], seconds: float, take: Callable[[Row], None]) -> str | None:
-        """Takes the rows that the script prints as they come. Returns why it failed, if it did."""
+        """Runs the script and calls `take` with each row as it is printed. Returns why the script failed, or None."""
         with self._places, tempfile.TemporaryFile("w+") as errors:
             with self._guard:
                 self._go_on()
@@ -118,14 +119,16 @@ class Children:
 
     def _start(self, arguments: list[str], errors: Any) -> subprocess.Popen[str]:
         allocator = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ALLOCATOR
-        environment = os.environ | dict.fromkeys(("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), allocator)  # by any version
+        # Old versions of torch read one of these names, new versions read the other.
+        environment = os.environ | dict.fromkeys(("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), allocator)
         process = subprocess.Popen([sys.executable, self.script, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True,
                                    env=environment, start_new_session=True)
         self._running.add(process)
         return process
 
     def _go_on(self) -> None:
-        """What was interrupted has not failed: the next run begins it again."""
+        """Raises CancelledError if this process was interrupted, so that what was running does not count as failed: the next
+        run begins it again."""
         if self._ended:
             raise concurrent.futures.CancelledError
 
@@ -138,11 +141,11 @@ class Children:
 
 def _kill(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # with the compilers it has started
+        os.killpg(process.pid, signal.SIGKILL)  # This also ends the compilers that it has started.
 
 
 def _listen(process: subprocess.Popen[str], seconds: float, take: Callable[[Row], None]) -> bool:
-    """Until the process ends. Returns whether it had to be stopped."""
+    """Reads what the process prints until it ends. Returns whether it had to be stopped."""
     late = threading.Event()
 
     def stop() -> None:
@@ -164,21 +167,22 @@ def _listen(process: subprocess.Popen[str], seconds: float, take: Callable[[Row]
     return late.is_set()
 
 
-# -- In a child.
+# -- The code that runs inside the processes.
 
 _waited: list[float] = []
 _holds = False
 
 
 def clock() -> float:
-    """Seconds, without those that device_alone has waited."""
+    """Seconds on a clock that stands still while device_alone waits."""
     return time.perf_counter() - sum(_waited)
 
 
 @contextlib.contextmanager
 def device_alone(lock: Path | None) -> Iterator[None]:
-    """For all that is measured. Gives back what the allocator holds for later: others need it meanwhile."""
-    global _holds  # noqa: PLW0603  of this process, as the device is
+    """Holds the lock around a measurement. Afterwards the allocator gives back the memory it does not use, because other
+    processes need it."""
+    global _holds  # noqa: PLW0603  A process has one lock, for the one device it uses.
     if lock is None or _holds:
         yield
         return
@@ -204,14 +208,14 @@ def _release_memory() -> None:
 
 @contextlib.contextmanager
 def operators_alone(lock: Path | None) -> Iterator[None]:
-    """What Reprise measures of operators it measures alone; the rest goes on beside others."""
+    """Reprise holds the lock while it measures operators; the rest of its work goes on beside other processes."""
     with measured_within(lambda: device_alone(lock)):
         yield
 
 
 def compile_beside(training: Any, lock: Path | None, call: Callable[..., Any] | None = None) -> None:
-    """The first step of a compiled model, nearly all of which is compilation: beside others, which measure meanwhile.
-    Reprise's runs alone from the profile on: without a plan it takes all the memory that eager does."""
+    """Runs the first step of a compiled model, most of which is compilation, while other processes measure. The first step of
+    Reprise holds the lock as soon as it measures operators, because without a plan it takes as much memory as eager."""
     with contextlib.ExitStack() as held:
 
         def hold() -> contextlib.AbstractContextManager[None]:
@@ -225,5 +229,5 @@ def compile_beside(training: Any, lock: Path | None, call: Callable[..., Any] | 
 
 
 def give(row: Row, command: str) -> None:
-    """Prints a row of a child for its parent."""
+    """Prints a row, with the facts of this run, for the process that started this one."""
     print(json.dumps(row | {"facts": facts(command) | {"allocator": os.environ.get("PYTORCH_ALLOC_CONF", "")}}), flush=True)

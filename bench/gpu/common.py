@@ -1,4 +1,4 @@
-"""What the measurements on a GPU share: models with their loss inside, and facts of the machine."""
+"""What the measurements on a GPU share: models with their loss inside, and facts about the machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from models.steps import STEPS  # noqa: E402
 
 from reprise.api import settings  # noqa: E402
 
-settings.WAITING_SECONDS = 1e9  # plans are compared: every step runs with the one that the whole search found
+settings.WAITING_SECONDS = 1e9  # Plans are compared here, so every step waits for the plan that the whole search finds.
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
@@ -56,13 +56,13 @@ class Training:
         step = STEPS[name]
         torch.manual_seed(0)
         self.device, self.dtype = device, DTYPES[dtype]
-        with device:  # a billion numbers are drawn faster there
+        with device:  # A GPU draws a billion random numbers faster than the CPU.
             self.model = step.make_module(tiny=tiny).to(device)
         inputs = (step.tiny if tiny else step.case).make_inputs(batch)
         self.args, self.kwargs = tree_map_only(Tensor, lambda t: t.to(device), inputs)
 
     def step(self, call: Callable[..., Tensor] | None = None) -> Tensor:
-        """Forward and backward from no gradients."""
+        """Runs forward and backward, starting without gradients."""
         self.model.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype is not None):
             loss = (call or self.model)(*self.args, **self.kwargs)
@@ -72,8 +72,8 @@ class Training:
 
 def one_process_each(script: str, names: list[str], extra: list[str], jobs: int,
                      save: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]]:
-    """Runs `script --one NAME` for each name; a failure is a row with its error, which is not saved. What
-    is there is saved after each."""
+    """Runs `script --one NAME` for each name, and calls `save` with all results so far after each. A script that fails gives a
+    result with its error, which is not saved."""
 
     def run(name: str) -> dict[str, Any]:
         done = subprocess.run([sys.executable, script, "--one", name, *extra], capture_output=True,
@@ -93,7 +93,7 @@ def one_process_each(script: str, names: list[str], extra: list[str], jobs: int,
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Rows of other cases that the file has from the same machine and versions stay."""
+    """Writes the results. If the file has rows of other cases from the same machine and versions, these stay."""
     if path.exists():
         before = json.loads(path.read_text())
         if all(before.get(key) == content.get(key) for key in SAME):

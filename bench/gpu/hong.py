@@ -1,15 +1,16 @@
 """Checkpoints on chains, after Hong et al.: what the formula predicts for each layer, and what the allocator says.
 
-    python bench/gpu/hong.py [--cases vgg19,alexnet,...] [--jobs 5] [--seconds 240] [--again] [-o FOLDER]
+    scripts/python.sh bench/gpu/hong.py [--cases vgg19,alexnet,...] [--jobs 5] [--seconds 240] [--again] [-o FOLDER]
 
-VGG-19 at batch 128 with the authors' sets {2,6}, {3,6} and {3,11}, Chen's, and those of the chain planners; the same for
-AlexNet and ResNets, whose layers are blocks. These run as segments of torch.utils.checkpoint. `auto=SET` is Reprise's
-executor within the peak that the set reached, with its own prediction; `captured KIND` are the chain planners on the
-captured step, the only ones that a U-Net, which is no chain of layers, has. All in turns with the plain step. fp32. `way`
-in a row says which of the two ran it.
+VGG-19 trains at batch 128 with sets of checkpoints: the authors' {2,6}, {3,6} and {3,11}, Chen's, and those of the chain
+planners. AlexNet and the ResNets, whose layers are blocks, train with Chen's and the planners' sets. The sets run as segments
+of torch.utils.checkpoint. `auto=SET` is a plan of auto within the peak that the set reached, run by Reprise's executor.
+`captured KIND` is the plan of a chain planner for the captured step; a U-Net, which is not a chain of layers, has only these.
+In a row, `way` says whether torch.utils.checkpoint or Reprise's executor ran it. Everything is in fp32 and is timed in turns
+with the plain step.
 
-A curve has for every layer, forward and backward, the prediction, what was allocated when the layer was done, and the
-highest in between: backward of a segment's last layer holds the second run of its forward.
+A curve has three numbers for every layer, forward and backward: the prediction, what was allocated when the layer was done, and
+the highest amount in between. Backward of a segment's last layer includes the second run of the segment's forward.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from reprise.native import _torch
 
 KEYS = ("case", "kind")
 CAPTURED = ("chen", "chain-static", "chain", "rotor")
-LONGEST_CURVE = 600  # steps of a plan that are written down
+LONGEST_CURVE = 600  # Curves of plans with more actions are not saved.
 COMMAND = "python bench/gpu/hong.py"
 CHECKPOINT, EXECUTOR = "torch.utils.checkpoint", "Reprise's executor"
 
 
 class ChainTraining:
-    """As common.Training, of a network of chains.py."""
+    """The same as common.Training, for a network of chains.py."""
 
     def __init__(self, name: str, device: torch.device, tiny: bool) -> None:
         make, batch, image, tiny_batch, tiny_image = NETWORKS[name]
@@ -59,7 +60,7 @@ class ChainTraining:
 
 
 class Segments(Way):
-    """A set of checkpoints."""
+    """The chain with a set of checkpoints."""
 
     def __init__(self, training: ChainTraining, checkpoints: tuple[int, ...] | None) -> None:
         super().__init__(training)
@@ -72,7 +73,8 @@ class Segments(Way):
         self.training.model.checkpoints = None
 
     def curve(self) -> dict[str, Any]:
-        """Allocated bytes at the end of each layer, forward and backward, and the highest since the one before."""
+        """For each layer, forward and backward: the bytes that are allocated when it is done, and the most since the layer
+        before it was done."""
         training, device = self.training, self.training.device
         model, count = training.model, len(training.model.layers)
         training.model.zero_grad(set_to_none=True)
@@ -87,7 +89,7 @@ class Segments(Way):
 
         def after_layer(layer: int, output: Tensor) -> None:
             note("forward", layer)
-            if layer < count:  # the gradient of y_k comes when layer k + 1 is done
+            if layer < count:  # The gradient of y_k is known when backward of layer k + 1 is done.
                 output.register_hook(lambda _: note("backward", layer + 1))
 
         def call(*args: Tensor) -> Tensor:
@@ -105,7 +107,7 @@ class Segments(Way):
 
 
 def layer_bytes(training: ChainTraining) -> list[int]:
-    """Of the input and of what each layer makes."""
+    """The bytes of the input, and of the output of each layer."""
     sizes = [training.args[0].nbytes]
     training.model.after_layer = lambda _, output: sizes.append(output.nbytes)
     with torch.no_grad():
@@ -122,7 +124,8 @@ class Case:
         self.rows: dict[str, Row] = {"plain": {"way": "PyTorch as it is"}}
 
     def sets(self) -> None:
-        """Named sets and those of planners, with prediction and allocation of each layer."""
+        """Runs the named sets of checkpoints and those of the planners, and compares the prediction for each layer with what
+        was allocated."""
         sizes = layer_bytes(self.training)
         count = len(sizes) - 1
         weights = [sum(p.nbytes for p in layer.parameters()) for layer in self.training.model.layers]
@@ -163,7 +166,7 @@ class Case:
         self.training.model.zero_grad(set_to_none=True)
 
     def plan(self) -> None:
-        """Reprise: the chain planners on the captured step, and auto within the peaks of the sets. Needs no device."""
+        """Plans the captured step with the chain planners, and with auto within the peaks of the sets. Needs no device."""
         targets = {f"auto={kind}": self.rows[kind]["peak_bytes"] for kind in self.ways if kind != "plain"}
         plan = self.training.model.plan
         graph, costs, outside = plan.graph, plan.costs, plan.outside_bytes
@@ -191,7 +194,7 @@ class Case:
                 self._run(kind, way)
 
     def _run(self, kind: str, way: OwnPlan) -> None:
-        """Runs a plan and compares its every step with the allocator."""
+        """Runs a plan and compares the prediction for each of its actions with the allocator's count."""
         way.run(WARM_STEPS)
         plan = self.training.model.plan
         line = [b + plan.outside_bytes for b in reprise.timeline(plan.graph, plan.costs, way.plan).during_bytes]
@@ -209,7 +212,7 @@ class Case:
         for kind, taken in found.items():
             self.rows[kind] |= times(taken, found["plain"]) | {
                 "reduction_percent": round(100 * (1 - self.rows[kind]["peak_bytes"] / plain), 1)}
-        last = sorted(self.rows, key="plain".__eq__)  # with it the case counts as complete
+        last = sorted(self.rows, key="plain".__eq__)  # "plain" comes last: with its row, the case counts as complete.
         return [{"case": self.name, "kind": kind, "eager_peak_bytes": plain} | self.rows[kind] for kind in last]
 
 

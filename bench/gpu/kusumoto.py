@@ -1,19 +1,19 @@
 """Table 1 of Kusumoto et al. (NeurIPS 2019) on a GPU: seven networks at the paper's batch and input sizes.
 
-    python bench/gpu/kusumoto.py [--cases vgg19_64,...] [--jobs 7] [--seconds 300] [--again] [-o FOLDER]
+    scripts/python.sh bench/gpu/kusumoto.py [--cases vgg19_64,...] [--jobs 7] [--seconds 300] [--again] [-o FOLDER]
 
 eager         the network as it is
 chen, approx-tc, approx-mc, exact-tc, exact-mc
-              the paper's planners by the paper's formula at the smallest budget the formula has, time- and
-              memory-centric (`time` and `min-cache`), on the captured step. Where that has too many lower sets for the
-              exact ones, they plan the paper's own graph, which is not run
+              the paper's planners, time-centric (`time`) and memory-centric (`min-cache`), on the captured step, by the
+              paper's formula and at the smallest budget that it allows. If the step has too many lower sets for the exact
+              planners, they plan the paper's own graph, and that plan is not run
 auto=KIND     auto within the peak that KIND reached
-auto-paper    auto at the paper's reduction of the peak; where that has no plan, what forbids it
-auto-least    auto's smallest peak, and what is live there
+auto-paper    auto at the paper's reduction of the peak, or, if there is no plan, what prevents it
+auto-least    auto at its smallest peak, and what is live there
 auto-1/6 ...  auto at budgets from no recomputation down to the smallest
 
-One capture serves all plans, which run in turns with eager: `ratio` is to eager in the same run. fp32; the peak is the
-allocator's, from no gradients to the return of backward.
+One capture serves all plans, which run in fp32 and in turns with eager: `ratio` is the time as a multiple of eager's in the
+same run. The peak is the allocator's, over a step that starts without gradients and ends when backward returns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "documents"))
 
 import reproduce_tables
 
-# Reduction of the peak in the paper's Table 1, approximate and memory-centric, in percent.
+# The reduction of the peak in percent in the paper's Table 1, by the approximate memory-centric planner.
 PAPER = {"pspnet_2": 71, "unet_8x572": 45, "resnet50_96": 62, "resnet152_48": 75, "vgg19_64": 36, "densenet161_32": 81,
          "googlenet_256": 39}
 SWEEP = 6
@@ -50,7 +50,8 @@ def add_theirs(step: CapturedStep, name: str) -> None:
 
 
 def on_papers_graph(name: str, options: dict[str, Any]) -> Row:
-    """Planned, not run: the peak with liveness as in docs/tables/kusumoto2019.md, at the budget that is used there."""
+    """A plan for the paper's own graph, which is not run: its peak with liveness, estimated as in docs/tables/kusumoto2019.md
+    and at the budget that is used there."""
     network = next(n for n in reproduce_tables.NETWORKS if n.stem == name.rpartition("_")[0])
     path = ROOT / "data" / "papers" / f"{network.stem}.graph.json"
     graph, costs = reprise.parse_graph(path.read_text(), source=path.name)

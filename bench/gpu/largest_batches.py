@@ -1,9 +1,11 @@
 """The largest batches of the networks of Kusumoto et al. inside several budgets, plain and planned.
 
-    python bench/gpu/largest_batches.py [--cases vgg19_64,...] [--budgets 16GiB,40GiB,80GiB] [--jobs 7] [--again] [-o FOLDER]
+    scripts/python.sh bench/gpu/largest_batches.py [--cases vgg19_64,...] [--budgets 16GiB,40GiB,80GiB] [--jobs 7] [--again]
+        [-o FOLDER]
 
-reprise.preflight says which they are, with measured times, in one process for each budget; then a few steps are trained at
-each, in a process of its own, plain or planned: `measured_bytes` is their peak. `--predict` leaves these out. fp32.
+reprise.preflight predicts these batches from measured operators, in one process for each budget. Then a few steps are trained
+at each of them, plain or planned, in a process of its own, and `measured_bytes` is their peak. `--predict` leaves the training
+out. Everything is in fp32.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def predict(name: str, options: argparse.Namespace) -> None:
     asked = question(training.model, (training.args, training.kwargs), options.budget, device=None, optimizer=None, reserve=0,
                      planner=planning.AUTO, planning_seconds=PLANNING_SECONDS, profile="measure")
     begin = clock()
-    with operators_alone(options.lock):  # no other part of it uses the device
+    with operators_alone(options.lock):  # Preflight uses the device only to measure operators.
         found = asked.answer(largest=True)
     row: Row = {"case": name, "budget_bytes": options.budget, "plain": fit_row(found.largest_plain),
                 "planned": fit_row(found.largest_planned), "seconds": round(clock() - begin, 1)}
@@ -46,7 +48,7 @@ def predict(name: str, options: argparse.Namespace) -> None:
 
 
 def train(name: str, options: argparse.Namespace) -> None:
-    """A real step at a size that was predicted."""
+    """Trains a few real steps at a batch size that was predicted."""
     kind, batch, budget = options.at.split(":")
     training = Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu, batch=int(batch))
     try:
@@ -55,9 +57,9 @@ def train(name: str, options: argparse.Namespace) -> None:
             compile_beside(training, options.lock)
         way = AsCompiled(training) if kind == "planned" else Way(training)
         with device_alone(options.lock):
-            way.run(1)  # libraries take what they keep
+            way.run(1)  # In the first step, libraries allocate memory that they keep.
             peak = way.peak()["peak_bytes"]
-            if kind == "planned":  # Reprise measures its first steps itself, and resets the counter then
+            if kind == "planned":  # Reprise measures the first steps of a plan itself, and resets the counter.
                 peak = max(peak, training.model.plan.measured_peak_bytes)
         found: Row = {"measured_bytes": peak}
     except (reprise.RepriseError, torch.OutOfMemoryError) as error:
@@ -103,7 +105,7 @@ def main() -> int:
     parser = command_line(__doc__, "largest-batches-cuda", PAPER, 300)
     parser.add_argument("--budgets", default="16GiB,40GiB,80GiB",
                         type=lambda text: [reprise.parse_bytes(part) for part in text.split(",")])
-    parser.add_argument("--predict", action="store_true", help="without a real step at each predicted size")
+    parser.add_argument("--predict", action="store_true", help="only predict, and do not train at the predicted sizes")
     parser.add_argument("--budget", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,7 +1,7 @@
-"""How the comparisons measure: rows that can be resumed, peaks, and times in turns.
+"""How the comparisons measure: files of rows to which later runs add, peaks, and times in turns.
 
-Rows say where they come from: `facts` has machine, versions, flags, date and command. A row
-with an `error` (a crash, too long) is tried again by the next run; one that was `refused` is a result.
+Each row says where it comes from: `facts` has the machine, the versions, the flags, the date and the command. A row with an
+`error` (a crash, or the time limit) is measured again by the next run; a row that was `refused` is a result.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from torch.utils._pytree import tree_leaves
 import reprise
 from reprise.native import _torch
 
-WARM_STEPS = 6  # more than Reprise measures by itself: it resets the allocator's peak then
+WARM_STEPS = 6  # More than the first steps of a plan, in which Reprise measures and resets the allocator's peak.
 STEPS_IN_A_ROW = 3
 
 
 class Rows:
-    """A folder with a file for each case, in it a row for each key. Saved after each row, which may come from any thread."""
+    """A folder with a file for each case, which has a row for each key. It is saved after each row; rows may be added from any
+    thread."""
 
     def __init__(self, folder: Path, keys: Sequence[str], again: bool = False) -> None:
         self.folder, self.keys = folder, keys
@@ -42,7 +43,7 @@ class Rows:
         return tuple(str(row.get(key, "")) for key in self.keys)
 
     def find(self, **key: Any) -> Row | None:
-        """Of this machine, and no error."""
+        """The row with this key, if it was measured on this machine with these versions and is not an error."""
         wanted = self.key(key)
         return next((row for row in self.rows if self.key(row) == wanted and wanted not in self._old
                      and "error" not in row), None)
@@ -56,7 +57,7 @@ class Rows:
             print(summary(row, self.keys), flush=True)
 
     def _save(self, case: str) -> None:
-        """In one piece: who interrupts it loses the new row alone."""
+        """Replaces the file of a case in one piece, so that an interruption loses only the new row."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{case}.json"
         new = path.with_suffix(".new")
@@ -72,13 +73,14 @@ def _rows_in(path: Path) -> list[Row]:
 
 
 def fill(children: Children, rows: Rows, wanted: Iterable[Row], arguments: Callable[[Row], list[str]], seconds: float) -> int:
-    """A process for each of the keys that is not there yet, whose row comes last. Returns how many failed."""
+    """Starts a process for each wanted key whose row is missing. The process prints that row last. Returns how many failed."""
     missing = [key for key in wanted if rows.find(**key) is None]
     return children.each(lambda key: fill_one(children, rows, key, arguments(key), seconds), missing)
 
 
 def fill_cases(script: str, options: argparse.Namespace, keys: Sequence[str], last: str) -> int:
-    """A process for each case, of which the row of the kind `last` comes last. The exit code of a comparison."""
+    """Starts a process for each case that has no row of the kind `last`, which is the one that a process prints last. Returns
+    the exit code of the comparison."""
     rows = Rows(options.output, keys, options.again)
     extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
     wanted = [{"case": case, "kind": last} for case in options.cases.split(",")]
@@ -87,7 +89,7 @@ def fill_cases(script: str, options: argparse.Namespace, keys: Sequence[str], la
 
 
 def fill_one(children: Children, rows: Rows, key: Row, arguments: list[str], seconds: float) -> int:
-    """A process, or its error as the row of this key. Returns how many failed."""
+    """Runs a process; if it fails, its error becomes the row of this key. Returns how many failed."""
     error = children.run(arguments, seconds, rows.add)
     if error:
         rows.add(key | {"error": error, "facts": {}})
@@ -113,7 +115,7 @@ def summary(row: Row, keys: Sequence[str]) -> str:
 
 
 def pools_hidden_bytes() -> int:
-    """Of the pools of CUDA graphs: in use at every replay, and not counted as allocated."""
+    """The bytes in the pools of CUDA graphs that every replay uses and that the allocator does not count as allocated."""
     return sum(segment["total_size"] - segment["allocated_size"] for segment in torch.cuda.memory_snapshot()
                if tuple(segment["segment_pool_id"]) != (0, 0))
 
@@ -124,8 +126,8 @@ def own_bytes(training: Training) -> int:
 
 
 def step_peak(training: Training, step: Callable[[], Any]) -> dict[str, int]:
-    """Of one step, from no gradients to the return of backward: all that is allocated on the device, parameters and
-    pools of CUDA graphs included; and what the allocator has taken from the device for it."""
+    """The peak of one step, which starts without gradients and ends when backward returns: everything that is allocated on the
+    device, including parameters and pools of CUDA graphs; and what the allocator has taken from the device for it."""
     device = training.device
     training.model.zero_grad(set_to_none=True)
     if device.type == "cpu":
@@ -146,7 +148,7 @@ def step_peak(training: Training, step: Callable[[], Any]) -> dict[str, int]:
 
 
 class Way:
-    """A way to run the step. `begin` puts it in place, `end` takes it away; both are cheap the second time."""
+    """A way to run the step. `begin` installs it and `end` removes it; both are cheap from the second time on."""
 
     def __init__(self, training: Training) -> None:
         self.training = training
@@ -158,7 +160,7 @@ class Way:
         pass
 
     def step(self) -> None:
-        """As it is, also where the model has been compiled."""
+        """Runs the plain model, even if it has been compiled."""
         self.training.step(self.training.model._call_impl)
 
     def run(self, steps: int) -> None:
@@ -174,7 +176,7 @@ class Way:
         return found
 
     def sample(self, steps: int = STEPS_IN_A_ROW) -> float:
-        """Milliseconds of a step, of a few in a row as in training, with the device idle at both ends."""
+        """The milliseconds of a step: the average of a few in a row, as in training, with the device idle at both ends."""
         self.begin()
         synchronize(self.training.device)
         begin = time.perf_counter()
@@ -195,13 +197,14 @@ class AsCompiled(Way):
 
     def peak(self) -> dict[str, int]:
         found = super().peak()
-        if self.training.device.type == "cpu":  # where Reprise itself resets the counter in every step
+        if self.training.device.type == "cpu":  # On the CPU, Reprise resets the counter in every step.
             found = dict.fromkeys(found, self.training.model.plan.measured_peak_bytes)
         return found
 
 
 def in_turns(ways: dict[str, Way], samples: int) -> dict[str, list[float]]:
-    """One round is not counted: in it the allocator takes memory from the device that it was made to give back."""
+    """The samples of all ways, taken in turns. A first round does not count: in it, the allocator takes back memory from the
+    device that it has been made to give away."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(samples + 1):
         for name, way in ways.items():

@@ -1,6 +1,6 @@
-"""The same model and step by other means, and by Reprise at the peak of each: time against memory.
+"""Trains the same model and step by other means, and by Reprise at the peak of each: time against memory.
 
-    python bench/gpu/rivals.py [--cases resnet50_96,...] [--kinds checkpoint,...] [--jobs 6] [--again] [-o FOLDER]
+    scripts/python.sh bench/gpu/rivals.py [--cases resnet50_96,...] [--kinds checkpoint,...] [--jobs 6] [--again] [-o FOLDER]
 
 eager             the model as it is
 checkpoint        torch.utils.checkpoint of every block (transformers: gradient_checkpointing_enable)
@@ -12,9 +12,10 @@ reprise_graphs    the same with CUDA graphs
 fused             reprise.compile(engine="fused") at the peak of each, and at 0.8 of torch.compile's least
 fused_graphs      the same with CUDA graphs
 
-bf16 autocast, cudnn.benchmark. One process for each point of the others and one for all points of an engine of Reprise, each with
-eager beside it, samples in turns: `ratio` is to eager in the same process. The peak is the allocator's, from no gradients to the
-return of backward, of a step after the first few. What is in the output folder is not measured again.
+Everything runs under bf16 autocast with cudnn.benchmark. Each point of the others has a process of its own, and each engine of
+Reprise has one for all its points. Every process also runs eager, and samples are taken in turns: `ratio` is the time as a
+multiple of eager's in the same process. The peak is the allocator's, over a step that comes after the first few, starts without
+gradients and ends when backward returns. What is in the output folder is not measured again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ POINTS = {"eager": ("",), "checkpoint": ("",), "selective": ("",), "checkpoint_g
 ENGINES = {"eager": ("reprise", "reprise_graphs"), "fused": ("fused", "fused_graphs")}
 OWN = tuple(kind for kinds in ENGINES.values() for kind in kinds)
 ON_CUDA_ALONE = ("checkpoint_graph", "reprise_graphs", "fused_graphs")
-BELOW = 0.8  # of the least peak of torch.compile
+BELOW = 0.8  # The fused engine is also measured at this share of the least peak of torch.compile.
 KEYS = ("case", "kind", "point")
 PLANNING_SECONDS = 3.0
 COMMAND = "python bench/gpu/rivals.py"
@@ -57,7 +58,7 @@ def keep_costly(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
 
 
 class Blocks(Way):
-    """Every block of the network a checkpoint."""
+    """Every block of the network is a checkpoint."""
 
     def __init__(self, training: Training, **options: Any) -> None:
         super().__init__(training)
@@ -87,8 +88,8 @@ class Selective(Blocks):
 
 
 class GraphedBlocks(Blocks):
-    """Forward and backward with checkpoints in one CUDA graph; inputs stay where they are. The random state cannot be
-    put back while a graph is recorded: dropout would draw other masks in the second run."""
+    """Forward and backward with checkpoints, recorded as one CUDA graph whose inputs stay in place. The random state cannot be
+    restored while a graph is recorded, so dropout draws other masks in the second run."""
 
     def __init__(self, training: Training) -> None:
         super().__init__(training, preserve_rng_state=False)
@@ -127,7 +128,7 @@ class Compiled(Way):
     def __init__(self, training: Training, budget: str) -> None:
         super().__init__(training)
         torch._functorch.config.activation_memory_budget = float(budget)
-        # On the CPU only the choice of what is recomputed is tried, not the code that would be generated.
+        # On the CPU, this backend chooses what is recomputed as torch.compile does, but generates no code.
         backend = "inductor" if training.device.type == "cuda" else "aot_eager_decomp_partition"
         self.call = torch.compile(training.model, backend=backend).__call__
 
@@ -136,8 +137,8 @@ class Compiled(Way):
 
 
 class Planned(AsCompiled):
-    """Reprise at a budget. One capture serves all budgets. Planned here, without the device, but for graphs, which are
-    planned as they are recorded. `outside` is what lies beside the step."""
+    """Reprise at a budget. One capture serves all budgets. The plan is made here, without the device, except with CUDA graphs,
+    where it is made when they are recorded. `outside` is the memory beside the step."""
 
     def __init__(self, training: Training, budget: int, graphs: bool, outside: int) -> None:
         super().__init__(training)
@@ -180,7 +181,7 @@ def rival(case: str, kind: str, point: str, options: argparse.Namespace) -> None
     training = make(case, options)
     eager, way = Way(training), way_of(training, kind, point)
     if isinstance(way, Compiled):
-        torch.backends.cudnn.benchmark = False  # it chooses between algorithms by their times, and is not alone yet
+        torch.backends.cudnn.benchmark = False  # It chooses algorithms by their times, and other processes are still running.
         compile_beside(training, options.lock, way.call)
         torch.backends.cudnn.benchmark = True
     with device_alone(options.lock):
@@ -203,11 +204,11 @@ def at_budget(way: Planned, eager: Way, samples: int, begin: float) -> Row:
     except reprise.RepriseError as error:
         return refusal(error)
     finally:
-        way.release()  # a pool is as large as the budget
+        way.release()  # The pool of CUDA graphs is as large as the budget.
 
 
 def own(case: str, options: argparse.Namespace) -> None:
-    """`--targets` has kind, point and budget of each row, `--kind` names the engine."""
+    """Measures Reprise. `--targets` has the kind, the point and the budget of each row, and `--kind` names the engine."""
     begin = clock()
     training = make(case, options)
     eager = Way(training)
@@ -234,12 +235,12 @@ def own(case: str, options: argparse.Namespace) -> None:
 
 
 def make(case: str, options: argparse.Namespace) -> Training:
-    """On the CPU, where autocast may take seconds for a tiny step, without it."""
+    """The training of a case. On the CPU it runs without autocast, which may take seconds there for a tiny step."""
     return Training(case, "fp32", CPU, tiny=True) if options.cpu else Training(case, "bf16", GPU)
 
 
 def targets_of(rows: Rows, case: str, kinds: list[str]) -> list[tuple[str, str, int]]:
-    """What Reprise has to be measured at: the peaks of the others, and below torch.compile's, where it was not yet."""
+    """The budgets at which Reprise still has to be measured: the peaks of the others, and one below those of torch.compile."""
     wanted: list[tuple[str, str, int]] = []
 
     def want(kind: str, point: str, budget: int) -> None:
@@ -252,7 +253,7 @@ def targets_of(rows: Rows, case: str, kinds: list[str]) -> list[tuple[str, str, 
         if other["case"] != case or other["kind"] in OWN or "peak_bytes" not in other:
             continue
         if rows.find(case=case, kind=other["kind"], point=other["point"]) is not other:
-            continue  # of another machine or version
+            continue  # The row was measured on another machine or with another version.
         if other["kind"] == "compile":
             compiled.append(other["peak_bytes"])
         for kind in kinds:
@@ -265,7 +266,7 @@ def targets_of(rows: Rows, case: str, kinds: list[str]) -> list[tuple[str, str, 
 
 def run_case(children: Children, rows: Rows, case: str, wanted: list[tuple[str, str]], own_kinds: list[str],
              options: argparse.Namespace) -> int:
-    """The others at once; then Reprise, whose budgets are known by then."""
+    """Measures the others first, and then Reprise, whose budgets are known by then."""
     extra = ["--samples", str(options.samples), *(["--cpu"] if options.cpu else [])]
 
     def other(way: tuple[str, str]) -> int:
@@ -300,8 +301,9 @@ def run(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = command_line(__doc__, "rivals-cuda", CASES, 120, samples=8)
     parser.add_argument("--kinds", default=",".join([*POINTS, *OWN]))
-    parser.add_argument("--points", default=",".join(BUDGETS), type=lambda text: text.split(","), help="of compile")
-    parser.add_argument("--own-seconds", type=float, default=420, help="for all points of Reprise")
+    parser.add_argument("--points", default=",".join(BUDGETS), type=lambda text: text.split(","),
+                        help="the memory budgets of torch.compile")
+    parser.add_argument("--own-seconds", type=float, default=420, help="the time limit for all points of Reprise")
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     parser.add_argument("--point", default="", help=argparse.SUPPRESS)
     parser.add_argument("--targets", help=argparse.SUPPRESS)

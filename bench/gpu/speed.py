@@ -1,17 +1,17 @@
-"""Time of a step against eager PyTorch, in one process, steps in turns.
+"""Compares the time of a step with eager PyTorch's, in one process and in turns.
 
-    python bench/gpu/speed.py [--cases resnet50_96,...] [--dtypes fp32,bf16] [--kinds none] [--samples 10] [-o FILE]
+    scripts/python.sh bench/gpu/speed.py [--cases resnet50_96,...] [--dtypes fp32,bf16] [--kinds none] [--samples 10] [-o FILE]
 
 eager       the model as it is
 none        captured, without recomputation
 planned     at half of eager's peak, without CUDA graphs
-graphs      at half of eager's peak, as CUDA graphs: their pool and all beside it
+graphs      at half of eager's peak, as CUDA graphs; their pool and everything beside it count
 
-Beside the times stands what the device spent in kernels in one step of each kind; where a kind is slower
-than it should be, also the kernels that take longer than in eager.
+A row also says how long the device spent in kernels in one step of each kind. If a kind is slower than it should be, the row
+lists the kernels that take longer than in eager.
 
-cudnn.benchmark is on. A sample is a few steps in a row (forward, loss, backward), as in training,
-with the device idle at both ends; the median of each kind's samples is compared with eager's.
+cudnn.benchmark is on. A sample is a few steps in a row (forward, loss, backward), as in training, with the device idle at both
+ends. The median of each kind's samples is compared with eager's.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from reprise.native import _torch
 CASES = ("resnet50_96", "resnet152_48", "densenet161_32", "vgg19_64", "gpt2_medium_8x1024")
 WARM_STEPS = 5
 PLANNING_SECONDS = 3.0
-ALLOWED = {"none": 1.02, "graphs": 1.0}  # times of eager
+ALLOWED = {"none": 1.02, "graphs": 1.0}  # as multiples of eager's time
 
 
 class Kind(Way):
-    """A way to run the step: `call`, or the captured step."""
+    """A way to run the step: by `call`, or, if that is None, as the captured step."""
 
     def __init__(self, training: Training, call: Any = None, budget: int | None = None, beside: int = 0,
                  graphs: bool = False) -> None:
         super().__init__(training)
         self.call, self.budget, self.beside, self.graphs = call, budget, beside, graphs
-        self.plan: Any = None  # once it has been found
+        self.plan: Any = None  # The plan, once it has been found.
         self.facts: dict[str, Any] = {}
 
     def begin(self) -> None:
@@ -54,10 +54,10 @@ class Kind(Way):
         self.training.step(self.call)
 
     def _take_over(self) -> None:
-        """One capture serves all kinds: each puts its budget, its plan and its graphs in place."""
+        """Gives the model this kind's budget, plan and CUDA graphs, because all kinds share one capture."""
         plan = self.training.model.plan
         plan.set_cuda_graphs(self.graphs)
-        # The graphs' pool lies beside the other kinds: their plans stay, with no budget to compare with.
+        # The pool of the CUDA graphs takes memory while the other kinds run, so these keep their plans without a budget.
         if self.plan is not None and not self.graphs:
             plan.use_again(self.plan)
             plan.set_budget(None)
@@ -80,7 +80,7 @@ def beside_bytes(training: Training) -> int:
 
 
 def kernels_ms(kind: Kind) -> dict[str, float]:
-    """What one step spends in each kernel."""
+    """The milliseconds that one step spends in each kernel."""
     kind.sample(1)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
         kind.sample(1)
@@ -146,9 +146,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--dtypes", default="fp32,bf16")
-    parser.add_argument("--kinds", default="none,planned,graphs", help="beside eager")
+    parser.add_argument("--kinds", default="none,planned,graphs", help="what is measured besides eager")
     parser.add_argument("--samples", type=int, default=10)
-    parser.add_argument("--share", type=float, default=0.5, help="of eager's peak")
+    parser.add_argument("--share", type=float, default=0.5, help="the budget, as a share of eager's peak")
     parser.add_argument("--cpu", action="store_true", help="tiny networks on the CPU, to try the command")
     parser.add_argument("--one", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "speed-cuda.json")

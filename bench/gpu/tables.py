@@ -2,8 +2,8 @@
 
     python3 bench/gpu/tables.py [rivals kusumoto batches largest hong budgets readme] [--results bench/results] [-o docs]
 
-Without names: all. Needs neither torch nor a GPU. A page is written from its folder of rows alone; where there are none,
-nothing is written for it and the command fails. `readme` writes the lines of README.md between two marks.
+Without names, it writes all of them. It needs neither torch nor a GPU. Each page is written from its folder of rows; if a
+folder has no rows, its page is not written and the command fails. `readme` writes the lines of README.md between two marks.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PAGES: dict[str, Callable[[Places], None]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"of {', '.join(PAGES)}; all if not given")
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"one of {', '.join(PAGES)}; by default all of them")
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
-    parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="where the page `readme` is put")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="the file to write `readme` into")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs")
     options = parser.parse_args()
     for name in set(options.pages) - set(PAGES):

@@ -34,7 +34,7 @@ def op_line(op: Op, output: int) -> str:
 
 
 def graph_text(net: Net) -> str:
-    """The file as docs/formats.md describes it, defaults left out."""
+    """The file as docs/formats.md describes it, without the fields that have their default values."""
     ops = ",\n".join(op_line(op, output) for output, op in enumerate(net.ops))
     return f"""{{
 "format":"reprise.graph","version":1,

@@ -1,7 +1,7 @@
-"""A network written down layer by layer.
+"""A network that is written down layer by layer.
 
-Every call on a Net records one op and returns its output, whose shape follows from the layer alone: no arithmetic on
-tensors happens. One op has one output, so op 12 makes value 12. Inputs, labels and parameters are not recorded.
+Every call on a Net records one op and returns its output, whose shape follows from the layer; nothing is computed. One op has
+one output, so op 12 makes value 12. Inputs, labels and parameters are not recorded.
 
     net = Net("tiny", batch=32)
     x = net.input(3, 224)
@@ -9,8 +9,8 @@ tensors happens. One op has one output, so op 12 makes value 12. Inputs, labels 
         x = net.relu(net.conv(x, 64, kernel=7, stride=2, pad=3))
     net.softmax_ce(net.linear(x, 10))
 
-The conventions are Chainer's, because the graphs the paper was measured on were traced there: a Reshape stands before a
-Linear that reads an image, and poolings round their output size up unless told otherwise.
+The conventions are Chainer's, because the paper's graphs were traced with it: a Reshape comes before a Linear that reads an
+image, and poolings round their output size up unless told otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ITEM_BYTES = 4  # float32
 
 @dataclass(frozen=True)
 class Tensor:
-    """The output of an op, or an input of the network (no value)."""
+    """The output of an op, or an input of the network, which is not a value."""
 
     shape: tuple[int, ...]
     value: int | None = None
@@ -37,7 +37,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Height, which is also the width: all images here are square."""
+        """The height, which is also the width, because all images here are square."""
         return self.shape[2]
 
 
@@ -175,6 +175,6 @@ class Net:
 
 
 def _window_count(size: int, kernel: int, stride: int, pad: int, round_up: bool) -> int:
-    """Positions of a sliding window along one axis; rounding up lets the last one hang over the edge."""
+    """The number of positions of a sliding window along one axis. Rounding up lets the last one reach over the edge."""
     slack = size + 2 * pad - kernel
     return (slack + (stride - 1 if round_up else 0)) // stride + 1

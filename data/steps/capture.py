@@ -2,14 +2,13 @@
 
     scripts/python.sh data/steps/capture.py [--device cuda|cpu|none] [--steps NAME,...] [--out FOLDER]
 
-Each network is captured as reprise.compile captures it, with its loss inside. On a device every kind
-of call is measured, alone, and NAME.DEVICE.graph.json has its time and workspace. With --device none
-nothing is measured or allocated, and NAME.graph.json has the roofline of runtime/costs/roofline.cc
-and no workspaces, with the operators of the CPU at the rates of a GPU. facts.json says how each file
-was made.
+Each network is captured as reprise.compile captures it, with its loss inside. On a device, every kind
+of call is measured by itself, and NAME.DEVICE.graph.json has its time and workspace. With --device none,
+nothing is measured or allocated: NAME.graph.json has the estimates of runtime/costs/roofline.cc, for the
+operators of the CPU at the rates of a GPU, and no workspaces. facts.json says how each file was made.
 
-A process per network; --jobs of them capture at a time, one alone measures. What is there
-already is left as it is, unless --again is given.
+Each network has a process of its own. --jobs of them capture at the same time, but only one measures.
+Files that exist already are left as they are, unless --again is given.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ NONE = "none"
 
 
 def captured(step: Step, device: str, *, tiny: bool) -> CapturedStep:
-    """On a device, or (none) on fake tensors."""
+    """Captures a step on a device, or, if the device is "none", on fake tensors."""
     case = step.tiny if tiny else step.case
     inputs = case.make_inputs()
     if device != NONE:
@@ -55,7 +54,7 @@ def captured(step: Step, device: str, *, tiny: bool) -> CapturedStep:
             module = step.make_module(tiny=tiny)
         args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to(device), inputs)
         return capture_step(module, args, kwargs, type(module).__name__)
-    # One initialisation looks at the numbers it drew; fake tensors have none.
+    # One initialisation looks at the numbers that it has drawn, and fake tensors have no numbers.
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, \
             mock.patch.object(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor):
         module = step.make_module(tiny=tiny)
@@ -64,7 +63,7 @@ def captured(step: Step, device: str, *, tiny: bool) -> CapturedStep:
 
 
 def estimated(program: _torch.Program) -> _core.Costs:
-    """The CPU's operators at the rates of a GPU."""
+    """Estimated costs of the CPU's operators at the rates of a GPU."""
     bare = _core.Costs.from_capsule(_torch.bare_costs(program))
     return _core.Costs(_torch.roofline_ns(program, "cuda"), bare.workspace_bytes, bare.value_bytes)
 
@@ -95,7 +94,7 @@ def stem(name: str, device: str) -> str:
 
 
 class Run:
-    """All networks, each in a process of its own."""
+    """Captures all networks, each in a process of its own."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options

@@ -1,13 +1,13 @@
-"""Fails when a file includes, imports or calls what its layer may not know.
+"""Fails if a file includes, imports or calls something that its layer may not use.
 
-Three lists of folders, lowest first: a file may know its own folder and those before it in its list.
+There are three lists of folders, lowest first. A file may use its own folder and those before it in its list.
 
-The core knows the C++ standard library alone (and io a JSON library), and is pure: below io/ nothing touches streams,
-files, clocks, random devices or the environment. Above it, tools, runtime and python/bindings see its public headers
-alone, runtime also how files are read and written as JSON, and tools and bindings the planners' knobs; of the bindings
-only torch*.cc see the runtime, so that the planner imports without it. Public headers for libtorch name its tensor and
-declare the rest, so that they compile quickly. In Python, modules of the package itself are the base, and no import
-leads back to where it came from.
+The core uses only the C++ standard library (io also uses a JSON library). It is pure: below io/, nothing touches
+streams, files, clocks, random devices or the environment. Tools, runtime and python/bindings see only the public headers of
+the core, with two exceptions: the runtime also sees how JSON is read and written, and tools and bindings also see the
+planners' knobs. Among the bindings, only torch*.cc see the runtime, so that the planner can be imported without it. Public
+headers for libtorch include the header of its tensor and declare the rest, so that they compile quickly. In Python, modules
+directly in the package are the lowest layer, and imports must not form a circle.
 """
 
 import ast
@@ -21,16 +21,17 @@ RUNTIME = ["base", "device", "program", "files", "kernels", "costs", "engine", "
            "checkpoint", "umbrella"]
 PYTHON = ["base", "show", "trace", "forecast", "api", "umbrella"]
 PURE = CORE[:CORE.index("io")]
-# Public headers whose name is not their layer; those of the runtime belong to the lowest folder that knows them.
+# The layers of public headers that are not named after their layer. A header of the runtime belongs to the lowest folder
+# that includes it.
 CORE_HEADERS = {"ids": "base", "error": "base", "costs": "graph", "graph_builder": "graph", "validate": "plan",
                 "lives": "plan", "reprise": "umbrella"}
 RUNTIME_HEADERS = {"errors": "base", "training_step": "record", "torch": "umbrella"}
 # Standard headers that only io and above may use.
 IMPURE = {"iostream", "istream", "ostream", "fstream", "filesystem", "chrono", "random", "cstdio",
           "thread", "ctime"}
-# Calls that the included headers do not show.
+# Impure functions, which can be called without including one of the headers above.
 IMPURE_CALLS = re.compile(r"(?<![\w.>])(?:std::)?(getenv|system|abort|exit|printf|rand)\s*\(")
-# What a part may include from outside the standard library; public headers have nothing.
+# What a part may include from outside the standard library. The public headers of the core may include nothing.
 LIBTORCH = ("torch/", "ATen/", "c10/", "cuda")
 OUTSIDE = {"src/io": ("nlohmann/",), "tools": ("CLI/", "nlohmann/", "sys/", "unistd.h"),
            "include/torch": ("ATen/core/Tensor.h",), "runtime": (*LIBTORCH, "dlfcn.h", "sys/", "unistd.h"),
@@ -43,7 +44,7 @@ COMMENT_OR_STRING = re.compile(r'//.*|"(?:\\.|[^"\\])*"')
 
 
 def part_and_layer(path: Path) -> tuple[str, str]:
-    """The part that a C++ file belongs to, by its path from the root, and the layer inside it ("" if the part has none)."""
+    """The part that a C++ file belongs to, from its path relative to the root, and its layer ("" if the part has none)."""
     folder, stem = path.parts[0], path.stem
     if folder == "include":
         if "torch" in (stem, path.parent.name):
@@ -65,7 +66,7 @@ def upward(layers: list[str], layer: str, target: str, name: str) -> str | None:
 
 
 def core_error(path: Path, layer: str, name: str) -> str | None:
-    """What is wrong with a quoted include of a file of the core."""
+    """What is wrong with a quoted include in a file of the core; None if nothing is."""
     parts = name.split("/")
     if parts[0] == "reprise":
         part, target = part_and_layer(Path("include", name))
@@ -76,7 +77,7 @@ def core_error(path: Path, layer: str, name: str) -> str | None:
 
 
 def above_error(root: Path, path: Path, part: str, layer: str, name: str) -> str | None:
-    """What is wrong with a quoted include of a file above the core."""
+    """What is wrong with a quoted include in a file above the core; None if nothing is."""
     sees_runtime = part in ("runtime", "include/torch", "bindings/torch")
     target = part_and_layer(Path("include", name)) if name.startswith("reprise/") else part_and_layer(Path(name))
     if target[0] == "include" or (part in ("tools", "bindings", "bindings/torch") and (path.parent / name).exists()):
@@ -121,14 +122,14 @@ def cpp_errors(root: Path, path: Path) -> Iterator[str]:
 
 
 def python_layer(module: tuple[str, ...]) -> str:
-    """Layer of a module, by its name inside the package: () is the package itself."""
+    """The layer of a module, from its name inside the package; () is the package itself."""
     if module in ((), ("__main__",)):
         return "umbrella"
     return module[0] if len(module) > 1 or module[0] in PYTHON else "base"
 
 
 def imports(package: Path, path: Path, module: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Line and module of every import of the package's own modules, wherever in the file it stands."""
+    """The line and the module of every import of the package's own modules, anywhere in the file."""
     folder = module if path.stem == "__init__" else module[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -140,14 +141,14 @@ def imports(package: Path, path: Path, module: tuple[str, ...]) -> Iterator[tupl
             if not node.level and named[0] != package.name:
                 continue
             target = (*base, *named) if node.level else named[1:]
-            for alias in node.names:  # a module of a folder, or something inside a module
+            for alias in node.names:  # The name is a module of a folder, or something inside a module.
                 inner = package.joinpath(*target, alias.name)
                 is_module = inner.with_suffix(".py").exists() or inner.is_dir() or (target == () and alias.name[0] == "_")
                 yield node.lineno, (*target, alias.name) if is_module else target
 
 
 def circles(arrows: dict[tuple[str, ...], set[tuple[str, ...]]]) -> Iterator[str]:
-    """Modules that reach themselves, each circle once."""
+    """The circles of imports, each reported once."""
     done: set[tuple[str, ...]] = set()
 
     def visit(module: tuple[str, ...], way: list[tuple[str, ...]]) -> Iterator[str]:

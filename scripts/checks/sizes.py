@@ -1,6 +1,6 @@
-"""Prints lines per folder and fails if a file is over its limit.
+"""Prints the number of lines per folder, and fails if a file is longer than its limit.
 
-Raising a limit is a one-line change with a reason. Lines of comments count: the aim is less to read.
+Whoever raises a limit gives a reason. Lines of comments count too, because the aim is that there is less to read.
 """
 
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 
 FILE_LIMIT = 500
 TEST_FILE_LIMIT = 800
-# Rows of the table, and the folders that each sums; the public headers of the runtime are counted with the core's.
+# The rows of the table, each with the folders it sums up. The public headers of the runtime are counted with the core's.
 FOLDERS = {"core": ("include", "src"), "tools": ("tools",), "runtime": ("runtime",), "python": ("python",),
            "scripts": ("scripts", "cmake"), "tests": ("tests",), "bench": ("bench",), "models": ("models",),
            "examples": ("examples",), "data": ("data",)}
@@ -20,7 +20,7 @@ def lines(path: Path) -> int:
 
 
 def check(root: Path) -> tuple[list[str], list[str]]:
-    """The rows of the table, and the files that are over a limit."""
+    """The rows of the table, and an error for each file that is longer than its limit."""
     rows, errors = [f"{'folder':<9}{'files':>6}{'lines':>7}  longest file"], []
     for name, folders in FOLDERS.items():
         files = {path: lines(path) for folder in folders for path in sorted((root / folder).rglob("*"))

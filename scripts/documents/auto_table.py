@@ -3,10 +3,10 @@
 
     make build && python3 scripts/documents/auto_table.py [--command PATH] [--steps NAME,...]
 
-With --steps only these are planned, and the rows of the others stay.
+With --steps, only these are planned; the rows of the others stay as they are.
 
-Budgets are shares of the peak without recomputation, parameters and inputs set aside in both. The numbers are the same
-on every machine: work is limited by a count.
+A budget is a share of the peak without recomputation; parameters and inputs are left out of both. The numbers are the
+same on every machine, because the planner's work is limited by a count and not by a clock.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def ablation(step: Step) -> list[str]:
 
 
 class Table:
-    """One table of the page, between the markers with its name."""
+    """One table of the page: the lines after the mark with its name."""
 
     def __init__(self, name: str) -> None:
         self.pattern = re.compile(rf"(<!-- {name} -->\n)(.*?)(<!-- end -->)", re.DOTALL)

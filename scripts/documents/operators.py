@@ -1,9 +1,10 @@
-"""PyTorch's own samples of its operators, trained in eager and by Reprise: the same bits?
+"""Trains PyTorch's own samples of its operators in eager and by Reprise, and compares the bits.
 
     scripts/python.sh scripts/documents/operators.py [--jobs 2] [--only linalg] [-o docs/tables/operators.md]
 
-For every operator with gradients in torch.testing (pip install expecttest, which that needs), the first sample, the one in the
-middle and the last: the squares of its results are summed, and the loss and all gradients compared bit by bit with eager.
+For every operator of torch.testing that has gradients, three samples are tried: the first, the one in the middle and the last.
+The loss is the sum of the squares of the results; it and all gradients are compared bit by bit with eager. torch.testing needs
+the package expecttest (pip install expecttest).
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ import reprise
 from reprise.errors import GraphBreak, Unsupported
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 90  # for an operator
+SECONDS = 90  # the time limit for one operator
 SAME, NOT_EAGER, DIFFERS, REFUSED, FAILED = "same", "not in eager", "differs", "refused", "failed"
 TEXT = """\
 # Operator by operator
 
 Written by `scripts/python.sh scripts/documents/operators.py`; not edited by hand. {machine}.
 
-PyTorch's tests have samples of its operators. Of every operator that has gradients and takes float32 numbers up to three samples
-are trained one step, by eager PyTorch and by Reprise without a budget that binds, and the loss and all gradients are compared.
+PyTorch's tests have samples of its operators. For every operator that has gradients and takes float32 numbers, up to three
+samples are trained for one step, by eager PyTorch and by Reprise with a budget that does not bind, and the loss and all
+gradients are compared.
 
 | samples | |
 |--:|---|
@@ -45,7 +47,8 @@ are trained one step, by eager PyTorch and by Reprise without a budget that bind
 | {failed} | failed otherwise |
 | {not_eager} | left out: eager fails on them in this form, or does not repeat its own bits |
 
-Of {operators} operators, {clean} have the same bits in all samples that count; of {left_out} none counts: {names}. The others:
+{clean} of {operators} operators have the same bits in all samples that count. {left_out} more operators have no sample that
+counts: {names}. The others:
 
 | operator | samples | |
 |---|--:|---|
@@ -54,7 +57,7 @@ Of {operators} operators, {clean} have the same bits in all samples that count; 
 
 
 class Operator(nn.Module):
-    """An operator whose float operands are parameters."""
+    """A model that calls one operator, whose floating-point operands are its parameters."""
 
     def __init__(self, function: Any, sample: Any) -> None:
         super().__init__()
@@ -97,7 +100,7 @@ def is_same(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def apart(a: list[Tensor | None], b: list[Tensor | None]) -> float:
-    """The largest difference, as a share of the largest number."""
+    """The largest difference between two lists of tensors, as a share of the largest number."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None and x.numel()]
     return max((float((x - y).abs().nan_to_num().max() / x.abs().nan_to_num().max().clamp(min=1e-30)) for x, y in pairs),
                default=1.0)
@@ -129,7 +132,7 @@ def compared(function: Any, sample: Any) -> tuple[str, str]:
 
 
 def reason(text: str) -> str:
-    """The message as one line."""
+    """The explanation in an error message, or its first line, shortened for a cell of the table."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     explained = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
     return textwrap.shorten((explained or lines or [""])[0].replace("|", "/"), 110, placeholder=" ...")
@@ -141,7 +144,7 @@ def check(part: int, parts: int, only: str) -> None:
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    known.wrapper_set_seed = lambda function, *args, **kwargs: function(*args, **kwargs)  # done here
+    known.wrapper_set_seed = lambda function, *args, **kwargs: function(*args, **kwargs)  # trained() sets the seed.
     signal.signal(signal.SIGALRM, too_long)
     wanted = [op for op in known.op_db if op.supports_autograd and torch.float32 in op.supported_dtypes("cpu")]
     for op in wanted[part::parts]:
@@ -155,7 +158,7 @@ def check(part: int, parts: int, only: str) -> None:
             found = [compared(op.get_op(), samples[i]) for i in sorted({0, len(samples) // 2, len(samples) - 1})]
         except TimeoutError:
             found = [(FAILED, f"more than {SECONDS} s")]
-        except Exception as error:  # some operators have samples for other layouts only
+        except Exception as error:  # Some operators have samples only for other layouts.
             found = [(NOT_EAGER, type(error).__name__)]
         signal.alarm(0)
         print(json.dumps([name, found]), flush=True)
@@ -186,7 +189,7 @@ def write(path: Path, found: dict[str, list[list[str]]]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="", help="operators whose name has this in it")
+    parser.add_argument("--only", default="", help="only operators whose name contains this")
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs" / "tables" / "operators.md")
     options = parser.parse_args()

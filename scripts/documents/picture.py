@@ -1,8 +1,8 @@
-"""Takes the README's pictures of a report: light and dark, its lead and its two charts.
+"""Takes the README's pictures of the top of a report, one in light and one in dark colours.
 
     scripts/python.sh scripts/documents/picture.py [out/resnet50.html] [-o docs/pictures]
 
-The page is the one that `make demo` writes. Needs chromium.
+By default, the report is the page that `make demo` writes. Needs chromium.
 """
 
 from __future__ import annotations

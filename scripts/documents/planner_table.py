@@ -3,8 +3,8 @@
 
     make build && python3 scripts/documents/planner_table.py [--seconds S] [--command PATH]
 
-Each curve is planned once; the tables show the fastest of its points within a share of the peak without
-recomputation. The text around the tables is scripts/documents/planner_table.template.md.
+Each curve is planned once. For each share of the peak without recomputation, the tables show the fastest point of the
+curve within it. The text around the tables comes from scripts/documents/planner_table.template.md.
 """
 
 import argparse
@@ -17,9 +17,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import bench
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import bench  # noqa: E402
+
 PAGE = ROOT / "docs" / "planners.md"
 TEMPLATE = Path(__file__).with_suffix(".template.md")
 NETWORKS = ["vgg19", "resnet50", "resnet152", "densenet161", "googlenet", "unet", "pspnet"]

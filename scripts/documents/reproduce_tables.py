@@ -26,7 +26,7 @@ class Network:
     parameters: int  # bytes
     inputs: int  # bytes at the graph's batch
     paper: tuple[float, float, float]  # GB: approximate memory-centric, approximate time-centric, Chen
-    chen: tuple[int, int, int, int, int]  # known: candidates, blocks, peak, peak with liveness, overhead
+    chen: tuple[int, int, int, int, int]  # by the authors' program: candidates, blocks, peak, peak with liveness, overhead
 
 
 NETWORKS = [
@@ -54,7 +54,7 @@ def plan(reprise: Path, network: Network, *options: str) -> dict:
 
 
 def estimate(network: Network, live_peak: int) -> float:
-    """GB at the paper's batch: activations and inputs grow with it, parameters and their gradients do not."""
+    """The peak in GB at the paper's batch: activations and inputs grow with it, parameters and their gradients do not."""
     scale = network.paper_batch / network.batch
     return (live_peak * scale + 2 * network.parameters + network.inputs * scale) / 1e9
 

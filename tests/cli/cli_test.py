@@ -1,19 +1,19 @@
-"""Runs the `reprise` command as the tables beside this file say.
+"""Tests the command `reprise` with the cases in the tables beside this file.
 
     python3 tests/cli/cli_test.py build/release/tools/reprise [table.json]... [-k NAME]
 
 A table is a list of cases. Each runs in an empty folder of its own:
 
     {"name": "says what is wrong",            what the case states
-     "files": {"g.json": "{}"},               files to write first; a list is joined by newlines
-     "before": [["convert", "g.json"]],       commands to run first, which must succeed
+     "files": {"g.json": "{}"},               files that are written first; a list is joined by newlines
+     "before": [["convert", "g.json"]],       commands that run first and must succeed
      "args": ["plan", "g.json"],              {root} in an argument is the root of the sources
      "stdin": "",
-     "exit": 3,                               expected exit status, 0 if not given
+     "exit": 3,                               the expected exit status, 0 if not given
      "stdout": "all of it",                   or "stdout_has": [parts of it]
      "stderr": "",                            or "stderr_has": [parts of it]
-     "json": {"peak_bytes": 222},             stdout is JSON, with at least these keys and values
-     "creates": {"plan.json": ["parts"]}}     files there afterwards, and parts of their text
+     "json": {"peak_bytes": 222},             stdout is JSON with at least these keys and values
+     "creates": {"plan.json": ["parts"]}}     files that exist afterwards, and parts of their text
 """
 
 import argparse
@@ -42,7 +42,7 @@ def run(reprise: Path, args: list[str], folder: Path, stdin: str = "") -> subpro
 
 
 def subset_errors(expected: Any, found: Any, place: str) -> list[str]:
-    """Where `found` is not `expected`; keys that only `found` has are fine."""
+    """The differences between `found` and `expected`. Keys that only `found` has are not differences."""
     if isinstance(expected, dict) and isinstance(found, dict):
         return [error for key, value in expected.items()
                 for error in (subset_errors(value, found[key], f"{place}.{key}") if key in found

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The documents show what is there: quoted code stands in the examples, links lead to files, the index has every page."""
+"""Checks the documents: quoted code is in the examples, links lead to files, and the index names every page."""
 
 import pathlib
 import re
@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("data/**/*.md")])
 QUOTED = re.compile(r"^<!-- (examples/\S+) -->\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```(?:cpp|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # a lambda in it looks like a link
+BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # Blocks of code are skipped: a C++ lambda looks like a link.
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 

@@ -1,11 +1,12 @@
-// Bytes to a small forward graph or a whole training step, then every planner under both judges, compared with each
-// other and with checks that did not make the plans:
+// Turns bytes into a small forward graph or a whole training step, runs every planner under both judges, and compares
+// their answers with each other and with checks that share no code with the planners:
 //
-//   - a plan is legal, the fast simulator and the timeline agree with the solution, the budget holds
-//   - exact is never slower than approximate, nor needs more memory; none recomputes nothing
-//   - the smallest budget an infeasible answer names is enough, and one byte less is not
+//   - Every plan is legal and keeps the budget, and the simulator and the timeline agree with the solution.
+//   - The exact planner is never slower than the approximate one, and never needs more memory; `none` recomputes
+//   nothing.
+//   - The smallest budget that a planner names is enough, and one byte less is not.
 //
-// A failure prints the graph as JSON. An InternalError is a crash.
+// A failure prints the graph as JSON. An InternalError is not caught, so it ends the run as a crash.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -26,12 +27,12 @@ namespace {
 constexpr std::size_t kMostInput = 512;
 constexpr std::int64_t kMaxNodes = 7;
 const auto kFew = knobs({.candidates = 3});
-constexpr std::size_t kWork = 20'000;  // of planner auto
+constexpr std::size_t kWork = 20'000;  // for planner `auto`
 
 class Bytes {
  public:
   Bytes(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-  // 0 .. bound-1; 0 once the bytes are used up.
+  // A number from 0 .. bound-1; 0 once the bytes are used up.
   std::int64_t below(std::int64_t bound) { return at_ < size_ ? data_[at_++] % bound : 0; }
 
  private:
@@ -40,7 +41,8 @@ class Bytes {
   std::size_t at_ = 0;
 };
 
-// Times from small integers to nanoseconds, so that tables and partials are both searched.
+// Times from small integers to large numbers of nanoseconds, so that both ways of searching are used: with a table and
+// with partials.
 std::int64_t time_from(Bytes& bytes) { return bytes.below(16) << (bytes.below(4) * 8); }
 
 CostedGraph forward_from(Bytes& bytes) {
@@ -69,7 +71,7 @@ CostedGraph graph_from(Bytes& bytes) {
 }
 
 struct Question {
-  std::int64_t budget;  // above the smallest one
+  std::int64_t budget;  // how many bytes above the smallest budget
   Objective objective;
   bool keep_last;
 };
@@ -84,7 +86,7 @@ class Check {
     require(plain.simulation.recompute_ns == 0, "none recomputes", plain);
     compare_by_formula();
     for (const std::string_view name : planner_names()) {
-      if (name.starts_with("lower-sets")) continue;  // compared with each other instead
+      if (name.starts_with("lower-sets")) continue;  // compare_by_formula and compare_simulated check these.
       check_if_found({.planner = std::string(name), .judge = Judge::kFormula, .work = kWork});
       check_if_found({.planner = std::string(name), .judge = Judge::kSimulated, .work = kWork});
     }
@@ -99,7 +101,7 @@ class Check {
     std::abort();
   }
 
-  // Asks without a budget, at the budget, and one byte below the smallest one.
+  // Asks for the smallest budget, then one byte below it, then at the budget of the question, whose answer it returns.
   Solution check(SolveOptions options) const {
     options.knobs = kFew;
     const Solution tightest = answer(options);
@@ -112,7 +114,7 @@ class Check {
     return found;
   }
 
-  // Not every planner takes every graph.
+  // Checks only if there is a plan, because not every planner accepts every graph.
   void check_if_found(const SolveOptions& options) const {
     if (answer(options).found()) check(options);
   }

@@ -1,4 +1,5 @@
-// Any text into every reader: it is refused with InputError, or what was read survives being written and read again.
+// Gives any text to every reader. The reader must refuse it with InputError, or what it has read must be the same after
+// it was written and read again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -17,7 +18,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-// What `read` returns, or nothing where it refuses the text.
+// What `read` returns, or nothing if it refuses the text.
 template <typename Read>
 auto accepted(Read read) -> std::optional<decltype(read())> {
   try {

@@ -1,4 +1,4 @@
-// The networks of data/papers.
+// Reads the networks of data/papers.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The graphs of data/papers against what is known of the ones the paper was measured on.
+"""Compares the graphs of data/papers with what is known about the graphs that the paper was measured on.
 
     python3 tests/golden/papers_graphs_test.py
 
-Reads the files on its own terms: everything but the parameters (which no file contains) is counted from the JSON.
+It reads the JSON files without the library and counts everything in them, except the parameters, which no file contains.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "papers"
 GENERATE = FOLDER / "generate.py"
 
-# No kind is the beginning of another, so the kind of an op can be read off its name.
+# The name of an op begins with its kind, and no kind is the beginning of another one.
 KINDS = ["conv", "deconv", "linear", "bn", "relu", "max_pool", "avg_pool", "lrn", "dropout", "add", "mul_const", "concat",
          "crop", "resize", "reshape", "softmax_ce"]
 BACKWARD_READS = {"relu": "outputs", "max_pool": "both", "avg_pool": "both", "lrn": "both"}
@@ -84,14 +84,14 @@ def kind(op: dict[str, Any]) -> str:
 
 
 def lower_set_count(ops: list[dict[str, Any]]) -> int:
-    """Sets of ops closed under predecessors: grown from the empty one, op by op, level by level."""
+    """The number of sets of ops that are closed under predecessors. They are grown from the empty set, one op at a time."""
     needs = [sum(1 << value for value in inputs(op)) for op in ops]
     users: list[list[int]] = [[] for _ in ops]
     for user, op in enumerate(ops):
         for value in inputs(op):
             users[value].append(user)
     sources = frozenset(op for op, need in enumerate(needs) if need == 0)
-    level = {0: sources}  # lower set -> ops that may join it
+    level = {0: sources}  # lower set -> the ops that can be added to it
     count = 0
     while level:
         count += len(level)

@@ -1,5 +1,5 @@
-// The seven networks of data/papers against numbers worked out apart from this project: families of lower sets,
-// smallest budgets to the byte, and Chen's table.
+// Compares the seven networks of data/papers with numbers that were worked out independently of this project: families
+// of lower sets, smallest budgets to the byte, and Chen's table.
 #include <gtest/gtest.h>
 
 #include "golden/papers_graph.h"
@@ -13,7 +13,7 @@ namespace {
 struct Network {
   const char* name;
   std::size_t lower_sets;
-  std::size_t pairs;  // of a lower set and a larger one around it
+  std::size_t pairs;  // pairs of a lower set and a larger one that contains it
   std::size_t ancestor_sets;
   std::int64_t smallest_budget;
   std::int64_t smallest_approximate_budget;
@@ -65,13 +65,13 @@ struct ChenRow {
   const char* network;
   std::size_t candidates;
   std::size_t blocks;
-  std::int64_t formula_peak;  // without liveness
+  std::int64_t formula_peak;  // the peak without liveness
   std::int64_t live_peak;
-  std::int64_t overhead;  // with the reruns of ops whose gradients read their own outputs
+  std::int64_t overhead;  // includes the reruns of ops whose gradients read their own outputs
 };
 
-// One live peak is our own: which op of a block runs first is free, and our file of GoogLeNet lists the ops of parallel
-// branches in another order than the authors' (576,026,624 there).
+// The live peak of GoogLeNet differs from the authors' (576,026,624). The ops of parallel branches may run in any
+// order, and our file lists them in another order than the authors' file.
 constexpr ChenRow kChen[] = {
     {"pspnet", 72, 7, 3'824'259'184, 1'694'246'684, 1409},
     {"unet", 12, 2, 21'376'180'224, 7'803'387'904, 230},

@@ -1,9 +1,9 @@
-// Plans for the networks of data/papers, as they were when tests/golden/expected.json was last written:
+// The plans for the networks of data/papers must be those of tests/golden/expected.json. To write that file again, run
 //
-//   UPDATE_GOLDEN=1 build/release/tests/golden/golden_test      then read the diff
+//   UPDATE_GOLDEN=1 build/release/tests/golden/golden_test
 //
-// Each line is one question and its answer. peak_bytes, time and overhead are the simulator's; `formula` is what the
-// papers' formulas say of the same sequence.
+// and then read the diff. Each line is one question and its answer. peak_bytes, time and overhead are the simulator's;
+// `formula` is what the papers' formulas say about the same sequence.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -48,7 +48,7 @@ std::string line(const std::string& network, const SolveOptions& options, const 
 
 class Questions {
  public:
-  // The smallest budget, and a quarter more.
+  // Asks for the smallest budget, and at a budget a quarter above it.
   void ask(const std::string& network, SolveOptions options) {
     const auto [graph, costs] = papers_graph(network);
     const Solution tightest = solve(graph, costs, options);
@@ -70,7 +70,7 @@ class Questions {
   std::vector<std::string> lines_;
 };
 
-// Lines without commas and brackets around them.
+// The lines with an answer, without the commas at their ends.
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
@@ -99,7 +99,7 @@ TEST(PlansTest, AreAsExpected) {
     questions.ask_planner(network, "lower-sets-approx");
     if (network != "googlenet" && network != "pspnet") questions.ask_planner(network, "lower-sets");
   }
-  for (const std::string network : {"googlenet", "pspnet"}) {  // time is what costs time
+  for (const std::string network : {"googlenet", "pspnet"}) {  // The other objectives would take too long on these.
     questions.ask(network, {.planner = "lower-sets", .judge = Judge::kFormula, .objective = Objective::kMinCache});
   }
   if (std::getenv("UPDATE_GOLDEN") != nullptr) write_text(kExpected, text_of(questions.lines()));

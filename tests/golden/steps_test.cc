@@ -1,4 +1,4 @@
-// Planner `auto` on the captured steps of data/steps: no worse than it has been, and near its bound.
+// On the captured steps of data/steps, planner `auto` must not get worse, and must stay near its lower bound.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,12 +16,12 @@ namespace {
 
 struct Expected {
   const char* step;
-  std::array<double, 3> percent;  // recomputed at 80, 50 and 30 % of the memory, of the step's time; 0: no plan
+  std::array<double, 3> percent;  // recomputation at 80, 50 and 30 % of the memory, of the step's time; 0: no plan
   double least_gib;
-  double gap;  // to the bound at 50 % and above, in points
+  double gap;  // how far the plans at 50 % and above are from the bound, in percentage points
 };
 
-// What was reached with this work, rounded up.
+// The results that were reached with this amount of work, rounded up.
 constexpr std::size_t kWork = 60'000'000;
 const auto kNoBound = knobs({.techniques = {.bound = false}});
 constexpr std::array kSteps{
@@ -33,7 +33,7 @@ constexpr std::array kSteps{
     Expected{"densenet161_32", {3.41, 10.9, 17.9}, 0.76, 1},
 };
 
-// In sanitizer builds the two small ones.
+// All steps, or only the two small ones in debug and sanitizer builds.
 std::span<const Expected> steps() {
 #ifdef REPRISE_SMALL_TESTS
   return std::span(kSteps).first(2);
@@ -151,7 +151,7 @@ TEST(CapturedStepsTest, AutoNeverLosesToAnotherPlanner) {
   }
 }
 
-// With the usual work: budgets that suit another planner best are the peaks of its own plans.
+// The budgets that suit another planner best are the peaks of its own plans. `auto` has its default work here.
 TEST(CapturedStepsTest, AutoIsNotBehindAnotherPlannerAtThePeaksOfItsPlans) {
 #ifdef REPRISE_SMALL_TESTS
   const std::vector<const char*> names{"vgg19_64"};
@@ -172,7 +172,8 @@ TEST(CapturedStepsTest, AutoIsNotBehindAnotherPlannerAtThePeaksOfItsPlans) {
   }
 }
 
-// Points of a curve have orders of their own; the report of a plan shows the bound of its own.
+// The points of a curve have different orders of backward ops. The report of a plan must show the bound for its own
+// order.
 TEST(CapturedStepsTest, TheBoundInAReportIsForTheOrderOfItsPlan) {
   const Captured step("unet_8x572");
   SolveOptions options{

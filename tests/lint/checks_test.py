@@ -1,4 +1,4 @@
-"""The checks of the sources must find what they are there for."""
+"""Tests that the checks of the sources find what they are made to find."""
 
 import sys
 import tempfile

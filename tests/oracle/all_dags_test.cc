@@ -1,9 +1,10 @@
-// The planners' searches against brute force on every graph of up to six topologically ordered nodes (33,867 of them;
-// up to five, 1,099, in slow builds), with several patterns of costs.
+// Compares the planners' searches with brute force on every graph of up to six topologically ordered nodes, with
+// several patterns of costs. There are 33,867 graphs; slow builds use the 1,099 of up to five nodes.
 //
-// Up to five nodes: every pattern, both families, last block kept and not, and as budgets every block pass of every
-// sequence and its neighbours. Six nodes: each graph gets one of the patterns in turn, the last block is kept for every
-// other one, and eight budgets are spread over the peaks of its sequences.
+// Graphs of up to five nodes are tried with every pattern and both families, with and without keeping the last block,
+// and at every budget that equals a block pass of a sequence or differs from one by a byte. Graphs of six nodes get one
+// of the patterns in turn, every other one keeps the last block, and eight budgets are spread over the peaks of their
+// sequences.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +31,7 @@ constexpr Pattern kPatterns[] = {
     {"primes", {2, 3, 5, 7, 11, 13}, {17, 13, 11, 7, 5, 3}},
     {"zeros", {0, 1, 0, 2, 1, 0}, {1, 0, 2, 0, 3, 0}},
     {"powers of two", {32, 16, 1, 2, 8, 4}, {1, 8, 2, 32, 4, 16}},
-    // Too long for a table: partials are searched.
+    // These times are too long for a table, so the search uses partials.
     {"nanoseconds", {1'234'567, 87'654'321, 4'001, 33'333'333, 52'123, 9'876'543}, {4096, 65536, 512, 8192, 1024, 4}},
 };
 
@@ -42,7 +43,7 @@ Dag with_costs(Dag dag, const Pattern& pattern) {
   return dag;
 }
 
-// One family of one graph, in the core and by brute force.
+// Compares the core with brute force on one family of lower sets of one graph.
 class Duel {
  public:
   Duel(const Dag& dag, Family family, bool keep_last)
@@ -55,7 +56,7 @@ class Duel {
 
   [[nodiscard]] const Outcomes& outcomes() const { return outcomes_; }
 
-  // What differs, or "".
+  // This and the next two functions return what differs, or "".
   [[nodiscard]] std::string families() const {
     std::vector<Mask> masks;
     for (detail::SetId set = 0; set < family_.size(); ++set) masks.push_back(to_mask(family_, set, dag_.size()));
@@ -86,7 +87,7 @@ class Duel {
  private:
   struct Found {
     std::optional<Outcome> outcome;
-    bool wrong = false;  // no sequence of lower sets, or over the budget
+    bool wrong = false;  // whether it is not a sequence of lower sets, or is over the budget
   };
 
   [[nodiscard]] std::int64_t overhead(const Outcome& o) const { return keep_last_ ? o.kept_overhead : o.overhead; }
@@ -196,7 +197,8 @@ TEST(AllDagsTest, SearchesEqualBruteForceAtSixNodes) {
   EXPECT_EQ(dags, 32768U);
 }
 
-// What the papers' schedule of a sequence takes, with gradients that read inputs, outputs or both.
+// Compares the peak and the time of the papers' schedules with the replay, for gradients that read inputs, outputs or
+// both. Returns what differs, or "".
 std::string expansion_difference(const Dag& dag) {
   const detail::PapersStep step = detail::papers_step(to_graph(dag));
   std::string wrong;
@@ -264,7 +266,7 @@ TEST(AllDagsTest, ChenIsLegalAndItsFormulaIsThatOfItsSequence) {
       const Outcomes all(dag, Family::kAllLowerSets);
       const auto [graph, costs] = to_graph(dag);
       const Solution found = solve(graph, costs, {.planner = "chen", .judge = Judge::kFormula});
-      ASSERT_TRUE(found.found()) << to_json(dag);  // solve() has validated the plan
+      ASSERT_TRUE(found.found()) << to_json(dag);  // solve() has validated the plan.
       EXPECT_GE(found.formula->peak_bytes, all.smallest_budget());
       EXPECT_GE(found.formula->overhead, all.least_overhead(found.formula->peak_bytes, false).value_or(-1));
       EXPECT_EQ(found.simulation.recompute_ns, found.formula->overhead);

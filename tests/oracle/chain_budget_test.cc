@@ -1,4 +1,4 @@
-// Least recomputation within a budget against all subsets.
+// Compares the least recomputation within a budget with that of all subsets of checkpoints.
 #include <gtest/gtest.h>
 
 #include <algorithm>

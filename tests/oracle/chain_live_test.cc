@@ -1,4 +1,5 @@
-// The live objective against a machine that allocates and frees, and its planner against all subsets.
+// Compares the formula for live memory with a machine that allocates and frees, and its planner with all subsets of
+// checkpoints.
 #include <gtest/gtest.h>
 
 #include "oracle/chain_reference.h"
@@ -42,7 +43,8 @@ TEST_P(ChainLiveTest, ThePlannerMatchesAllSubsets) {
 
 INSTANTIATE_TEST_SUITE_P(LinearAndQuadratic, ChainLiveTest, testing::Bool());
 
-// A forward workspace of one byte on a layer of no bytes leaves the optimum but takes the quadratic way.
+// A forward workspace of one byte on the last layer does not change the optimum, but it makes the planner use its
+// quadratic algorithm instead of the linear one.
 TEST(ChainLiveModelTest, BothWaysAgreeOnLongChains) {
   Random random(3);
   for (int round = 0; round < kLiveRounds / 10; ++round) {

@@ -1,4 +1,4 @@
-// Chain planners of least memory against all subsets and the quadratic recurrence.
+// Compares the chain planners of least memory with all subsets of checkpoints and with the quadratic recurrence.
 #include <gtest/gtest.h>
 
 #include "oracle/chain_reference.h"

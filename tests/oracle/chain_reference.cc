@@ -32,7 +32,7 @@ std::vector<std::size_t> with_ends(const Checkpoints& c, std::size_t end) {
 
 std::int64_t segment(const Sizes& d, std::size_t i, std::size_t j) { return sum(d, i + 1, j + 1) + most(d, i, j); }
 
-// Named blocks of memory.
+// Blocks of memory with names. It throws if a block is taken twice or is missing, and keeps the peak.
 class Memory {
  public:
   void take(char what, std::size_t k, std::int64_t bytes) {
@@ -65,7 +65,7 @@ class Memory {
   std::int64_t peak_ = 0;
 };
 
-// y: outputs, x: saved state, g: gradients.
+// The names of the blocks: y is an output, x a saved state, g a gradient.
 class LiveRun {
  public:
   LiveRun(const LiveInstance& chain, const Checkpoints& c) : chain_(chain), ends_(with_ends(c, chain.layers.size())) {}
@@ -204,7 +204,8 @@ std::int64_t run_live(const LiveInstance& chain, const Checkpoints& checkpoints)
   return LiveRun(chain, checkpoints).run();
 }
 
-// a: outputs, s: saved for backward (the output inside), g: gradients, k: marks of stored inputs, without bytes.
+// The names of the blocks: a is an output, s what is saved for backward (it contains the output), g a gradient, and k
+// marks a stored input and has no bytes.
 ScheduleRun run_schedule(std::span<const RotorStage> stages, std::int64_t input_bytes,
                          std::span<const ChainAction> actions) {
   Memory memory;

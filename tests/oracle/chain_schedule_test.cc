@@ -1,4 +1,5 @@
-// Schedules that run stages more than once, carried out event by event.
+// Compares the planners whose schedules run stages more than once with machines that carry schedules out event by
+// event.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,7 +76,7 @@ std::vector<RotorStage> random_stages(Random& random, int count, int most_bytes,
   return stages;
 }
 
-// Least time among all persistent schedules for budgets 0 .. most; -1 where none fits.
+// The least time of all persistent schedules for each budget from 0 to `most`; -1 if none fits.
 Sizes best_times(const std::vector<RotorStage>& stages, std::int64_t input_bytes, std::int64_t most) {
   Sizes best(static_cast<std::size_t>(most) + 1, -1);
   for (const auto& actions : persistent_schedules(1, static_cast<std::uint32_t>(stages.size()))) {
@@ -109,7 +110,7 @@ TEST(RotorOracleTest, MatchesAllPersistentSchedules) {
   }
 }
 
-// The recurrence as it is written down, stages from 1.
+// The recurrence as the paper writes it down; stages are counted from 1.
 class NaiveRotor {
  public:
   explicit NaiveRotor(const std::vector<RotorStage>& stages) : stages_(stages) {}

@@ -1,4 +1,4 @@
-// The parts of src/ that the oracle is held against, called on test graphs.
+// Calls the parts of src/ that are compared with the oracles on test graphs.
 #pragma once
 
 #include "oracle/outcomes.h"

@@ -1,5 +1,6 @@
-// The certificate of `auto` against all schedules of small steps: the bound on time is never above the best schedule in
-// its order of backward, the floor never above the smallest budget of any order, and no plan below either.
+// Compares the lower bounds of `auto` with all schedules of small steps: the bound on time is never above the best
+// schedule in the plan's order of backward ops, the floor is never above the smallest budget of any order, and no plan
+// is below either.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ bool small_enough(const Graph& step) {
   return true;
 }
 
-// In which backward ops first run; as captured where there is no plan.
+// The order in which backward ops run for the first time; if there is no plan, the order of the graph.
 std::vector<OpId> order_of(const Plan& plan, const Graph& step) {
   std::vector<OpId> order;
   for (const Action& action : plan.actions) {
@@ -41,9 +42,9 @@ std::vector<OpId> order_of(const Plan& plan, const Graph& step) {
 
 struct Tally {
   int steps = 0;
-  int reordered = 0;    // plans
-  int above_plain = 0;  // bounds that prove that something is computed again
-  int tight = 0;        // of these, equal to the best schedule
+  int reordered = 0;    // plans with another order of backward ops
+  int above_plain = 0;  // bounds that prove that something has to be computed again
+  int tight = 0;        // those of these bounds that equal the best schedule
 };
 
 void expect_sound(const Graph& step, const Costs& costs, Tally& tally) {
@@ -92,7 +93,7 @@ TEST(LowerBoundTest, IsNeverAboveTheBestOfAllSchedules) {
 }
 
 TEST(LowerBoundTest, ProvesWhatItsExampleSays) {
-  // Two values of 10 bytes (times 3 and 5) are needed after the caller's op, which leaves 12 bytes.
+  // Two values of 10 bytes (times 3 and 5) are needed after the caller's op, which leaves 12 bytes for them.
   GraphBuilder b("two values");
   const ValueId x = b.resident(1);
   const ValueId first = b.value(10);
@@ -107,7 +108,7 @@ TEST(LowerBoundTest, ProvesWhatItsExampleSays) {
   const auto [step, costs] = b.build();
   const Solution found = solve(step, costs, {.planner = "auto", .budget_bytes = 30});
   EXPECT_EQ(least_time(step, costs, 30, BackwardOrder::kCaptured),
-            9);  // nothing of forward has to run before the caller
+            9);  // No op of forward has to run before the caller's op.
   EXPECT_LE(*found.lower_bound_ns, 9);
 }
 

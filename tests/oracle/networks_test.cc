@@ -1,5 +1,5 @@
-// The seven networks of data/papers with Chen's cuts, made and replayed from the definitions: the core's formula, live
-// peak and extra time on graphs of hundreds of nodes, gradients that read their own outputs included.
+// Makes Chen's cuts on the seven networks of data/papers from the definitions and replays them. The core's formula,
+// live peak and extra time must agree, on graphs of hundreds of nodes and with gradients that read their own outputs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ Dag to_dag(const Graph& graph, const Costs& costs) {
   return dag;
 }
 
-// {}, V, and the sets through whose boundary a single node carries everything, by size. With one sink, as here, each is
-// a node with its ancestors.
+// {}, V, and the lower sets whose boundary is a single node, sorted by size. Since these graphs have one sink, each
+// such set is a node with its ancestors.
 std::vector<NodeSet> chen_candidates(const Dag& dag) {
   std::vector<NodeSet> candidates;
   for (const NodeSet& set : ancestor_family(dag)) {

@@ -9,12 +9,12 @@
 namespace reprise::test {
 namespace {
 
-using State = std::uint64_t;  // bit v: value v is live; bit 20 + i: op i, `once` or backward, has run
+using State = std::uint64_t;  // bit v: value v is live; bit 20 + i: op i, which is `once` or backward, has run
 constexpr unsigned kOps = 20;
 
 class Search {
  public:
-  // `order`: of the backward ops; empty: any.
+  // `order` is the order of the backward ops; if it is empty, any order is allowed.
   Search(const Graph& step, const Costs& costs, std::int64_t budget, std::span<const OpId> order)
       : step_(step), costs_(costs), budget_(budget), later_(step.num_ops(), 0), any_order_(order.empty()) {
     State later = 0;
@@ -106,7 +106,7 @@ class Search {
   const Graph& step_;
   const Costs& costs_;
   std::int64_t budget_;
-  std::vector<State> later_;  // by op: those that first run after it
+  std::vector<State> later_;  // for each op, those whose first run must come after it
   bool any_order_;
   State start_ = 0;
   State goal_ = 0;

@@ -1,5 +1,6 @@
-// Brute force over all sequences of a family: what each costs, and the best within a budget. Sets are bit masks, so
-// that all graphs of six nodes can be tried; oracle_test holds it against reference.h. Shares nothing with src/.
+// Brute force over all sequences of a family: what each one costs, and the best within a budget. Sets are bit masks,
+// which makes it fast enough for all graphs of six nodes; oracle_test compares it with reference.h. It shares no code
+// with src/.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace reprise::test {
 
-using Mask = std::uint32_t;  // bit v: node v
+using Mask = std::uint32_t;  // bit v: node v is in the set
 
 struct Outcome {
   std::int64_t peak = 0;
   std::int64_t overhead = 0;
-  std::int64_t kept_overhead = 0;  // where the last block is kept
+  std::int64_t kept_overhead = 0;  // the overhead if the last block is kept
   std::int64_t cached = 0;
   friend auto operator<=>(const Outcome&, const Outcome&) = default;
 };
@@ -27,25 +28,25 @@ class Outcomes {
  public:
   Outcomes(const Dag& dag, Family family);
 
-  [[nodiscard]] const std::vector<Mask>& family() const { return family_; }  // {} and V among them, ascending
+  [[nodiscard]] const std::vector<Mask>& family() const { return family_; }  // includes {} and V; ascending
   [[nodiscard]] std::size_t num_sequences() const { return num_sequences_; }
-  // Every M^(i) of every sequence, once, ascending.
+  // The memory M^(i) of every block pass of every sequence, without duplicates, ascending.
   [[nodiscard]] const std::vector<std::int64_t>& pass_values() const { return pass_values_; }
-  [[nodiscard]] std::vector<std::int64_t> peaks() const;  // of sequences, once, ascending
+  [[nodiscard]] std::vector<std::int64_t> peaks() const;  // the peaks of all sequences, without duplicates, ascending
 
   [[nodiscard]] std::int64_t smallest_budget() const;
-  // Nothing: no sequence fits.
+  // These return nothing if no sequence fits.
   [[nodiscard]] std::optional<std::int64_t> least_overhead(std::int64_t budget, bool keep_last) const;
   [[nodiscard]] std::optional<std::int64_t> most_overhead(std::int64_t budget, bool keep_last) const;
-  // Least cached bytes, then least overhead.
+  // The sequence with the least cached bytes, and among these the least overhead: cached bytes and overhead.
   [[nodiscard]] std::optional<std::pair<std::int64_t, std::int64_t>> least_cache(std::int64_t budget,
                                                                                  bool keep_last) const;
 
-  // Of a sequence L_1 .. L_k = V.
+  // The cost of a sequence L_1 .. L_k = V.
   [[nodiscard]] Outcome outcome(const std::vector<Mask>& sequence) const;
 
  private:
-  struct Constants {  // of one lower set, from the definitions
+  struct Constants {  // what the definitions say about one lower set
     std::int64_t bytes = 0;
     std::int64_t time = 0;
     std::int64_t back = 0;

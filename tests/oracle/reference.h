@@ -1,6 +1,6 @@
-// The papers' model straight from its definitions, with std::set and no cleverness. Shares nothing with src/.
+// The papers' model straight from its definitions, with std::set and without optimisation. It shares no code with src/.
 //
-// For a forward graph with nodes V, succ(S) and pred(S) the direct successors and predecessors of a set:
+// For a forward graph with nodes V, where succ(S) and pred(S) are the direct successors and predecessors of a set S:
 //
 //   lower set L      pred(L) is inside L
 //   boundary(L)      nodes of L with a successor outside L
@@ -23,7 +23,7 @@
 namespace reprise::test {
 
 using NodeSet = std::set<int>;
-using Sequence = std::vector<NodeSet>;  // L_1 .. L_k, or nothing for the graph without nodes
+using Sequence = std::vector<NodeSet>;  // L_1 .. L_k; empty for the graph without nodes
 
 [[nodiscard]] NodeSet all_nodes(const Dag& dag);
 [[nodiscard]] NodeSet successors(const Dag& dag, const NodeSet& nodes);
@@ -34,7 +34,7 @@ using Sequence = std::vector<NodeSet>;  // L_1 .. L_k, or nothing for the graph 
 [[nodiscard]] std::int64_t time_of(const Dag& dag, const NodeSet& nodes);
 [[nodiscard]] std::int64_t bytes_of(const Dag& dag, const NodeSet& nodes);
 
-// Every subset of V that is a lower set, {} and V among them.
+// Every subset of V that is a lower set, including {} and V.
 [[nodiscard]] std::vector<NodeSet> every_lower_set(const Dag& dag);
 // {}, V, and each node with its ancestors.
 [[nodiscard]] std::vector<NodeSet> ancestor_family(const Dag& dag);
@@ -44,7 +44,7 @@ void for_each_sequence(const Dag& dag, const std::vector<NodeSet>& family,
 
 struct Cost {
   std::int64_t overhead = 0;
-  std::int64_t last_block_time = 0;  // of overhead, what keeping the last block saves
+  std::int64_t last_block_time = 0;  // the part of the overhead that is saved by keeping the last block
   std::int64_t cached = 0;           // M(U_k)
   std::vector<std::int64_t> passes{};
 

@@ -15,10 +15,10 @@ struct Buffer {
 using Buffers = std::set<Buffer>;
 
 struct Action {
-  bool compute = true;  // otherwise: forget `buffers`
+  bool compute = true;  // If false, the action forgets `buffers`.
   Buffers reads{};
-  Buffers buffers{};      // written, or forgotten
-  std::int64_t time = 0;  // of a forward compute
+  Buffers buffers{};      // what is written or forgotten
+  std::int64_t time = 0;  // the time of a forward compute
 };
 
 Buffers values(const NodeSet& nodes) {
@@ -27,7 +27,7 @@ Buffers values(const NodeSet& nodes) {
   return found;
 }
 
-// Writes the schedule down, forgets included, keeping track of what is there.
+// Writes down the schedule with its forgets, and keeps track of which buffers exist.
 class Script {
  public:
   explicit Script(const Dag& dag) : dag_(dag) {}
@@ -106,7 +106,7 @@ class Script {
   Buffers there_;
 };
 
-// Moves every forget up to just after the last compute before it that reads or writes the buffer.
+// Moves every forget to an earlier place, just after the last compute before it that reads or writes the buffer.
 std::vector<Action> freed_after_last_touch(const std::vector<Action>& actions) {
   std::vector<std::vector<Action>> forgets_after(actions.size());
   for (std::size_t i = 0; i < actions.size(); ++i) {

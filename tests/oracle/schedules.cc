@@ -16,7 +16,7 @@ State bit(ValueId v) { return State{1} << index(v); }
 
 struct Move {
   State to;
-  std::int64_t peak;  // while it happens
+  std::int64_t peak;  // the memory during the move
   std::int64_t time;
 };
 
@@ -30,7 +30,7 @@ class Schedules {
     for (const ValueId v : step.step_outputs()) goal_ |= bit(v);
   }
 
-  // Shortest path where a path's length is `longer(so far, move)`.
+  // The length of the shortest path to the outputs; `longer(so far, move)` is the length of a path after one more move.
   [[nodiscard]] std::int64_t shortest(const std::function<std::int64_t(std::int64_t, const Move&)>& longer) const {
     using Entry = std::pair<std::int64_t, State>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
@@ -74,7 +74,7 @@ class Schedules {
       made |= bit(v);
       if (step_.overwrites(v) != kNoValue) replaced |= bit(step_.overwrites(v));
     }
-    if ((state & made) != 0) return;  // a second copy helps nobody
+    if ((state & made) != 0) return;  // A second copy of a value never helps.
     const std::int64_t time = costs_.time_ns[index(op)];
     found.push_back({state | made, bytes_[state] + bytes_[made] + costs_.workspace_bytes[index(op)], time});
     if (replaced == 0) return;
@@ -84,7 +84,7 @@ class Schedules {
 
   const Graph& step_;
   const Costs& costs_;
-  std::vector<std::int64_t> bytes_;  // by state
+  std::vector<std::int64_t> bytes_;  // the live bytes in each state
   State goal_ = 0;
 };
 

@@ -1,5 +1,6 @@
-// All schedules of a small step: every order of computes (repeated as often as it pays), in place or not, and frees.
-// A state is the set of live values; the graph of states is searched as a whole. Shares nothing with src/solve.
+// Searches all schedules of a small step: every order of computes (repeated as often as it pays), in place or not, and
+// of frees. A state is the set of live values; the search goes through the whole graph of states. It shares no code
+// with src/solve.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the planners' space of schedules gives up: against all schedules of every graph of up to four nodes. A planner
-// may lose to the best schedule, never win.
+// Compares the planners with all schedules of every graph of up to four nodes. A planner may be worse than the best
+// schedule, since it does not try all of them, but never better.
 #include "oracle/schedules.h"
 
 #include <gtest/gtest.h>
@@ -14,13 +14,15 @@ namespace reprise::test {
 namespace {
 
 TEST(SchedulesTest, SmallestPeakOfAChainIsThatOfItsLastGradient) {
-  // Sizes 1, 2, 4. The gradient of c (4), b (2) and the gradient of b (2) must be there at once; a comes back later.
+  // The sizes are 1, 2 and 4. The gradient of c (4), b (2) and the gradient of b (2) are needed at the same time; a is
+  // computed again later.
   const auto [step, costs] = complete_backward(to_graph(chain_of_three().dag));
   EXPECT_EQ(smallest_peak(step, costs), 8);
 }
 
 TEST(SchedulesTest, LeastTimeOfAChainPaysForWhatComesBack) {
-  // Times 1, 2, 3. c itself is never read, so 3 is enough with room for a; without it a runs twice.
+  // The times are 1, 2 and 3. c itself is never read, so a time of 3 is enough if there is room for a; otherwise a runs
+  // twice.
   const auto [step, costs] = complete_backward(to_graph(chain_of_three().dag));
   EXPECT_EQ(least_time(step, costs, 9), 3);
   EXPECT_EQ(least_time(step, costs, 8), 4);

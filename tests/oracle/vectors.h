@@ -1,4 +1,4 @@
-// Seven small graphs whose every number is known: all sequences were worked out apart from this project.
+// Seven small graphs with known numbers: all their sequences were worked out independently of this project.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace reprise::test {
 
-// A sequence written out: each lower set by its nodes, V left out at the end.
+// A sequence: the nodes of each of its lower sets, without V at the end.
 using Cuts = std::vector<std::vector<int>>;
 
 struct KnownSequence {
@@ -21,7 +21,7 @@ struct KnownSequence {
   std::int64_t live_peak = 0;
 };
 
-// From each budget on, up to the next.
+// Pairs of a budget and the value that holds from this budget up to the next one.
 using Staircase = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 struct KnownFamily {
@@ -47,7 +47,7 @@ struct Known {
   std::vector<KnownSequence> sequences{};
 };
 
-[[nodiscard]] Known chain_of_three();             // H: all its four sequences are listed
+[[nodiscard]] Known chain_of_three();             // H, with all of its four sequences
 [[nodiscard]] std::vector<Known> known_graphs();  // G1 .. G6
 
 }  // namespace reprise::test

@@ -1,4 +1,4 @@
-// The known graphs (vectors.h): the reference against the known numbers, then the core against both.
+// On the graphs of vectors.h, compares the reference with the known numbers, and then the core with both.
 #include "oracle/vectors.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ std::vector<Known> all_known() {
   return known;
 }
 
-// Nothing below the first stair.
+// The value at a budget, or nothing below the first budget of the staircase.
 std::optional<std::int64_t> value_at(const Staircase& staircase, std::int64_t budget) {
   std::optional<std::int64_t> value;
   for (const auto& [from, v] : staircase) {
@@ -174,7 +174,7 @@ TEST(CoreTest, FormulaAndPlanOfEverySequenceAgreeWithTheReference) {
         const Plan plan = papers_plan(step, blocks, keep_last);
         ASSERT_FALSE(validate(step.graph, plan).has_value());
         const Simulation simulation = simulate(step.graph, step.costs, plan);
-        EXPECT_EQ(simulation.peak_bytes, live.peak) << known.name;  // keeping the last block leaves the peak as it is
+        EXPECT_EQ(simulation.peak_bytes, live.peak) << known.name;  // Keeping the last block does not change the peak.
         EXPECT_EQ(simulation.recompute_ns, overhead);
         EXPECT_EQ(simulation.time_ns, known.dag.total_time() + overhead);
       }

@@ -1,5 +1,5 @@
-// Planner `auto` on random steps and graphs: never behind another planner, never worse with more work or memory, and
-// sound with any of its techniques switched off.
+// On random steps and graphs, planner `auto` is never behind another planner, never gets worse with more work or
+// memory, and is sound with any of its techniques switched off.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -104,7 +104,7 @@ TEST(AutoTest, CurvesRiseInMemoryAndFallInTime) {
   }
 }
 
-// As many bytes and as much time as a graph may have: no sum leaves the range of an integer.
+// With as many bytes and as much time as a graph may have, no sum overflows.
 TEST(AutoTest, TakesTheLargestNumbers) {
   constexpr std::int64_t kLarge = Costs::kMaxTotalBytes / 32;
   GraphBuilder b("large");

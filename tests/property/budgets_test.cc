@@ -1,4 +1,4 @@
-// What budgets promise, on random graphs: held against the formula and against the simulator.
+// What budgets promise, on random graphs, judged by the formula and by the simulator.
 #include <algorithm>
 #include <numeric>
 
@@ -12,7 +12,7 @@
 namespace reprise::test {
 namespace {
 
-constexpr std::size_t kFewSets = 3000;  // the exact planner answers kStopped above
+constexpr std::size_t kFewSets = 3000;  // With more lower sets than this, the exact planner answers kStopped.
 
 SolveOptions options_for(const std::string& planner, Judge judge, Objective objective = Objective::kAny) {
   return {.planner = planner,
@@ -21,14 +21,14 @@ SolveOptions options_for(const std::string& planner, Judge judge, Objective obje
           .knobs = knobs({.max_lower_sets = kFewSets, .candidates = 10})};
 }
 
-// From just below the smallest feasible budget to more than any plan needs.
+// Budgets from just below the smallest feasible one to more than any plan needs.
 std::vector<std::int64_t> budgets(std::int64_t smallest, std::int64_t largest) {
   std::vector<std::int64_t> found{std::max<std::int64_t>(0, smallest - 1), smallest, smallest + 1};
   for (int i = 1; i <= 5; ++i) found.push_back(smallest + (largest - smallest) * i / 5);
   return found;
 }
 
-// Checks one answer on its own terms.
+// Checks one answer by itself. Returns what is wrong, or "".
 std::string wrong_with(const CostedGraph& graph, const Solution& found, std::int64_t budget, Judge judge) {
   if (found.status == Status::kInfeasible) {
     return found.smallest_budget_bytes > budget ? "" : "infeasible, but the smallest budget is within the budget";
@@ -43,7 +43,8 @@ std::string wrong_with(const CostedGraph& graph, const Solution& found, std::int
   return "";
 }
 
-// Answers get better with the budget; `better(a, b)`: a, at a smaller budget, is better than b.
+// Answers must not get worse with a larger budget. `better(a, b)` says whether a, at the smaller budget, is better than
+// b.
 template <typename Better>
 std::string more_budget_costs(const Dag& dag, const SolveOptions& base, const Better& better) {
   const CostedGraph graph = to_graph(dag);
@@ -104,7 +105,7 @@ TEST(BudgetTest, MoreOfItNeverWorsensTheObjectiveByTheFormula) {
   expect_holds(assorted_dags(fewer(100), 5, 14, 7), by_formula<Objective::kMinCache>);
 }
 
-// Where gradients read inputs alone, the formula bounds the true peak and names the true overhead.
+// If gradients read only inputs, the formula's peak is an upper bound, and its overhead is the true one.
 std::string formula_differs(const Dag& dag) {
   Dag plain = dag;
   plain.reads.clear();

@@ -1,5 +1,5 @@
-// A property of forward graphs: a function that says what is wrong with one, or "". A graph that breaks it is shrunk
-// and printed.
+// Checks a property of forward graphs: a function that returns what is wrong with a graph, or "". A graph that breaks
+// the property is made as small as possible and printed.
 #pragma once
 
 #include <gtest/gtest.h>

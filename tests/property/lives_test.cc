@@ -1,5 +1,5 @@
-// What the lives of a plan add up to, with workspaces, is what the simulator and a replay by brute force say: for odd
-// plans of odd steps, and for planners' plans of random ones.
+// The lives of a plan and its workspaces add up to what the simulator and a replay by brute force say, for odd plans of
+// odd steps and for the planners' plans of random steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::uint64_t kSeeds = kSmallTests ? 150 : 1500;
 
-// Bytes while action `at` runs: all lives then, but what takes over memory is not counted beside what it replaces.
+// The bytes of all values that are live while action `at` runs. A value that takes over the memory of another one does
+// not count until the action is done.
 std::int64_t bytes_during(const Lives& lives, const Costs& costs, std::size_t at) {
   std::int64_t bytes = 0;
   for (const Life& life : lives) {
@@ -63,7 +64,7 @@ TEST(LivesTest, AddUpToTheSimulatedPeakOfPlannersPlans) {
   }
 }
 
-// One life after the other: copies of one value overlap only where the later is a second copy.
+// The lives of one value overlap only if the later one is marked as a second copy.
 TEST(LivesTest, OfOneValueFollowEachOther) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const auto [graph, costs] = odd_step(seed);

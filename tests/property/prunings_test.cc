@@ -1,4 +1,5 @@
-// Every switch of the search changes the work and never the answer, and rounding keeps its word.
+// The switches of the search change the work but never the answer, and the error that rounding reports is an upper
+// bound.
 #include <cstdlib>
 
 #include "property/holds.h"
@@ -26,7 +27,7 @@ SolveOptions question(std::string planner, std::int64_t budget, Objective object
   return {.planner = std::move(planner), .budget_bytes = budget, .judge = Judge::kFormula, .objective = objective};
 }
 
-// Overhead, cached bytes where they are the objective, and status must not depend on the switches.
+// The status, the overhead, and the cached bytes if they are the objective must not depend on the switches.
 std::string switches_matter(const CostedGraph& graph, SolveOptions options) {
   options.knobs = combination(0);
   const Solution plain = solve(graph, options);
@@ -63,7 +64,7 @@ TEST(PruningsTest, AllCombinationsGiveTheSameAnswer) {
   expect_holds(assorted_dags(fewer(60), 5, 11, 21), any_switch_matters);
 }
 
-// With room for one partial only, times are rounded; the answer says how far from the best it can be.
+// With room for only one partial, times are rounded. The answer must say how far from the best it can be.
 std::string rounding_lies(const Dag& dag) {
   const CostedGraph graph = to_graph(dag);
   const std::int64_t smallest = solve(graph, {.planner = "lower-sets-approx", .judge = Judge::kFormula}).budget_bytes;
@@ -90,7 +91,7 @@ std::string rounding_lies(const Dag& dag) {
 TEST(RoundingTest, IsNeverFurtherOffThanItSays) { expect_holds(assorted_dags(fewer(100), 5, 20, 22), rounding_lies); }
 
 TEST(RoundingTest, StopsWhereBytesAreTooManyForTheTable) {
-  // Sums of bytes from 2^51 on are not exact as doubles, so that the table is out; one partial is not enough either.
+  // From 2^51 on, sums of bytes are not exact as doubles, so the table cannot be used, and one partial is not enough.
   Random random(23);
   Dag dag = random_dag({.shape = Shape::kSeriesParallel, .nodes = 10, .nanoseconds = true}, random);
   for (std::int64_t& bytes : dag.bytes) bytes = (bytes << 30) | 1;
@@ -99,11 +100,11 @@ TEST(RoundingTest, StopsWhereBytesAreTooManyForTheTable) {
     SolveOptions options = question("lower-sets", 2 * dag.total_bytes(), Objective::kTime);
     options.judge = judge;
     EXPECT_TRUE(solve(graph, options).found());
-    options.budget_bytes = std::nullopt;  // where none is given, nothing is known to be enough
+    options.budget_bytes = std::nullopt;  // Without a budget, no plan is known that fits.
     options.knobs = knobs({.max_lower_sets = 400, .max_partials = 1, .prunings = {.table = false}});
     const Solution few = solve(graph, options);
     const bool said_so = few.status == Status::kStopped && !few.message.empty();
-    EXPECT_TRUE(said_so || (judge == Judge::kSimulated && few.found()));  // other candidates may do
+    EXPECT_TRUE(said_so || (judge == Judge::kSimulated && few.found()));  // Another candidate may fit.
   }
 }
 

@@ -1,5 +1,5 @@
-// Training steps with their own backward ops: every planner's plan is legal, fits, and is what the simulator says; both
-// file formats give back what they were given.
+// On training steps with their own backward ops, every planner's plan is legal, fits the budget and agrees with the
+// simulator, and both file formats give back what was written.
 #include <gtest/gtest.h>
 
 #include "reprise/reprise.h"
@@ -48,7 +48,7 @@ TEST(RandomStepTest, EveryPlannerIsSoundAtEveryBudget) {
         EXPECT_LE(found.simulation.time_ns, time);
         time = found.simulation.time_ns;
       }
-      EXPECT_EQ(time, plain.simulation.time_ns);  // with enough memory nothing is recomputed
+      EXPECT_EQ(time, plain.simulation.time_ns);  // With enough memory, nothing is recomputed.
       options.budget_bytes = tightest.budget_bytes - 1;
       if (tightest.budget_bytes > 0) {
         EXPECT_EQ(solve(step, options).status, Status::kInfeasible);

@@ -1,4 +1,4 @@
-"""A headless Chromium that obeys tests: its DevTools protocol over two pipes, and nothing to install beside it."""
+"""A headless Chromium for tests. It is controlled through its DevTools protocol over two pipes, so no driver is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_S = 30
 
 
 class Browser:
-    """One page. `errors` collects what went wrong in it: exceptions, console errors, failed requests."""
+    """A browser with one page. `errors` collects what goes wrong in it: exceptions, console errors, failed requests."""
 
     def __init__(self) -> None:
         assert PROGRAM is not None
@@ -29,7 +29,7 @@ class Browser:
         commands_in, self._commands = os.pipe()
         self._answers, answers_out = os.pipe()
 
-        def give_pipes() -> None:  # the browser reads file 3 and writes file 4
+        def give_pipes() -> None:  # The browser reads from file descriptor 3 and writes to 4.
             a, b = os.dup(commands_in), os.dup(answers_out)
             os.dup2(a, 3)
             os.dup2(b, 4)
@@ -38,7 +38,7 @@ class Browser:
             [PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              "--hide-scrollbars", "--no-first-run", "--remote-debugging-pipe",
              f"--user-data-dir={self._profile.name}", "about:blank"],
-            preexec_fn=give_pipes,  # noqa: PLW1509  before there are threads
+            preexec_fn=give_pipes,  # noqa: PLW1509  There are no threads yet.
             close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(commands_in)
         os.close(answers_out)
@@ -93,7 +93,7 @@ class Browser:
             self.requests.append(params["request"]["url"])
 
     def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> float:
-        """Shows a page, and returns the seconds from its navigation until its script had drawn everything."""
+        """Opens a page, and returns the seconds until its script has drawn everything."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 640)
         self.call("Emulation.setEmulatedMedia", features=[

@@ -1,4 +1,4 @@
-"""bench/gpu/tables.py, on rows that were made up; README.md, on those that are committed."""
+"""Tests bench/gpu/tables.py on made-up rows, and README.md on the committed rows."""
 
 import ast
 import json
@@ -102,7 +102,7 @@ def test_marks_times_whose_samples_are_far_apart(tmp_path: Path) -> None:
     ([*RIVALS[:3], {"case": "net", "kind": "reprise", "point": "compile 0.4", "refused": "no plan", "facts": FACTS}],
      "Reprise has no plan there"),
     ([*RIVALS[:3], row("reprise", "compile 0.4", 3.9, 1.26)], "No point of the others is better than Reprise"),
-    ([*RIVALS, row("reprise_graphs", "eager", 8, 0.9)], "No point of the others is better than Reprise"),  # in one way of two
+    ([*RIVALS, row("reprise_graphs", "eager", 8, 0.9)], "No point of the others is better than Reprise"),  # one kind is enough
     (RIVALS[:3], "Reprise was not measured at the peak of compile 0.4: nothing is said about who is ahead"),
 ])
 def test_says_where_a_rival_is_ahead(tmp_path: Path, rows: list[dict[str, Any]], said: str) -> None:
@@ -110,7 +110,7 @@ def test_says_where_a_rival_is_ahead(tmp_path: Path, rows: list[dict[str, Any]],
 
 
 def test_nobody_is_ahead_whose_eager_alone_was_slow(tmp_path: Path) -> None:
-    """By their multiples of eager they are far apart; in milliseconds they are not."""
+    """As multiples of eager's time the two are far apart, but in milliseconds they are not."""
     slow_eager = {"ms": 100.0, "spread_ms": [99, 101], "eager_ms": 200.0}
     ours = rivals_page(tmp_path, [row("compile", "0.4", 4, 1.0), row("reprise", "compile 0.4", 3.9, 0.5, **slow_eager)])
     assert "| 1.00 / 0.50 <sub>4.00</sub> |" in ours
@@ -297,7 +297,7 @@ def test_readme_is_what_the_rows_give(tmp_path: Path) -> None:
 
 
 def constant(path: str, name: str) -> Any:
-    """Read, not imported: the module may need torch."""
+    """The value of a constant in a module, which is read and not imported, because it may need torch."""
     for node in ast.parse((ROOT / path).read_text()).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
             return ast.literal_eval(node.value)
@@ -365,7 +365,7 @@ def test_counts_budgets_that_were_kept(tmp_path: Path) -> None:
     assert tables(tmp_path, "budgets").returncode == 0
     page = (tmp_path / "docs/tables/budgets.md").read_text()
     assert "**1 of 2 inside**" in page and "to the byte in 1, and off by 0.391 %" in page
-    assert "| 8.000 | 8.000 | 8.000 | 0.0 % |" in page  # without a column that one row lacks
+    assert "| 8.000 | 8.000 | 8.000 | 0.0 % |" in page  # A column that one row lacks is left out.
     assert "| U-Net | 8.00 | 4.00 | 50 % | 1 of 2 | 0.391 % |" in page
     assert "| 4.000 | 4.000 | 4.016 | 4.5 % |" in page
     assert "- net failed: ended with -9" in page

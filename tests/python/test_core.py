@@ -1,4 +1,4 @@
-"""reprise._core: what crosses between Python and the library, and what comes of what goes wrong."""
+"""Tests reprise._core: how values are converted between Python and the library, and which errors are raised."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def two_layers(step: Step) -> Graph:
 
 @pytest.fixture(scope="module")
 def googlenet() -> Step:
-    """Minutes of work for the exact planner."""
+    """A step for which the exact planner takes minutes."""
     return _core.parse_graph((ROOT / "data/papers/googlenet.graph.json").read_text())
 
 
@@ -239,7 +239,7 @@ class TestSolve:
 
 
 class TestInterruption:
-    """The exact planner would take minutes: each of these returns because something stopped it."""
+    """The exact planner would take minutes, so each of these tests ends only because something stops the planner."""
 
     def test_stops_when_told(self, googlenet: Step) -> None:
         found = _core.solve(*googlenet, planner="lower-sets", should_stop=lambda: True)
@@ -290,7 +290,7 @@ class TestInterruption:
 
 @contextmanager
 def interrupt_after(seconds: float) -> Iterator[None]:
-    """Ctrl-C, as a terminal would send it, while the block runs."""
+    """Sends SIGINT, as Ctrl-C on a terminal does, while the block runs."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()

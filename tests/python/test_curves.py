@@ -1,4 +1,4 @@
-"""A curve as a notebook shows it."""
+"""Tests how a notebook shows a curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The networks that measurements train: their size is the papers', and each can be trained."""
+"""Tests the networks that the measurements train: they have the sizes of the papers, and each can be trained."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ PARAMETERS = {
 
 
 def step(name: str, seed: int = 0) -> tuple[Tensor, dict[str, Tensor | None]]:
-    """Loss and gradients of one step in eager."""
+    """The loss and the gradients of one step in eager."""
     torch.manual_seed(seed)
     case = CASES[name]
     model = case.make_model().train()

@@ -1,4 +1,4 @@
-"""The package as the build lays it out, and as an installation would tell of it."""
+"""Tests the package in the build folder, with the metadata that an installation would have."""
 
 import importlib.metadata
 import os

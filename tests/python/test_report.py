@@ -1,4 +1,4 @@
-"""The report's page in a browser: what it shows is the data, by mouse and by keyboard."""
+"""Tests the page of the report in a browser: it shows the data, and it works with a mouse and with a keyboard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(browser.PROGRAM is None, reason="there is no chr
 
 
 def chain(layers: int) -> tuple[_core.Graph, _core.Costs]:
-    """Layers of two ops each in modules body.0 .. body.N, forward and backward."""
+    """A chain of layers with two ops each, in modules such as body.0.3, forward and backward."""
     scopes, ops, sizes = [], [], [1 << 20]
     values = [0]
     for i in range(layers):
@@ -71,7 +71,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
 
 
 def shown(chromium: browser.Browser, key: str, row: str = "") -> list[int]:
-    """The numbers that the page shows under a key, in a row of a table if one is named."""
+    """The numbers that the page shows under a key, only in the named row of a table if there is a name."""
     within = f'tr[data-row="{row}"] ' if row else ""
     return [int(n) for n in chromium.value(
         f"""[...document.querySelectorAll('{within}[data-key="{key}"]')].map(e => e.dataset.value)""")]
@@ -104,13 +104,13 @@ def test_bytes_are_written_as_the_library_writes_them(chromium: browser.Browser,
 
 def test_the_curves_are_the_datas(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
     path, data = page
-    chromium.open(path, width=3000)  # every run has pixels of its own
+    chromium.open(path, width=3000)  # The page is so wide that every run has pixels of its own.
     highest = chromium.value("""(() => { const top = (key) => Math.min(...document.querySelector(
         `[data-curve="${key}"]`).getAttribute("d").match(/[\\d.]+ [\\d.]+/g).map(p => Number(p.split(" ")[1])));
         const y = (selector) => Number(document.querySelector(selector).getAttribute("d").split(" ")[1].split("H")[0]);
         return [top("plain"), top("planned"), top("measured"), y("[data-budget]")]; })()""")
     plain, planned, measured, budget = highest
-    assert plain < budget <= planned == measured  # up is less
+    assert plain < budget <= planned == measured  # A smaller coordinate is further up.
     zero = chromium.value("Number(document.querySelector('[data-resident]').getAttribute('d').match(/V([\\d.]+)/)[1])")
     assert (zero - planned) / (zero - plain) == pytest.approx(
         data["planned"]["peak_bytes"] / data["plain"]["peak_bytes"], abs=0.002)
@@ -139,15 +139,15 @@ def test_time_against_memory_shows_what_its_text_says(chromium: browser.Browser,
                 above.map(e => e.getBBox().y + e.getBBox().height),
                 Math.min(...all.map(e => box(e).left)) - chart.left,
                 chart.right - Math.max(...all.map(e => box(e).right))]; })()""")
-        assert (top < 0) == beyond  # the curve leaves the picture only where that is said
+        assert (top < 0) == beyond  # The curve leaves the picture only if the text says so.
         assert any(f"up to +{more:.1f}" in text for text in texts) == beyond
         halos = chromium.value("[...document.querySelectorAll('[data-beyond], #chart [data-budget] + text')]"
                                ".map(e => getComputedStyle(e).paintOrder.startsWith('stroke'))")
-        assert halos == [True] * (1 + beyond)  # lines may pass behind these
-        assert len(above) == 2 and max(above) <= 0  # above the picture, where no curve is
+        assert halos == [True] * (1 + beyond)  # These texts can be read even if lines pass behind them.
+        assert len(above) == 2 and max(above) <= 0  # These texts are above the picture, where there is no curve.
         assert left >= 0 and right >= 0
         sizes = [text for text in texts if text.endswith("iB") and "below" not in text]
-        assert sizes and all(float(text.split()[0]) % 1 == 0 for text in sizes)  # 5, 10 MiB: round
+        assert sizes and all(float(text.split()[0]) % 1 == 0 for text in sizes)  # The numbers are round: 5 MiB, 10 MiB.
 
 
 def test_modules_add_up(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
@@ -184,7 +184,7 @@ def test_the_chart_by_keyboard(chromium: browser.Browser, page: tuple[Path, dict
         return (int(chromium.value("document.getElementById('readout').dataset.run")),
                 chromium.value("document.getElementById('readout').textContent"))
 
-    assert read()[0] == data["at_peak"]["run"]  # where the page begins
+    assert read()[0] == data["at_peak"]["run"]  # The page starts at the peak.
     chromium.value("document.getElementById('chart').focus()")
     chromium.press("Home", "ArrowRight", "ArrowRight")
     run, text = read()
@@ -230,7 +230,7 @@ def test_enter_goes_from_hit_to_hit(chromium: browser.Browser, page: tuple[Path,
     module = data["modules"].index("body.3.1")
     hits = [i for i, op in enumerate(data["planned_runs"]["op"]) if data["ops"]["module"][op] == module]
     assert len(hits) > 2
-    chromium.press("/", *"body.3.1")  # and at once, without waiting for the search
+    chromium.press("/", *"body.3.1")  # The next keys come at once, without waiting for the search.
 
     def run_after(key: str, shift: bool = False) -> int:
         chromium.press(key, shift=shift)
@@ -238,13 +238,13 @@ def test_enter_goes_from_hit_to_hit(chromium: browser.Browser, page: tuple[Path,
 
     assert [run_after("Enter") for _ in hits] == hits
     assert chromium.value("document.getElementById('found').textContent") == f"{len(hits)} of {len(hits)} runs"
-    assert run_after("Enter") == hits[0]  # round again
+    assert run_after("Enter") == hits[0]  # After the last hit, the first one comes again.
     assert run_after("Enter", shift=True) == hits[-1]
     assert chromium.value("document.activeElement.id") == "search"
 
 
 def test_ticks_keep_inside_the_picture(chromium: browser.Browser, tmp_path: Path) -> None:
-    step = chain(50)  # 1.4 ms: the last tick stands at the very end
+    step = chain(50)  # It takes 1.4 ms, so the last tick is at the very end of the axis.
     path = tmp_path / "plain.html"
     path.write_text(_core.report_page(_core.report_json(*step, reprise.solve(*step, planner="none").plan)))
     for width in (375, 1000):
@@ -278,7 +278,7 @@ def test_no_amount_breaks_across_lines(chromium: browser.Browser, page: tuple[Pa
 def test_light_and_dark_on_phone_and_desk(chromium: browser.Browser, page: tuple[Path, dict], tmp_path: Path,
                                           dark: bool, width: int) -> None:
     chromium.open(page[0], width=width, dark=dark)
-    assert chromium.value("document.documentElement.scrollWidth") == width  # nothing sticks out
+    assert chromium.value("document.documentElement.scrollWidth") == width  # Nothing is wider than the page.
     red, green, blue = chromium.value("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (red + green + blue < 150) == dark
     chromium.screenshot(tmp_path / "page.png")

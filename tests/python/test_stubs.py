@@ -1,4 +1,4 @@
-"""The stubs tell what the native modules have: names, members, and the parameters that pybind11 writes into docstrings."""
+"""Compares the stubs with the native modules: names, members, and the parameters that pybind11 writes into docstrings."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ def is_told(name: str) -> bool:
 
 
 def in_stub(nodes: Iterable[ast.stmt]) -> dict[str, Any]:
-    """By name: the members of a class, the parameters of each overload, or whether a value can be written."""
+    """What a stub has, by name: the members of a class, the parameters of each overload, or whether a value can be written."""
     found: dict[str, Any] = {}
     for node in nodes:
         if isinstance(node, ast.ClassDef):
@@ -48,7 +48,7 @@ def in_module(owner: ModuleType | type) -> dict[str, Any]:
             found[name] = in_module(member)
         elif callable(getattr(owner, name)):
             overloads = sorted(map(parameters, signatures(name, getattr(owner, name).__doc__)))
-            if overloads or name != "__init__":  # a class that Python cannot make has one, without parameters
+            if overloads or name != "__init__":  # A class that Python cannot construct has an __init__ without a signature.
                 found[name] = overloads
         else:
             found[name] = "written" if getattr(member, "fset", None) else "read"
@@ -57,9 +57,9 @@ def in_module(owner: ModuleType | type) -> dict[str, Any]:
 
 def signatures(name: str, doc: str) -> Iterable[ast.FunctionDef]:
     for line in re.findall(rf"^(?:\d+\. )?({name}\(.*\) -> .*)$", doc, re.MULTILINE):
-        node = ast.parse(f"def {line.replace('::', '.')}: ...").body[0]  # a class that is bound later has its C++ name
+        node = ast.parse(f"def {line.replace('::', '.')}: ...").body[0]  # A class that is bound later has its C++ name here.
         assert isinstance(node, ast.FunctionDef)
-        if node.args.kwarg:  # of solve and curve, which would ignore a budget
+        if node.args.kwarg:  # The options of solve and of curve; curve takes no budget.
             names = re.findall(r"\w+", str(_core.solve.__doc__).partition("Options: ")[2].partition(".")[0])
             names = [option for option in names if name == "solve" or option != "budget_bytes"]
             node.args.kwonlyargs += [ast.arg(name) for name in names]
@@ -68,7 +68,8 @@ def signatures(name: str, doc: str) -> Iterable[ast.FunctionDef]:
 
 
 def parameters(node: ast.FunctionDef) -> list[str]:
-    """_: goes by its place alone, *: by its name alone, =: can be left out."""
+    """The parameters as text: _ stands for one without a name, * marks one that is passed by name only, = one that can be
+    left out."""
     listed, placed = node.args, [*node.args.posonlyargs, *node.args.args]
     optional = [*placed[len(placed) - len(listed.defaults):],
                 *(p for p, default in zip(listed.kwonlyargs, listed.kw_defaults, strict=True) if default)]

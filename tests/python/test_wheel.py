@@ -1,4 +1,4 @@
-"""The package as a wheel, in an environment of its own that has torch and nothing of the checkout."""
+"""Tests the wheel in an environment of its own, which has torch and nothing of the checkout."""
 
 import importlib.util
 import os
@@ -41,7 +41,7 @@ print(reprise.__file__)
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds torch, as it is in the environment of the tests, and the wheel."""
+    """An environment with the wheel and with the torch of the tests' own environment."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run([ROOT / "scripts" / "wheel.sh", folder], check=True)
     venv.create(folder / "env", symlinks=True)

@@ -1,4 +1,4 @@
-// Plans of small chains against all ways to part them.
+// Compares the plans of small chains with all ways to divide them into parts.
 #include "runtime/checkpoint/chain_plan.h"
 
 #include <gtest/gtest.h>
@@ -16,13 +16,16 @@ namespace {
 
 using Part = ChainPlan::Part;
 
-// Two stages: 10 bytes out and 3 saved, then 4 out, which its backward reads; nothing else.
+// Two stages: the first has an output of 10 bytes and saves 3, the second has an output of 4 bytes, which its backward
+// reads.
 TEST(ChainPlan, CountsWhatIsHeldByHand) {
   const std::vector<Stage> stages = {{.output_bytes = 10, .saved_bytes = 3, .backward_bytes = 1},
                                      {.output_bytes = 4, .reads_output = true, .backward_bytes = 10}};
-  // At the second backward: 13 of the first stage, output and its gradient 8, 10 made.
+  // At the backward of the second stage there are 13 bytes of the first, 8 of the output and its gradient, and 10 that
+  // are made.
   EXPECT_EQ(peak_bound(stages, {{1, false}, {1, false}}, 0), 13 + 8 + 10);
-  // At the second backward: the caller's output and its gradient 8, 13 of the first stage again, the output again, 10.
+  // At the backward of the second stage there are 8 bytes of the caller's output and its gradient, 13 of the first
+  // stage, which has run again, 4 of the output, which was made again, and 10 that are made.
   EXPECT_EQ(peak_bound(stages, {{2, true}}, 0), 4 + 4 + 13 + 4 + 10);
   EXPECT_EQ(peak_bound(stages, {{2, true}}, 100), 4 + 4 + 13 + 4 + 10 + 100);
 }

@@ -1,6 +1,6 @@
-// Training with checkpoints against training without: the same bits, everything used once.
+// Training with checkpoints gives the same bits as training without them, and changes everything only once.
 #include <gtest/gtest.h>
-#include <reprise/torch.h>  // first: it has to compile alone
+#include <reprise/torch.h>  // It comes first, because it has to compile on its own.
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -36,7 +36,8 @@ nn::Sequential network() {
                         nn::ReLU(), nn::Flatten(), nn::Linear(8 * 8 * 8, 10));
 }
 
-// Three steps from a fixed seed: losses, then parameters, gradients and buffers, then the generator.
+// Trains three steps from a fixed seed. Returns the losses, then parameters, gradients and buffers, then the state of
+// the generator.
 Tensors train(const std::function<at::Tensor(const nn::Sequential&, const at::Tensor&)>& forward) {
   torch::manual_seed(1);
   const nn::Sequential model = network();
@@ -85,13 +86,13 @@ TEST(CheckpointSequential, RefusesSegmentsThatThereAreNoLayersFor) {
   }
 }
 
-// Sixteen layers that save a megabyte each.
+// The model has sixteen layers that save a megabyte each.
 TEST(CheckpointSequential, TakesLessMemory) {
   nn::Sequential model;
   for (int i = 0; i < 16; ++i) model->push_back(nn::Tanh());
   const at::Tensor x = torch::randn({512, 512}, torch::requires_grad());
   const auto peak = [&](const std::function<at::Tensor()>& forward) {
-    (void)read_meter(at::kCPU);  // installs it
+    (void)read_meter(at::kCPU);  // The first call installs the meter.
     x.mutable_grad() = at::Tensor();
     const std::int64_t before = read_meter(at::kCPU).allocated_bytes;
     reset_meter_peak(at::kCPU);
@@ -100,11 +101,11 @@ TEST(CheckpointSequential, TakesLessMemory) {
   };
   constexpr std::int64_t kMegabyte = 1 << 20;
   EXPECT_GE(peak([&] { return model->forward(x); }), 16 * kMegabyte);
-  // Three inputs kept, four layers, a gradient and the one it is made from; little beside.
+  // Three inputs are kept, and four layers, a gradient and the one it is made from are live; the rest is small.
   EXPECT_LE(peak([&] { return checkpoint_sequential(model, 4, x); }), 9 * kMegabyte + kMegabyte / 2);
 }
 
-// A network with every kind of neighbour: a layer in place, a view, pooling with indices, buffers, random numbers.
+// A network with layers of every kind: in place, a view, pooling with indices, buffers, random numbers.
 nn::Sequential pooling_network() {
   nn::Sequential model;
   for (int i = 0; i < 8; ++i) {
@@ -200,7 +201,8 @@ TEST(PlanSequential, SaysWhatIsWrong) {
             std::string::npos);
 }
 
-// Several inputs, one of them undefined and one of integers; outputs that are undefined, an input, integers, unused.
+// Its inputs include an undefined tensor and integers. Its outputs include an undefined tensor, an input, integers and
+// a tensor that the loss does not use.
 Tensors mixed(const Tensors& inputs, const at::Tensor& weight) {
   const at::Tensor a = at::dropout(inputs[0] * weight, 0.5, /*train=*/true);
   return {a.index_select(0, inputs[1]), at::Tensor(), inputs[0], a.argmax(1), a.exp(), a.view({-1}), weight};
@@ -257,7 +259,8 @@ TEST(Checkpoint, RunsAgainUnderTheSameAutocast) {
   expect_same(run(false), run(true));
 }
 
-// Autocast keeps casts of weights for later calls, which may be outside and need a gradient.
+// Autocast keeps casts of weights for later calls. If such a call is outside of the checkpoint, its cast needs a
+// gradient.
 TEST(Checkpoint, KeepsNoCastWithoutGradient) {
   const at::Tensor x = torch::randn({8, 8});
   const at::Tensor w = torch::randn({8, 8}, torch::requires_grad());
@@ -322,7 +325,7 @@ TEST(Checkpoint, RefusesInputsThatChange) {
   EXPECT_NE(wrote.find("wrote to its input 0"), std::string::npos) << wrote;
   const at::Tensor y = checkpoint([](const at::Tensor& h) { return h.exp(); }, x);
   x.add_(1);
-  EXPECT_THROW(y.sum().backward(), c10::Error);  // by libtorch's own count of versions
+  EXPECT_THROW(y.sum().backward(), c10::Error);  // libtorch's own version counter finds it.
 }
 
 TEST(Checkpoint, RefusesAFunctionThatDoesOtherwiseTheSecondTime) {

@@ -1,4 +1,5 @@
-// Steps as CUDA graphs against plain libtorch training: on CUDA, or anywhere with fake_cuda_graph.cc in their place.
+// Compares steps that run as CUDA graphs with plain libtorch training, on CUDA, or anywhere with the fake of
+// fake_cuda_graph.cc.
 #include "runtime/device/cuda_graph.h"
 
 #include <ATen/Context.h>
@@ -10,7 +11,7 @@
 namespace reprise::test {
 namespace {
 
-constexpr int kLongSteps = 7;  // the first two run without a graph
+constexpr int kLongSteps = 7;  // The first two run without a graph.
 constexpr std::int64_t kMiB = 1 << 20;
 
 class CudaGraphSteps : public testing::Test {
@@ -61,7 +62,7 @@ TEST_F(CudaGraphSteps, AddUpGradientsOfMicroBatches) {
   EXPECT_EQ(as_graphs, 3 * kSteps - 2);
 }
 
-// Of a size at which the blocks of CUDA's allocator, and workspaces of libraries, are little.
+// A network that is so large that the blocks of CUDA's allocator and the workspaces of libraries hardly matter.
 Case large_case() {
   const std::int64_t size = test_device().is_cpu() ? 16 : 64;
   const std::int64_t count = test_device().is_cpu() ? 8 : 512;
@@ -186,7 +187,7 @@ TEST_F(CudaGraphSteps, StayWhereBatchesOfOtherShapesFitBesideThem) {
   EXPECT_EQ(as_graphs, (std::vector<bool>{false, false, true, false, true, true, true}));
 }
 
-// A comparison waits for the device, which a recording cannot.
+// A comparison (`equal`) waits for the device, which is not possible in a recording.
 TEST_F(CudaGraphSteps, LeaveEverythingUsableWhereAnOperatorCannotBeRecorded) {
   if (test_device().is_cpu()) GTEST_SKIP() << "only CUDA refuses operators";
   const auto make = [] {

@@ -1,5 +1,5 @@
-// In the place of CUDA's graphs, on any device: a recording is kept as a function and called at every replay. Shows
-// what is around graphs at work: copies, plans, refusals.
+// A fake of CUDA graphs for any device: a recording is kept as a function, which is called at every replay. It is used
+// to test the code around the graphs: copies, plans and refusals.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -11,8 +11,8 @@ namespace reprise {
 namespace {
 
 // What the next recordings do.
-std::vector<std::int64_t> pools;    // bytes, then none
-std::vector<std::int64_t> cleared;  // of workspaces, then none
+std::vector<std::int64_t> pools;    // the bytes of the next pools; the pools after these have none
+std::vector<std::int64_t> cleared;  // the same for the workspaces that a recording clears
 bool fails = false;
 bool out_of_memory = false;
 
@@ -58,7 +58,7 @@ struct Recordings : testing::Test {
     fails = false;
     out_of_memory = false;
   }
-  // Three steps: the third is recorded.
+  // Runs three steps, of which the third is recorded.
   void run_three() {
     for (int i = 0; i < 3; ++i) step.run(network.batch(i));
   }
@@ -83,7 +83,8 @@ TEST_F(Recordings, ThatCannotFitSayWhatWould) {
   const std::string error = input_error([&] { run_three(); });
   EXPECT_NE(error.find("cannot run as CUDA graphs: no plan fits inside"), std::string::npos) << error;
   EXPECT_NE(error.find("a budget of about "), std::string::npos) << error;
-  EXPECT_EQ(input_error([&] { step.run(network.batch(1)); }), error);  // until it is planned anew
+  // The error stays until the step is planned anew.
+  EXPECT_EQ(input_error([&] { step.run(network.batch(1)); }), error);
   step.plan({.budget_bytes = full, .planning_seconds = 1});
   run_three();
   EXPECT_FALSE(step.summary().as_cuda_graph);

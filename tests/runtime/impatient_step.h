@@ -1,4 +1,5 @@
-// A captured step that waits for no plan: it runs with one that is known already, and searches beside the steps.
+// A captured step that does not wait for a search: it runs with a plan that is known already, and the search goes on
+// beside the steps.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct ImpatientStep {
     session = std::make_unique<Session>(CapturedStep{.program = step.program}, options, std::move(around));
   }
 
-  // Half of what recomputation can save. The plan with the smallest peak becomes known.
+  // The budget halfway between the smallest and the plain peak. Afterwards, the plan with the smallest peak is known.
   std::int64_t half() {
     const std::int64_t outside = session->outside_bytes(0);
     const std::int64_t plain = session->plan_ahead(outside).simulation.peak_bytes + outside;
@@ -39,7 +40,8 @@ struct ImpatientStep {
     (void)session->backward(loss_seeds(*step.program), running);
   }
 
-  std::shared_ptr<SessionOptions> options = std::make_shared<SessionOptions>();  // counts what comes after it
+  // It comes first, because only memory that is allocated after it is metered.
+  std::shared_ptr<SessionOptions> options = std::make_shared<SessionOptions>();
   Case network;
   ModuleState state = state_of(*network.module);
   Batch batch = network.batch(1);

@@ -1,4 +1,4 @@
-// Results over operands that nothing reads any more: which calls do it, and what a step saves by it.
+// Calls may write their results over operands that are not read again: which calls do so, and what a step saves by it.
 #include "runtime/program/passes/in_place.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace reprise::test {
 namespace {
 
-// Nothing of it in place.
+// The program as it would be without the pass, with nothing in place.
 Program without_pass(const Program& program) {
   Program plain = program;
   for (ProgramOp& op : plain.ops) {
@@ -37,7 +37,7 @@ std::string over(const Program& program, const ProgramOp& op) {
   return "";
 }
 
-// Tensors of the batch's size in a row: a sum, a ReLU, a softmax.
+// A network with several tensors of the batch's size, one after the other: a sum, a ReLU and a softmax.
 struct RowsImpl : nn::Module {
   RowsImpl() {
     register_module("layer", layer);
@@ -66,7 +66,7 @@ TEST(InPlace, ResultsMayLieOverOperands) {
   }
   EXPECT_EQ(found["add"], "addmm");
   EXPECT_EQ(found["relu"], "add");
-  EXPECT_EQ(found["mul"], "relu");  // where the ReLU's result is needed no more: plans decide
+  EXPECT_EQ(found["mul"], "relu");  // A plan does so only if the result of the ReLU is not needed again.
   EXPECT_EQ(found["_softmax"], "mul");
   EXPECT_EQ(found["threshold_backward"], "mul_1");
   EXPECT_FALSE(found.contains("addmm"));

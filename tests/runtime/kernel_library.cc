@@ -1,4 +1,4 @@
-// A shared library as the fused engine compiles them: kernels that take the addresses of their arguments.
+// A shared library like those that the fused engine compiles. Its kernel takes the addresses of its arguments.
 
 extern "C" void add_to_sum(void** arguments) {
   const float* x = *static_cast<const float**>(arguments[0]);

@@ -1,4 +1,5 @@
-// The operator that runs generated kernels: what it is given, makes and changes, what it takes meanwhile, refusals.
+// Tests the operator that runs generated kernels: what it reads, makes and changes, the memory it takes while it runs,
+// and what it refuses.
 #include "runtime/kernels/launch.h"
 
 #include <ATen/ops/full.h>
@@ -72,7 +73,7 @@ TEST(Launch, RunsAKernelOnWhatItReadsChangesAndMakes) {
   const at::Tensor result = stack.front().toTensorList().get(0);
   EXPECT_TRUE(result.equal(at::full({2, 3}, 6.0F)));
   EXPECT_EQ(result.storage().nbytes(), 40);
-  EXPECT_TRUE(changed.equal(at::full({2, 3}, 4.0F)));  // scratch memory begins as zeros
+  EXPECT_TRUE(changed.equal(at::full({2, 3}, 4.0F)));  // The workspace starts as zeros.
 }
 
 TEST(Launch, TakesItsWorkspaceOnlyWhileItRuns) {

@@ -44,7 +44,7 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Convolutions, batch norm, ReLU and sum in place, pooling, dropout.
+// A network with convolutions, batch norm, ReLU and addition in place, pooling and dropout.
 struct SmallResNetImpl : nn::Module {
   SmallResNetImpl() {
     register_module("stem", stem);
@@ -83,13 +83,13 @@ struct AttentionNetImpl : nn::Module {
 };
 TORCH_MODULE(AttentionNet);
 
-// REPRISE_TEST_DEVICE, else the CPU.
+// The device that REPRISE_TEST_DEVICE names, or else the CPU.
 inline at::Device test_device() {
   const char* name = std::getenv("REPRISE_TEST_DEVICE");
   return at::Device(name != nullptr ? name : "cpu");
 }
 
-// cuDNN keeps random numbers for dropout between steps, which no capture can.
+// On CUDA it has no dropout: cuDNN keeps the random numbers for that between steps, and a capture cannot.
 struct RecurrentNetImpl : nn::Module {
   RecurrentNetImpl() {
     register_module("lstm", lstm);
@@ -106,7 +106,7 @@ struct RecurrentNetImpl : nn::Module {
 };
 TORCH_MODULE(RecurrentNet);
 
-// Writes to slices, to buffers by hand, and to what it has just made.
+// A network that writes to slices, to a buffer by hand, and to tensors that it has just made.
 struct InPlaceNetImpl : nn::Module {
   InPlaceNetImpl() : average(register_buffer("average", torch::zeros({8}))) {
     register_module("layer", layer);

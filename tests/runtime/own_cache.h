@@ -1,4 +1,4 @@
-// Every test begins with an empty cache folder: what another one measured or planned is not known to it.
+// Every test starts with an empty cache folder, so that it does not know what another one has measured or planned.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class OwnCache : public testing::EmptyTestEventListener {
   std::filesystem::path folder_;
 };
 
-// Once in a binary of tests.
+// Installs it once for each test binary.
 inline const bool kOwnCache = [] {
   testing::UnitTest::GetInstance()->listeners().Append(new OwnCache);
   return true;

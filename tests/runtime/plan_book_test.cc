@@ -1,4 +1,4 @@
-// Plans for budgets, and the file of what was found before.
+// Tests the plan book: plans for budgets, and the file of what was found before.
 #include "runtime/session/plan_book.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class PlanBooks : public testing::Test {
   [[nodiscard]] PlanBook book(PlanBook::Search search = solve) const {
     return {step.graph, step.costs, "auto", std::move(search)};
   }
-  // Counts searches.
+  // A search that notes the budgets it is asked for.
   [[nodiscard]] PlanBook::Search counting() {
     return [this](const Graph& graph, const Costs& costs, const SolveOptions& options) {
       searches.push_back(*options.budget_bytes);
@@ -57,7 +57,7 @@ TEST_F(PlanBooks, NeverGiveASlowerPlanForMoreBudget) {
   const FoundPlan slow = book(answers).find(large, 1);
   const FoundPlan fast = book(answers).find(small, 1);
   ASSERT_GT(slow.simulation.time_ns, fast.simulation.time_ns);
-  EXPECT_EQ(book(answers).find(large, 1).simulation, fast.simulation);  // it fits there too
+  EXPECT_EQ(book(answers).find(large, 1).simulation, fast.simulation);  // The fast plan fits the large budget too.
   EXPECT_EQ(book(answers).find(large + 1, 1).simulation, fast.simulation);
   EXPECT_EQ(searches, (std::vector<std::int64_t>{large, small, large + 1}));
 }
@@ -74,10 +74,10 @@ TEST_F(PlanBooks, SearchAgainWithMoreTimeWhereTimeRanOut) {
   const std::int64_t budget = plain_peak() * 6 / 10;
   EXPECT_FALSE(book(counting()).find(budget, 0).found());
   EXPECT_FALSE(book(counting()).find(budget, 0).found());
-  EXPECT_EQ(searches.size(), 1U);  // no more time than before
+  EXPECT_EQ(searches.size(), 1U);  // The second call had no more time than the first.
   EXPECT_TRUE(book(counting()).find(budget, 300).found());
   EXPECT_TRUE(book(counting()).find(budget, 600).found());
-  EXPECT_EQ(searches.size(), 2U);  // it came to its end
+  EXPECT_EQ(searches.size(), 2U);  // The second search came to its end, so more time would not help.
 }
 
 TEST_F(PlanBooks, DoNotRememberWhatWasStoppedBeforeItKnewAnything) {
@@ -127,7 +127,7 @@ TEST_F(PlanBooks, ServeTheSameStepWithOtherCosts) {
   Costs costs = step.costs;
   for (std::int64_t& time : costs.time_ns) time += 1000;
   PlanBook other(step.graph, costs, "auto");
-  other.carry_over(book());  // nothing is known
+  other.carry_over(book());  // Nothing is known yet.
   const std::int64_t smallest = book().smallest_budget_bytes(10);
   other.carry_over(book());
   ASSERT_TRUE(has_none_in_no_time(costs, smallest));

@@ -1,4 +1,4 @@
-// What the builder makes of calls, op by op.
+// Tests which ops the builder makes from calls.
 #include "runtime/program/program_builder.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ Geometry floats(std::vector<std::int64_t> sizes) {
   return {.sizes = std::move(sizes), .strides = std::move(strides)};
 }
 
-// A front end whose memory has names.
+// Calls the builder, and gives names to the values.
 class Net {
  public:
   TensorUse resident(const std::string& name, const Geometry& geometry) {
@@ -44,7 +44,7 @@ class Net {
     return builder.call({name, "layer", std::move(made), facts, /*repeats=*/true, std::move(results)});
   }
 
-  // "sum once: z -> loss". A version has a stroke more than what it overwrites.
+  // A line for each op, such as "sum once: z -> loss". A new version of a value has one more ' than the old one.
   [[nodiscard]] std::vector<std::string> lines(const Program& program) const {
     std::vector<std::string> found;
     for (const ProgramOp& op : program.ops) {
@@ -64,7 +64,7 @@ class Net {
     names_.emplace(value, name);
     return {value, geometry};
   }
-  // By what made it, where the builder did.
+  // The name of a value. A value that the builder has added is named after the op that makes it.
   [[nodiscard]] std::string label(const Program& program, ValueId value) const {
     if (names_.contains(value)) return names_.at(value);
     const ValueId old = program.values[index(value)].overwrites;
@@ -87,7 +87,8 @@ const ProgramOp& op_named(const Program& program, const std::string& name) {
   return *std::ranges::find(program.ops, name, &ProgramOp::name);
 }
 
-// dropout(relu_(batch_norm(conv(x)))) + x, its loss a sum, and what autograd calls; two parameters get one gradient.
+// dropout(relu_(batch_norm(conv(x)))) + x with a sum as its loss, and the calls of autograd. Two parameters get the
+// same gradient.
 struct Block : Net {
   const Geometry picture = floats({2, 3, 8, 8});
   const Geometry channels = floats({3});
@@ -186,7 +187,8 @@ TEST(ProgramBuilder, MakesAResidualBlockOpByOp) {
   EXPECT_EQ(op_named(program, "again_copy").scope, "norm");
 }
 
-// The gradient of x may lie over that of the convolution, z over what dropout left: x itself is the caller's.
+// The gradient of the ReLU's input may overwrite that of its output, and z may overwrite the output of dropout, but not
+// x, which belongs to the caller.
 TEST(ProgramBuilder, LetsPassesWriteOverWhatDies) {
   Block block;
   const Program program = block.finished();
@@ -195,7 +197,7 @@ TEST(ProgramBuilder, LetsPassesWriteOverWhatDies) {
   };
   EXPECT_EQ(overwritten("add"), op_named(program, "dropout").outputs.front()->value);
   EXPECT_EQ(overwritten("relu_backward"), op_named(program, "dropout_backward").outputs.front()->value);
-  EXPECT_EQ(overwritten("dropout_backward"), kNoValue);  // the seed is expanded
+  EXPECT_EQ(overwritten("dropout_backward"), kNoValue);  // The seed is expanded, so it cannot be overwritten.
   EXPECT_EQ(op_named(program, "add").in_place_call->op.operator_name().overload_name, "out");
 }
 
@@ -207,7 +209,7 @@ TEST(ProgramBuilder, CountsWhatIsOnItsDevice) {
   EXPECT_EQ(net.builder.program().values[index(there.value)].bytes, 0);
 }
 
-// A random number on another device has no state that could be saved here.
+// A call that draws random numbers on another device runs once, because its state cannot be saved here.
 TEST(ProgramBuilder, OrdersRandomCallsAndDrawsOnceElsewhere) {
   Net net;
   const TensorUse x = net.resident("x", floats({16}));
@@ -264,7 +266,8 @@ TEST(ProgramBuilder, GivesNumbersAsTensors) {
   EXPECT_EQ(own.front().nbytes(), 8U);
 }
 
-// A sum with a gradient that the caller may not have; none with a factor, or of another shape.
+// The caller may leave a gradient out, so the builder notes where it is added to another tensor. It does not do so if
+// the addition has a factor or another shape.
 TEST(ProgramBuilder, NotesWhereASeedIsAdded) {
   Net net;
   const TensorUse x = net.resident("x", floats({16}));

@@ -1,4 +1,4 @@
-// Programs and parameters as files, and a program of a file at work.
+// Tests programs and parameters as files, and runs a program that was read from a file.
 #include "runtime/files/program_files.h"
 
 #include <ATen/Functions.h>
@@ -43,7 +43,7 @@ class ProgramFiles : public ::testing::Test {
   const fs::path folder_;
 };
 
-// libtorch exports some of std::filesystem: with half of it from there and half from here, paths end in a crash.
+// libtorch exports parts of std::filesystem. A program that uses these and takes the rest from its own library crashes.
 TEST_F(ProgramFiles, LieOnOneFileSystem) {
   const auto home_of = [](auto* function) {
     Dl_info info{};
@@ -82,7 +82,7 @@ TEST_F(ProgramFiles, Run) {
 }
 
 TEST_F(ProgramFiles, ReadNothingBeyondAResult) {
-  // The sum of all, read as if it were of six numbers.
+  // The program reads the sum, which is one number, as if it were six numbers.
   write_text(program(),
              test::changed(test::small_program(), "\"forward_outputs\":[[3,1]]", "\"forward_outputs\":[[3,0]]"));
   save_state(parameters(), names_, std::vector{at::zeros({1}), at::rand({2, 3})});

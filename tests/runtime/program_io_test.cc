@@ -1,4 +1,5 @@
-// Programs as text: the same text again, every kind of argument, and refusals of everything else.
+// Tests programs as text: writing gives the same text again, every kind of argument is read, and everything else is
+// refused.
 #include "runtime/files/program_io.h"
 
 #include <gmock/gmock.h>
@@ -239,7 +240,7 @@ TEST(ProgramIo, RefusesProgramsThatNoExecutorCanRun) {
               HasSubstr("adds a value that it does not read"));
 }
 
-// Anything may be in a file: whatever is cut out or doubled, the reader answers.
+// A file may contain anything. Whatever is removed or replaced, the reader must answer with a program or an error.
 TEST(ProgramIo, AnswersToSpoiledText) {
   const std::string good =
       small_program(call_of("aten::sum.dim_IntList", R"([2,0],{"ints":[0,-1]},false,null)"), ",24");
@@ -252,7 +253,8 @@ TEST(ProgramIo, AnswersToSpoiledText) {
   }
 }
 
-// At batch 8 a tensor fills its blocks, at 9 it does not: the calls differ in the batch alone.
+// At one batch size a tensor fills its memory blocks, at another it does not. The descriptions of the two calls must
+// differ only in the batch, so they do not name the size of the memory if the tensor just does not fill its last block.
 TEST(Kernel, SaysNothingOfBlocksThatAreNotFull) {
   StepProgram step = parse_program(small_program(), "net.program.json");
   Program& program = *step.program;
@@ -261,7 +263,7 @@ TEST(Kernel, SaysNothingOfBlocksThatAreNotFull) {
   program.device = at::kCUDA;
   program.values[0].bytes = 512;
   EXPECT_EQ(kernel.describe(program), exact);
-  program.values[0].bytes = 1024;  // it lies in a larger tensor
+  program.values[0].bytes = 1024;  // Now it is a part of a larger tensor.
   EXPECT_THAT(kernel.describe(program), HasSubstr(" of 1024"));
 }
 

@@ -1,4 +1,4 @@
-// What a step at work knows and counts: files of costs and plans, the optimizer's state, everything on the device.
+// Tests what a session knows and counts: files of costs and plans, the optimizer's state, and everything on the device.
 #include "runtime/session/session.h"
 
 #include <gtest/gtest.h>
@@ -37,11 +37,11 @@ TEST(Sessions, FindWhatWasMeasuredAndPlannedBeforeInFiles) {
   const std::int64_t budget = least + (full - least) / 2;
   const StepSummary planned = step.plan({.budget_bytes = budget, .planning_seconds = 2});
   const auto files = files_in(cache_folder());
-  EXPECT_GE(files.size(), 2U);  // costs and plans
+  EXPECT_GE(files.size(), 2U);  // one with costs and one with plans
   const Case second = resnet_case();
   TrainingStep again = capture(second.module, second.loss, second.batch(1));
   const StepSummary known = again.plan({.budget_bytes = budget, .planning_seconds = 1e-9});
-  EXPECT_EQ(known.time_ns, planned.time_ns);  // to the nanosecond: nothing was measured
+  EXPECT_EQ(known.time_ns, planned.time_ns);  // They are equal to the nanosecond, so nothing was measured again.
   EXPECT_EQ(known.recompute_ns, planned.recompute_ns);
   EXPECT_EQ(known.lower_bound_ns, planned.lower_bound_ns);
   EXPECT_EQ(files_in(cache_folder()), files);
@@ -68,7 +68,7 @@ TEST(Sessions, AnswerWithTheSmallestBudgetWhereOneCannotBeKept) {
     EXPECT_NE(std::string(error.what()).find("the smallest budget found is "), std::string::npos) << error.what();
   }
   step.run(network.batch(1));
-  EXPECT_EQ(step.summary().recompute_ns, 0);  // the options are what they were
+  EXPECT_EQ(step.summary().recompute_ns, 0);  // A refused budget does not change the options.
 }
 
 TEST(Sessions, CountTheStateOfAnOptimizerBeforeItIsThere) {
@@ -86,7 +86,7 @@ TEST(Sessions, CountTheStateOfAnOptimizerBeforeItIsThere) {
   EXPECT_EQ(smallest(optimizer.get()) - without, expected);
   step.plan({});
   step.run(network.batch(1));
-  optimizer->step();  // the state is there now, and counted as such
+  optimizer->step();  // Now the state exists, and is counted as memory on the device.
   const std::int64_t budget = smallest(optimizer.get());
   EXPECT_EQ(smallest(nullptr), budget);
 }
@@ -126,14 +126,14 @@ TEST(Sessions, RunWithAPlanThatIsKnownAndSearchBesideTheSteps) {
   const auto first = step.session->current();
   EXPECT_TRUE(first->found.is_provisional);
   EXPECT_LE(first->peak_bytes(), budget);
-  while (step.session->current() == first) step.run();  // until a step finds the search done
+  while (step.session->current() == first) step.run();  // This goes on until a step finds that the search is done.
   const auto later = step.session->current();
   EXPECT_FALSE(later->found.is_provisional);
   EXPECT_LT(later->found.simulation.time_ns, first->found.simulation.time_ns);
   EXPECT_LE(later->peak_bytes(), budget);
   EXPECT_LE(*step.session->measured_peak_bytes(), budget);
   if (test_device().is_cuda()) return;  // where the memory of the first session counts in the second
-  // It was kept in the file: the next session has it at once.
+  // The plan is in the file, so the next session has it at once.
   ImpatientStep again(resnet_case());
   EXPECT_EQ(again.half(), budget);
   again.options->budget_bytes = budget;
@@ -172,7 +172,7 @@ TEST(Sessions, PlanAheadInFull) {
 TEST(Sessions, SearchInFullBeforeTheyRefuse) {
   ImpatientStep step(resnet_case());
   const std::int64_t budget = step.half();
-  std::filesystem::remove_all(cache_folder() / "plans");  // nothing is known
+  std::filesystem::remove_all(cache_folder() / "plans");  // Now no plan is known.
   step.options->budget_bytes = budget;
   step.run();
   EXPECT_FALSE(step.session->current()->found.is_provisional);
@@ -191,17 +191,17 @@ TEST(Sessions, EndASearchThatNobodyNeeds) {
   }
 }
 
-// What a ledger sees of memory of several kinds.
+// Memory of several kinds, as a ledger sees it.
 struct Memory {
   static constexpr std::int64_t kBytes = 4096;
 
   std::vector<char> others = std::vector<char>(kBytes);
-  at::Tensor not_ours = at::from_blob(others.data(), {kBytes}, at::kByte);  // the meter does not know it
-  at::Tensor old = at::empty({kBytes}, at::kByte);                          // there before the model was compiled
+  at::Tensor not_ours = at::from_blob(others.data(), {kBytes}, at::kByte);  // memory that the meter does not know
+  at::Tensor old = at::empty({kBytes}, at::kByte);                          // allocated before the model was compiled
   at::Tensor old_and_unknown = at::empty({kBytes}, at::kByte);
   MeteredSince metered{};
   at::Tensor input = at::empty({kBytes}, at::kByte);
-  at::Tensor prefetched = at::empty({kBytes}, at::kByte);  // no walk sees it
+  at::Tensor prefetched = at::empty({kBytes}, at::kByte);  // not found by a walk over the model
 
   [[nodiscard]] Ledger ledger() {
     return {at::kCPU, [this] { return std::vector<at::Tensor>{not_ours, old, input}; }, metered};
@@ -216,7 +216,7 @@ TEST(Ledgers, FollowWhatWasAllocatedAfterTheModelWasCompiled) {
   Ledger ledger = memory.ledger();
   const std::vector<at::Tensor> read{memory.input};
   EXPECT_EQ(ledger.expected_bytes(read, 0), 4 * Memory::kBytes);
-  EXPECT_EQ(ledger.expected_bytes(read, 100), 4 * Memory::kBytes + 100);  // something does not exist yet
+  EXPECT_EQ(ledger.expected_bytes(read, 100), 4 * Memory::kBytes + 100);  // 100 bytes do not exist yet.
   EXPECT_EQ(ledger.total_bytes(read), 4 * Memory::kBytes);
   memory.prefetched.reset();
   EXPECT_EQ(ledger.total_bytes(read), 3 * Memory::kBytes);
@@ -232,7 +232,7 @@ TEST(Ledgers, FollowOldMemoryOfTheModelAlone) {
   EXPECT_EQ(ledger.total_bytes({}), 4 * Memory::kBytes);
   memory.old.reset();
   EXPECT_EQ(ledger.total_bytes({}), 3 * Memory::kBytes);
-  EXPECT_EQ(Memory().ledger().total_bytes({}), 4 * Memory::kBytes);  // for others it is as if this one were not there
+  EXPECT_EQ(Memory().ledger().total_bytes({}), 4 * Memory::kBytes);  // Another ledger counts on its own.
   EXPECT_EQ(ledger.total_bytes({}), 3 * Memory::kBytes);
 }
 

@@ -1,4 +1,4 @@
-// The text of a small program: loss = sum(x * w), with room for more ops in front.
+// The text of a small program, loss = sum(x * w), to which a test can add ops.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace reprise::test {
 
-// `ops`: lines of forward ops, each with a comma at its end. They may make the values 6 to 9, which nothing reads.
+// `ops` are lines of forward ops, each with a comma at its end. They may make values from 6 on, which nothing reads and
+// whose bytes are in `more_bytes`.
 inline std::string small_program(const std::string& ops = "", const std::string& more_bytes = "") {
   return "{\n\"format\":\"reprise.program\",\"version\":1,\n\"torch\":\"" + detail::torch_version() +
          "\",\"device\":\"cpu\",\n\"name\":\"small\",\n\"state\":[\"unused\",\"w\"],\n\"scopes\":[\"layer\"],\n"
@@ -47,7 +48,7 @@ inline std::string small_program(const std::string& ops = "", const std::string&
 )";
 }
 
-// With the first `old` replaced.
+// The text with the first `old` replaced.
 inline std::string changed(std::string text, const std::string& old, const std::string& by) {
   return text.replace(text.find(old), old.size(), by);
 }

@@ -1,4 +1,5 @@
-// Backward passes of convolutions in two calls: which are split, and that both together give what one does.
+// Tests which backward passes of convolutions are split into two calls, and that the two together give what one call
+// gives.
 #include "runtime/program/passes/split_convolutions.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ struct Recorded {
   std::vector<at::Tensor> parameters;
 };
 
-// A large convolution, and a small one behind it.
+// Records a large convolution, and a small one after it.
 Recorded record(at::MemoryFormat format) {
   torch::manual_seed(0);
   const auto options = torch::TensorOptions().requires_grad(true);
@@ -55,7 +56,7 @@ TEST(SplitConvolutions, SplitsTheLargeOneAndLeavesTheSmallOne) {
   EXPECT_EQ(found[1]->name, "convolution_backward_1_weight");
   EXPECT_EQ(found[2]->name, "convolution_backward_1_input");
   const ValueId input = found[1]->call->arguments[1].tensors.front()->value;
-  for (const ValueId value : reads(*found[2])) EXPECT_NE(value, input);  // it can be freed before
+  for (const ValueId value : reads(*found[2])) EXPECT_NE(value, input);  // The input can be freed before this call.
   EXPECT_FALSE(found[1]->outputs[0] || found[2]->outputs[1] || found[2]->outputs[2]);
   EXPECT_NO_THROW(static_cast<void>(make_graph(recorded.program)));
 }

@@ -1,6 +1,7 @@
-// train_program net.program.json batches.pt RATE STEPS trained.pt [SHARE]: SGD, a batch each step, inside a budget of
-// this share of the plain peak. batches.pt and trained.pt are dicts of tensors: "0.1" is the second tensor of the first
-// batch, "loss 0" its loss.
+// train_program net.program.json batches.pt RATE STEPS trained.pt [SHARE]
+//
+// Trains a program with SGD, one batch in each step, inside a budget of this share of the plain peak. batches.pt and
+// trained.pt are dicts of tensors: "0.1" is the second tensor of the first batch, and "loss 0" is its loss.
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <reprise/torch.h>

@@ -1,4 +1,4 @@
-// Training by one way or another, and all that it leaves behind.
+// Trains a network plainly or by a captured step, and compares what both leave behind.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -19,7 +19,7 @@ namespace reprise::test {
 
 constexpr int kSteps = 4;
 
-// All that training leaves behind.
+// What training leaves behind.
 struct Trained {
   std::vector<at::Tensor> losses;
   std::vector<std::pair<std::string, at::Tensor>> tensors;  // parameters, gradients, buffers, generator
@@ -85,7 +85,7 @@ inline RunStep planned_run(TrainingStep& step) {
   return [&step](const Batch& batch) { return step.run(batch); };
 }
 
-// Casts to bfloat16 on the CPU as autocast does, each weight once a step.
+// Turns autocast to bfloat16 on the CPU on while it exists, and clears the casts of weights at its end.
 struct Autocast {
   Autocast() {
     at::autocast::set_autocast_enabled(at::kCPU, true);

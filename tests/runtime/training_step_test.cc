@@ -1,4 +1,4 @@
-// Captured steps against plain libtorch training: bit for bit, and to the byte.
+// Compares captured steps with plain libtorch training bit for bit, and measured peaks with predicted ones to the byte.
 #include <c10/core/AllocatorConfig.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,24 +19,27 @@ namespace {
 struct Named {
   const char* name;
   Case (*make)();
-  // The share of the plain step's own bytes that has to be reachable; nothing where libraries of CUDA's leave it open.
+  // The share of the plain step's own bytes that a plan must be able to reach. On CUDA there is none for networks whose
+  // peak depends on what CUDA's libraries do.
   double on_cpu;
   std::optional<double> on_cuda;
   [[nodiscard]] std::optional<double> reachable() const { return test_device().is_cpu() ? on_cpu : on_cuda; }
 };
 
-// To the byte on the CPU; libraries of CUDA's may take another algorithm than when they were measured.
+// The peak is the predicted one to the byte on the CPU. On CUDA, libraries may use another algorithm than when they
+// were measured.
 void expect_predicted(const TrainingStep& step) {
   const auto predicted = static_cast<double>(step.summary().peak_bytes);
   const auto measured = static_cast<double>(step.measured_peak_bytes());
   EXPECT_NEAR(measured, predicted, test_device().is_cpu() ? 0 : 0.01 * predicted);
 }
 
-// A share of what the step needs: on CUDA, beside it lie workspaces of libraries that a budget counts, too.
+// A budget of this share of what the step needs. On CUDA, it also counts the workspaces of libraries, which lie beside
+// the step.
 std::int64_t budget_at(TrainingStep& step, double share) {
   const std::int64_t full = step.plan({}).peak_bytes;
   const std::int64_t beside = test_device().is_cpu() ? 0 : read_meter(test_device()).allocated_bytes;
-  const std::int64_t losses = test_device().is_cpu() ? 0 : 8192;  // that training keeps
+  const std::int64_t losses = test_device().is_cpu() ? 0 : 8192;  // for the losses that training keeps
   return beside + losses + static_cast<std::int64_t>(share * static_cast<double>(full - beside));
 }
 
@@ -44,7 +47,8 @@ std::int64_t smallest_budget(TrainingStep& step, double seconds) {
   return step.try_plan({.budget_bytes = 1, .planning_seconds = seconds}).smallest_budget_bytes;
 }
 
-// All that is allocated counts, and training comes to keep its losses and the optimizer's momentum.
+// What training allocates later and keeps: its losses and the optimizer's momentum. Everything that is allocated
+// counts.
 std::int64_t later_bytes(const Case& network) {
   std::int64_t bytes = 2 * kSteps * granted_bytes(test_device(), 8);
   for (const at::Tensor& parameter : network.module->parameters()) {
@@ -58,9 +62,9 @@ struct Budgets {
   std::int64_t smallest;
 };
 
-// Plans for both, and at the smallest says whether what has to be reachable is, by recomputation.
+// The plain peak and the smallest budget. Checks that the smallest budget is low enough, and that its plan recomputes.
 Budgets budgets_of(TrainingStep& step, const Case& network, std::optional<double> reachable) {
-  const Batch batch = test_device().is_cpu() ? Batch() : network.batch(1);  // on CUDA only what is there counts
+  const Batch batch = test_device().is_cpu() ? Batch() : network.batch(1);  // On CUDA, it counts only if it exists.
   const StepSummary plain = step.plan({});
   EXPECT_EQ(plain.recompute_ns, 0);
   const std::int64_t smallest = smallest_budget(step, 2);
@@ -78,7 +82,7 @@ class Networks : public testing::TestWithParam<Named> {};
 TEST_P(Networks, TrainBitForBitAtManyBudgets) {
   const Case plain_case = GetParam().make();
   const Trained plain = train(plain_case, plainly(plain_case), sgd);
-  for (const int eighths : {8, 4, 0}) {  // of the way from the smallest budget to the plain peak
+  for (const int eighths : {8, 4, 0}) {  // how far the budget is on the way from the smallest one to the plain peak
     SCOPED_TRACE(eighths);
     const Case network = GetParam().make();
     TrainingStep step = capture(network.module, network.loss, network.batch(1));
@@ -109,10 +113,10 @@ TEST_P(Networks, AreTheSameStepAfterAFile) {
   const std::string text = format_program(capture_step("net", state, network.loss, batch));
   const StepProgram read = parse_program(text, "net.program.json");
   EXPECT_EQ(format_program(read), text);
-  check_step(read, state, network.loss, batch);  // throws where it is not what the code does
+  check_step(read, state, network.loss, batch);  // It throws if the step does not do what the code does.
 }
 
-// A recurrent layer of cuDNN's runs once, as one operator.
+// With cuDNN, a recurrent layer is one operator, which runs once, so there is little to save on CUDA.
 INSTANTIATE_TEST_SUITE_P(All, Networks,
                          testing::Values(Named{"resnet", resnet_case, 0.7, 0.7},
                                          Named{"attention", attention_case, 0.7, 0.7},
@@ -145,7 +149,8 @@ TEST(TrainingStep, CastsAsAutocastDoes) {
   expect_same(train(plain, plainly(plain), sgd), train(network, planned_run(step), sgd));
 }
 
-// A weight used twice, one not at all, a gradient that is expanded, and one that two parameters share.
+// A network with a weight that is used twice and one that is not used, with a gradient that is expanded and one that
+// two parameters share.
 struct TiedNetImpl : nn::Module {
   TiedNetImpl() : unused(register_parameter("unused", torch::zeros({3}))) {
     register_module("embed", embed);
@@ -170,8 +175,8 @@ TEST(TrainingStep, GivesTiedUnusedAndSharedGradients) {
   EXPECT_FALSE(network.module->named_parameters()["unused"].grad().defined());
 }
 
-// One layer under two names; two parameters, and both statistics of a batch norm, in one memory; all of the memory of
-// a parameter as one tensor, as cuDNN's recurrent layers see their weights.
+// A network that has one layer under two names, two parameters in one memory, both statistics of a batch norm in one
+// memory, and a tensor that is all of the memory of a parameter, as cuDNN's recurrent layers see their weights.
 struct SharedMemoryNetImpl : nn::Module {
   SharedMemoryNetImpl() : flat(torch::rand({2, 6, 6}) - 0.5) {
     register_module("layer", layer);
@@ -213,7 +218,7 @@ TEST(TrainingStep, KnowsWhatIsTheSameMemory) {
   expect_same(train(plain, plainly(plain), sgd, 2), train(fresh, planned_run(fresh_step), sgd, 2));
 }
 
-// Writes to its batch, indexes with integers, and makes tensors by hand.
+// The loss writes to its batch, indexes with integers, and makes tensors by hand.
 TEST(TrainingStep, TakesOrdinaryCode) {
   const auto make = [] {
     Case network = in_place_case();
@@ -248,7 +253,7 @@ TEST(TrainingStep, TakesSlicesOfADatasetWithoutCapturingAgain) {
   const int before = calls;
   for (std::int64_t i = 0; i < 64; i += 8) step.run({all[0].slice(0, i, i + 8), all[1].slice(0, i, i + 8)});
   EXPECT_EQ(calls, before);
-  network.module->to(torch::kDouble);  // captured anew
+  network.module->to(torch::kDouble);  // After this, the step has to be captured anew.
   step.run({all[0].slice(0, 0, 8).to(torch::kDouble), all[1].slice(0, 0, 8)});
   EXPECT_GT(calls, before);
 }
@@ -256,7 +261,7 @@ TEST(TrainingStep, TakesSlicesOfADatasetWithoutCapturingAgain) {
 TEST(TrainingStep, PlansForWhatIsAsked) {
   const Case network = resnet_case();
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
-  const std::int64_t budget = budget_at(step, 0.85);  // where the least of Chen's plans lies depends on measured times
+  const std::int64_t budget = budget_at(step, 0.85);  // Chen's smallest peak depends on measured times.
   const StepOptions tight{.budget_bytes = budget, .planner = "chen", .planning_seconds = 1};
   EXPECT_EQ(step.plan(tight).planner, "chen");
   EXPECT_GT(step.summary().recompute_ns, 0);
@@ -273,7 +278,7 @@ TEST(TrainingStep, CountsBlocksAsTheyAreAskedFor) {
     unsetenv("PYTORCH_ALLOC_CONF");
     return Config::use_expandable_segments();
   };
-  EXPECT_FALSE(splits("expandable_segments:False"));  // the user's wish
+  EXPECT_FALSE(splits("expandable_segments:False"));  // The user has asked for this.
   EXPECT_TRUE(splits("garbage_collection_threshold:0.8"));
   EXPECT_TRUE(splits(""));
 }
@@ -304,7 +309,7 @@ TEST(TrainingStep, LeavesFrozenParametersAlone) {
   const Case network = resnet_case();
   freeze(plain);
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
-  freeze(network);  // captured anew
+  freeze(network);  // After this, the step has to be captured anew.
   expect_same(train(plain, plainly(plain), sgd), train(network, planned_run(step), sgd));
   EXPECT_FALSE(network.module->named_children()["stem"]->parameters()[0].grad().defined());
 }
@@ -356,10 +361,10 @@ TEST(TrainingStep, SaysWhereThereAreNoCudaGraphs) {
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
   const std::string error = input_error([&] { step.plan({.cuda_graphs = CudaGraphs::kOn}); });
   EXPECT_NE(error.find("CUDA graphs need a CUDA device: plan it with CudaGraphs::kOff"), std::string::npos) << error;
-  step.run(network.batch(1));  // as it was planned before
+  step.run(network.batch(1));  // It runs as it was planned before.
 }
 
-// What cannot be captured, with the part of the message that tells why.
+// A loss that cannot be captured, and the part of the message that says why.
 struct Refused {
   const char* name;
   std::function<at::Tensor(nn::Linear, const Batch&)> loss;

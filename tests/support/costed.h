@@ -1,4 +1,4 @@
-// Short forms for tests: functions of the library that take a graph and its costs, called with both at once.
+// Overloads for tests: functions of the library that take a graph and its costs, called with a CostedGraph.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Small forward graphs as tests write them down: predecessors, times and sizes per node, in topological order.
+// Small forward graphs as tests write them down: the predecessors, the time and the size of each node, in topological
+// order.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ struct Dag {
   std::vector<std::vector<int>> preds{};  // ascending, smaller than the node
   std::vector<std::int64_t> time{};
   std::vector<std::int64_t> bytes{};
-  std::vector<BackwardReads> reads{};  // empty: kInputs everywhere
+  std::vector<BackwardReads> reads{};  // If it is empty, it is kInputs for every node.
 
   [[nodiscard]] int size() const { return static_cast<int>(preds.size()); }
   [[nodiscard]] BackwardReads reads_of(int node) const { return reads.empty() ? BackwardReads::kInputs : reads[node]; }
@@ -29,11 +30,11 @@ struct Dag {
 [[nodiscard]] Dag dag_from_code(int nodes, std::uint32_t code);
 [[nodiscard]] inline std::uint32_t num_codes(int nodes) { return 1U << (nodes * (nodes - 1) / 2); }
 
-// A forward-only graph: op and value i are node i.
+// A forward-only graph in which op i and value i are node i.
 [[nodiscard]] CostedGraph to_graph(const Dag& dag);
 [[nodiscard]] std::string to_json(const Dag& dag);
 
-// Without the node, or without one edge.
+// The graph without one of its nodes, or without one of its edges.
 [[nodiscard]] Dag without_node(const Dag& dag, int node);
 [[nodiscard]] Dag without_edge(const Dag& dag, int from, int to);
 

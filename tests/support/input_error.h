@@ -1,4 +1,4 @@
-// The message of a reader about bad input.
+// The message of the InputError that a call throws.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  // 0 .. bound-1. splitmix64; the bias of the remainder does not matter here.
+  // A number from 0 .. bound-1, by splitmix64. The bias of the remainder does not matter here.
   std::int64_t below(std::int64_t bound) {
     state_ += 0x9E3779B97F4A7C15U;
     std::uint64_t z = state_;

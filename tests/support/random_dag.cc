@@ -11,7 +11,8 @@ void chain(Edges& preds) {
   for (std::size_t v = 1; v < preds.size(); ++v) preds[v].push_back(static_cast<int>(v) - 1);
 }
 
-// Forks of two or three branches that join again, one after the other; a branch may be a bare skip.
+// A series of forks with up to three branches that join again. A branch may have no nodes, which makes it a skip
+// connection.
 void series_parallel(Edges& preds, Random& random) {
   const int nodes = static_cast<int>(preds.size());
   int v = 1;
@@ -32,7 +33,7 @@ void series_parallel(Edges& preds, Random& random) {
   }
 }
 
-// Down and up again, with skips between the two sides.
+// A chain with skip connections between its two halves, as in a U-Net.
 void unet(Edges& preds, Random& random) {
   chain(preds);
   const int nodes = static_cast<int>(preds.size());
@@ -50,7 +51,8 @@ void any_edges(Edges& preds, int percent, Random& random) {
   }
 }
 
-// Few inputs each, from near by, so that several nodes are ready at once and several sinks remain.
+// Each node has at most two inputs, from nearby nodes, so that several nodes are ready at the same time and there are
+// several sinks.
 void sparse(Edges& preds, Random& random) {
   for (int w = 1; w < static_cast<int>(preds.size()); ++w) {
     for (int i = random.between(w < 3 ? 1 : 0, 2); i > 0; --i)

@@ -15,7 +15,7 @@ inline constexpr Shape kShapes[] = {Shape::kChain, Shape::kSeriesParallel, Shape
 struct DagOptions {
   Shape shape = Shape::kChain;
   int nodes = 10;
-  bool nanoseconds = false;  // times up to some milliseconds instead of small integers
+  bool nanoseconds = false;  // times of up to some milliseconds instead of small integers
   bool zeros = false;        // some sizes and times are 0
   bool own_outputs = false;  // some gradients read outputs
 };
@@ -25,7 +25,8 @@ struct DagOptions {
 // Another topological order of the graph, for reordered().
 [[nodiscard]] std::vector<int> random_topological_order(const Dag& dag, Random& random);
 
-// All shapes, small and large times, with and without zeros and own outputs: `count` graphs from one seed.
+// `count` graphs from one seed, of all shapes, with small and large times, with and without zeros and gradients that
+// read outputs.
 [[nodiscard]] std::vector<Dag> assorted_dags(int count, int min_nodes, int max_nodes, std::uint64_t seed);
 
 }  // namespace reprise::test

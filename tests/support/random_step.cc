@@ -34,7 +34,7 @@ class StepMaker {
     return bytes_.back().first;
   }
 
-  // -1 if the step does not own the value's memory.
+  // The bytes of a value that may be overwritten, or -1 if the step does not own the value's memory.
   [[nodiscard]] std::int64_t bytes_of(ValueId v) const {
     for (const auto& [value, bytes] : bytes_) {
       if (value == v) return bytes;
@@ -63,7 +63,7 @@ class StepMaker {
     std::vector<ValueId> picked;
     const auto count = static_cast<std::int64_t>(readable_.size());
     for (std::int64_t i = 1 + draw_(3); i > 0; --i) {
-      // Mostly what is new, sometimes anything.
+      // Mostly a recent value, sometimes any.
       const std::int64_t back = chance(70) ? draw_(std::min<std::int64_t>(4, count)) : draw_(count);
       picked.push_back(readable_[static_cast<std::size_t>(count - 1 - back)]);
     }
@@ -83,7 +83,7 @@ class StepMaker {
     const bool in_place = chance(30);
     const ValueId old = op.inputs[static_cast<std::size_t>(draw_(static_cast<std::int64_t>(op.inputs.size())))];
     const std::int64_t old_bytes = bytes_of(old);
-    if (in_place && old_bytes >= 0) {  // never over memory that the step does not own
+    if (in_place && old_bytes >= 0) {  // The step must not overwrite memory that it does not own.
       op.outputs.push_back(new_value(old_bytes));
       builder_.overwrite(op.outputs.back(), old);
       overwriting_.push_back(op.outputs.back());
@@ -99,7 +99,7 @@ class StepMaker {
     builder_.op(std::move(op));
   }
 
-  // As batch norm keeps its statistics: resident memory gets new contents once.
+  // Adds an op that gives resident memory new contents once, as batch norm does with its statistics.
   void add_buffer_update() {
     const std::int64_t bytes = size();
     const ValueId before = builder_.resident(bytes);
@@ -126,7 +126,8 @@ class StepMaker {
     builder_.op(std::move(op));
   }
 
-  // The step must not overwrite held memory, and a value that was written over another must be an output too.
+  // Lets the caller hold a value. The step must not overwrite it from then on, and if it overwrites another value, it
+  // must also be an output.
   void hold(ValueId v) {
     builder_.hold(v);
     if (std::ranges::find(overwriting_, v) != overwriting_.end()) output(v);
@@ -136,7 +137,7 @@ class StepMaker {
   const Draw& draw_;
   GraphBuilder builder_;
   std::vector<ValueId> readable_;
-  std::vector<std::pair<ValueId, std::int64_t>> bytes_;  // of values that may be overwritten
+  std::vector<std::pair<ValueId, std::int64_t>> bytes_;  // the values that may be overwritten, and their bytes
   std::vector<ValueId> outputs_;
   std::vector<ValueId> overwriting_;
   ValueId last_ = kNoValue;

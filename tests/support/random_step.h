@@ -1,5 +1,5 @@
-// Random training steps with their own backward ops and everything a captured step can have: parameters, arriving and
-// held values, `once` ops, several outputs, workspaces, in-place versions, updated buffers.
+// Random training steps with their own backward ops and everything that a captured step can have: parameters, arriving
+// and held values, `once` ops, several outputs, workspaces, in-place versions and updated buffers.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace reprise::test {
 
-// A number from 0 .. bound-1, from a generator or from a fuzzer's bytes.
+// Draws a number from 0 .. bound-1, from a generator or from a fuzzer's bytes.
 using Draw = std::function<std::int64_t(std::int64_t bound)>;
 
 struct StepOptions {

@@ -1,4 +1,4 @@
-// Actions by number, for plans written out in tests.
+// Short names for actions on ops and values with a number, for plans that are written out in tests.
 #pragma once
 
 #include <cstddef>

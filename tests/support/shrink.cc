@@ -3,7 +3,7 @@
 namespace reprise::test {
 namespace {
 
-// All graphs that are one change smaller, largest changes first.
+// All graphs that are one change smaller, with the largest changes first.
 std::vector<Dag> smaller_ones(const Dag& dag) {
   std::vector<Dag> found;
   for (int v = 0; v < dag.size(); ++v) found.push_back(without_node(dag, v));

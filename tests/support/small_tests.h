@@ -1,4 +1,4 @@
-// Whether tests run on few inputs: in debug and sanitizer builds.
+// Whether tests run on few inputs, as they do in debug and sanitizer builds.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,5 @@
-// The core has no threads of its own and no state that calls share: users plan in the background.
+// The core has no threads and no shared state, so users may call it from several threads, for example to plan in the
+// background.
 #include <gtest/gtest.h>
 
 #include <atomic>

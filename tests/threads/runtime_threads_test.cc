@@ -1,5 +1,5 @@
-// What the runtime shares between threads: the meter, the files of costs and plans, the sinks of messages, the thread
-// of a device. Models train on threads of their own.
+// Tests what the runtime shares between threads: the meter, the files of costs and plans, the sinks of messages, and
+// the thread of a device. Each model trains on a thread of its own.
 #include <c10/core/impl/FakeGuardImpl.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@
 #include "threads/together.h"
 
 namespace c10::impl {
-// An accelerator without anything behind it: what it has is a thread.
+// A fake accelerator without any hardware. It is registered so that it gets a thread of its own.
 C10_REGISTER_GUARD_IMPL(PrivateUse1, FakeGuardImpl<DeviceType::PrivateUse1>);  // NOLINT
 }  // namespace c10::impl
 
@@ -45,7 +45,7 @@ TEST(RuntimeThreads, TrainModelsOfTheirOwnBitForBit) {
     steps.push_back(capture(networks.back().module, networks.back().loss, networks.back().batch(0)));
     for (int step = 0; step < kSteps; ++step) batches[static_cast<std::size_t>(i)].push_back(alone.batch(100 + step));
   }
-  // The generator is the process's: nobody draws from it while the threads are at work.
+  // The random generator belongs to the whole process, so the batches were drawn before the threads start.
   together(kThreads, [&](int i) {
     const auto at = static_cast<std::size_t>(i);
     const auto optimizer = sgd(networks[at].module->parameters());
@@ -74,7 +74,7 @@ TEST(RuntimeThreads, SearchForPlansWhileStepsRun) {
     const auto& step = *steps[static_cast<std::size_t>(i)];
     for (int turn = 0; turn < 5; ++turn) {
       {
-        const std::lock_guard alone(steps_take_turns);  // what others allocate counts
+        const std::lock_guard alone(steps_take_turns);  // What other steps allocate would count in this one.
         step.run();
       }
       if (turn == i) {
@@ -151,7 +151,7 @@ TEST(RuntimeThreads, SayWhatTheyDo) {
 TEST(RuntimeThreads, TakeTurnsOnTheThreadOfADevice) {
   const c10::Device device(c10::kPrivateUse1, 0);
   std::set<std::thread::id> ids;
-  int turns = 0;  // not atomic: one of them works at a time
+  int turns = 0;  // It need not be atomic, because the device thread does one piece of work at a time.
   together(kThreads, [&](int) {
     for (int turn = 0; turn < 50; ++turn) {
       on_device_thread(device, [&] {

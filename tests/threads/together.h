@@ -1,4 +1,4 @@
-// Threads that begin at the same moment.
+// Runs several threads that start at the same moment.
 #pragma once
 
 #include <barrier>

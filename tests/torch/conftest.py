@@ -1,4 +1,4 @@
-"""Tests of the torch layer run on two threads, so that results do not depend on the machine."""
+"""Tests of the torch layer run with two threads, so that results do not depend on the machine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +9,12 @@ import torch
 from reprise.api import settings
 
 torch.set_num_threads(2)
-settings.WAITING_SECONDS = 1e9  # what a test sees of a plan is to be what its steps ran with, however slow the machine is
+settings.WAITING_SECONDS = 1e9  # Steps wait for the final plan, so that the plan a test sees is the one its steps ran with.
 
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """For tiny models, whose kernels wait for a second thread longer than they run."""
+    """One thread for tiny models, whose kernels would wait for a second thread longer than they run."""
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(2)
@@ -22,6 +22,6 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in the place of what was measured and planned before."""
+    """An empty cache, so that nothing is known of what was measured and planned before."""
     monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
     return tmp_path

@@ -1,5 +1,5 @@
-"""One training step, and everything that must be the same of it. Shares nothing with
-reprise.verify: this is what that is checked against, too."""
+"""Runs one training step and keeps everything about it that must be the same. It shares no code with
+reprise.verify, which is tested with it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def model_of(case: Case, seed: int = 0, device: torch.device = CPU) -> nn.Module
 
 
 def inputs_of(model: nn.Module, case: Case, batch: int | None = None, seed: int = 0) -> Inputs:
-    """On the model's device."""
+    """The inputs of a case, on the model's device."""
     device = next(model.parameters()).device
     return tree_map_only(Tensor, lambda t: t.to(device), case.make_inputs(batch, seed))
 
 
 @dataclass
 class Step:
-    peak_bytes: int  # above what was there when the model was called
+    peak_bytes: int  # above what was allocated when the model was called
     bits: dict[str, tuple | None]
 
 
 def run_step(model: nn.Module, case: Case, seed: int = 0, optimizer: Any = None,
              loss: Callable[[Any], Tensor] | None = None, batch: int | None = None) -> Step:
-    """Forward, loss and backward, with the outputs held by the caller until the end."""
+    """Runs forward, loss and backward. The caller holds the outputs until the end."""
     device = next(model.parameters()).device
     args, kwargs = inputs_of(model, case, batch, seed)
     torch.manual_seed(100 + seed)
@@ -62,7 +62,7 @@ def run_step(model: nn.Module, case: Case, seed: int = 0, optimizer: Any = None,
 
 
 def bits_of(tensor: Tensor | None) -> tuple | None:
-    """Contents outside of torch's memory: what a test remembers is not to count."""
+    """The contents of a tensor as bytes of Python, so that what a test remembers does not count as memory of torch."""
     if tensor is None:
         return None
     flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
@@ -75,7 +75,7 @@ def different(a: Step, b: Step) -> list[str]:
 
 
 def distances(a: Step, b: Step) -> dict[str, float]:
-    """By kind (loss, grad, state, ...): the norm of all that differs; infinite where that are no numbers."""
+    """For each kind (loss, grad, state, ...) the norm of all differences. It is infinite if what differs is not numbers."""
     sums: dict[str, float] = {name.partition(" ")[0]: 0.0 for name in a.bits}
     for name in different(a, b):
         x, y = _numbers(a.bits[name]), _numbers(b.bits[name])
@@ -94,7 +94,7 @@ def _numbers(bits: tuple | None) -> Tensor | None:
 
 
 def compiled(model: nn.Module, budget: int | str | None = None, **options: Any) -> nn.Module:
-    gc.collect()  # outputs of models before, in cycles, would lie beside the step
+    gc.collect()  # Outputs of earlier models, which are in reference cycles, would take memory beside the step.
     return reprise.compile(copy.deepcopy(model), budget, **options)
 
 

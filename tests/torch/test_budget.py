@@ -1,4 +1,4 @@
-"""The budget is a bound: on all that is allocated from the call of the model to the return of backward."""
+"""The budget bounds everything that is allocated from the call of the model to the return of backward."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def step(model: nn.Module, x: Tensor | None = None) -> None:
-    """The caller holds the output until the end, as is planned for."""
+    """Runs a step. The caller holds the output until the end, as plans assume."""
     output = model(batch() if x is None else x)
     output.square().mean().backward()
 
@@ -37,8 +37,8 @@ def resident(model: nn.Module, *more: Any) -> int:
 
 
 class Peak:
-    """The highest level of what runs inside, above what is said to be there, by PyTorch's own
-    profiler: the meter's peak belongs to the step that is measured."""
+    """Measures the peak of the block, on top of `there` bytes, with PyTorch's own profiler, since Reprise resets the
+    peak of the meter for the step that it measures."""
 
     def __init__(self, there: int) -> None:
         self.there = there
@@ -82,7 +82,7 @@ def test_a_refused_budget_names_one_that_works_and_leaves_everything_as_it_was()
     assert str(error.smallest_budget_bytes) in str(error)
     del caught
     error.__traceback__ = None
-    assert allocated() - level < 1024  # a few numbers that the captured step keeps
+    assert allocated() - level < 1024  # The captured step keeps a few numbers.
 
     reprise.compile(model, error.smallest_budget_bytes)
     for seed in range(2):
@@ -105,12 +105,12 @@ def test_the_peak_is_as_predicted_and_never_above_any_budget(name: str) -> None:
     args, _ = case.make_inputs()
     there = resident(model, *args)
     assert lowest < highest
-    highest += 8192  # what the caller is thought to keep until it is measured
+    highest += 8192  # Until it is measured, this is what the caller is assumed to keep.
     budgets = [lowest + (highest - lowest) * i // 9 for i in range(10)]
     recomputation = []
     for budget in budgets:
         planned = reprise.compile(copy.deepcopy(model), budget)
-        # While it captures, PyTorch itself keeps a few numbers that nobody can tell from the caller's.
+        # While the step is captured, PyTorch keeps a few numbers that cannot be told from the caller's.
         for allowed in (budget + 64, budget):
             with Peak(there) as peak:
                 output = planned(*args)
@@ -124,7 +124,7 @@ def test_the_peak_is_as_predicted_and_never_above_any_budget(name: str) -> None:
 
 
 def test_accumulation_stays_inside() -> None:
-    """With gradients there, backward needs the new ones beside the old."""
+    """If there are gradients already, backward needs memory for the new ones beside them."""
     model = deep()
 
     def loop(m: nn.Module) -> None:
@@ -330,7 +330,7 @@ def test_every_planner_runs(planner: str) -> None:
     reprise.compile(planned, planned.plan.peak_bytes + 8192, planner=planner)
     planned.zero_grad()
     step(planned)
-    step(plain)  # its gradients count if they come first
+    step(plain)  # It comes last, because its gradients would count in the budget.
     assert state_of(planned) == state_of(plain)
     assert planned.plan.planner == planner
 
@@ -346,7 +346,8 @@ def test_the_roofline_plans_without_measuring() -> None:
 
 @pytest.mark.usefixtures("own_cache")
 def test_a_budget_named_as_the_smallest_can_be_set_however_little_time_there_is() -> None:
-    """What the caller takes is known after a step, and makes another graph: plans of the first count there too."""
+    """After a step it is known what the caller allocates, which makes another graph. The plans for the first graph must be
+    known for this one too."""
     model = reprise.compile(Mlp(layers=12), planning_seconds=1e-9)
     step(model)
     step(model)
@@ -367,22 +368,23 @@ def test_so_can_one_that_a_refusal_names() -> None:
     with pytest.raises(reprise.InfeasibleBudget) as caught:
         step(model)
     budget = caught.value.smallest_budget_bytes
-    del caught  # it holds the batch
+    del caught  # It holds the batch.
     reprise.compile(model, budget, planning_seconds=1e-9)
-    for _ in range(3):  # less than was thought is taken between forward and backward
+    for _ in range(3):  # Between forward and backward, less is allocated than was assumed.
         model.zero_grad()
         step(model)
         assert model.plan.measured_peak_bytes <= budget
 
 
 def test_what_noisy_times_do_not_find_is_looked_for_with_others(own_cache: Path) -> None:
-    """As preflight does, which otherwise would promise more."""
+    """If a search with measured times finds nothing, another one with smooth times is made, as in preflight. Otherwise
+    preflight would promise more than compile keeps."""
     model, x = deep(), batch()
     free = reprise.compile(model)
     free(x)
     graph, costs, peak = free.plan.graph, free.plan.costs, free.plan.peak_bytes
     budget = (free.plan.smallest_budget_bytes() + peak) // 2
-    shutil.rmtree(own_cache / "plans")  # what was measured stays
+    shutil.rmtree(own_cache / "plans")  # The measurements stay.
     reprise.compile(model, budget)(x)
     (path,) = (own_cache / "plans").iterdir()
     book = json.loads(path.read_text())
@@ -390,7 +392,7 @@ def test_what_noisy_times_do_not_find_is_looked_for_with_others(own_cache: Path)
     actions = json.loads(_core.PlanFile(graph, costs, plain.plan).format())["actions"]
     asked = {"budget_bytes": book["asked"][0]["budget_bytes"], "smallest_budget_bytes": plain.simulation.peak_bytes}
     path.write_text(json.dumps(book | {"plans": [{"planner": "none", "actions": actions}], "asked": [asked]}))
-    planned = reprise.compile(model, budget)  # with measured times a search has found nothing, says the file now
+    planned = reprise.compile(model, budget)  # Now the file says that a search with measured times has found nothing.
     step(planned, x)
     assert planned.plan.recompute_ns > 0
     assert planned.plan.measured_peak_bytes <= planned.plan.peak_bytes <= budget

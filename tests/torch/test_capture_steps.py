@@ -1,4 +1,4 @@
-"""The command that captures the steps of data/steps, on the tiny forms of its networks."""
+"""Tests the command that captures the steps of data/steps, on the tiny forms of its networks."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_what_is_there_is_left_and_what_fails_is_told_at_the_end(tmp_path: Path)
     first = capture(tmp_path, "--device", "none", "--steps", "vgg19_64")
     assert first.returncode == 0, first.stderr
     before = (tmp_path / "vgg19_64.graph.json").stat().st_mtime_ns
-    (tmp_path / "unet_8x572.graph.json").mkdir()  # so that it cannot be written
+    (tmp_path / "unet_8x572.graph.json").mkdir()  # A folder of this name keeps the file from being written.
     second = capture(tmp_path, "--device", "none", "--steps", "vgg19_64,unet_8x572,resnet50_96",
                      "--pack", str(tmp_path / "all.tar.gz"))
     assert second.returncode == 1

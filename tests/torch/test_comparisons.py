@@ -1,4 +1,4 @@
-"""The comparisons of bench/gpu in their tiny form on the CPU: the commands work, and compare what they say."""
+"""Tests the comparisons of bench/gpu in their tiny form on the CPU: the commands work, and compare what they say."""
 
 import argparse
 import concurrent.futures
@@ -34,7 +34,7 @@ import reprise  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-# Layers of VGG-19 at batch 128, in MiB, and what its authors' formula says: section by section.
+# The layers of VGG-19 at batch 128, in MiB.
 VGG19 = [0, 1568, 1568, 392, 784, 784, 196, 392, 392, 392, 392, 98, 196, 196, 196, 196, 49, 49, 49, 49, 49, 12, 2, 2, 1]
 
 
@@ -64,7 +64,7 @@ def test_checkpoints_repeat_what_selective_ones_keep(case: str, operator: str) -
     plain = calls_of(Way(training), operator)
     assert calls_of(rivals.Blocks(training), operator) > plain
     assert calls_of(rivals.Selective(training), operator) == plain
-    assert calls_of(Way(training), operator) == plain  # they are gone again
+    assert calls_of(Way(training), operator) == plain  # The checkpoints are gone again.
 
 
 def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> No
                    check=True, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     found = {(row["kind"], row["point"]): row for row in Rows(output, rivals.KEYS).rows}
     assert found.keys() == {("checkpoint", ""), ("selective", ""), ("reprise", "checkpoint"), ("reprise", "selective")}
-    rows = Rows(output, rivals.KEYS)  # it is all there, so the next run has nothing to do
+    rows = Rows(output, rivals.KEYS)  # All rows are there, so the next run would have nothing to do.
     for kind in ("checkpoint", "selective"):
         theirs, ours = found[kind, ""], found["reprise", kind]
         assert ours["budget_bytes"] == theirs["peak_bytes"]
@@ -125,7 +125,7 @@ def test_children_end_with_their_parent(tmp_path: Path) -> None:
 
     with Children(str(script), jobs=2) as children, pytest.raises(SystemExit):
         children.each(lambda _: children.run([], 60, take) is None, range(3))
-    assert len(pids) == 2  # the third had no place, and gets none
+    assert len(pids) == 2  # The third had to wait for a place, and is not started any more.
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -147,7 +147,7 @@ def test_holders_of_a_lock_exclude_each_other(tmp_path: Path) -> None:
         assert set(pool.map(hold, range(8))) == {1}
 
 
-noted: list[tuple[str, bool]] = []  # what runs, and whether the lock is held
+noted: list[tuple[str, bool]] = []  # what ran, and whether the lock was held
 is_held: Any = None
 
 
@@ -167,7 +167,7 @@ noting.register_autograd(lambda ctx, gradient: noting(gradient))
 
 
 class Noting:
-    """A training whose model notes what becomes of it."""
+    """A training whose model notes when it is captured and when it runs."""
 
     def __init__(self) -> None:
         self.model = torch.nn.Linear(4, 4)
@@ -257,7 +257,7 @@ def test_where_exact_planners_give_up_they_plan_the_papers_graph(monkeypatch: py
 
     monkeypatch.setattr(kusumoto, "THEIRS", {"exact-mc": captured.THEIRS["exact-mc"]})
     kusumoto.add_theirs(Refused(), "vgg19_64")
-    # The paper's Table 1 has 4.5 GB for it.
+    # The paper's Table 1 says 4.5 GB.
     assert Refused.rows["exact-mc"]["papers_graph"]["peak_gb"] == pytest.approx(4.5, abs=0.1)
 
 
@@ -278,7 +278,7 @@ def test_formula_of_a_chain_gives_the_authors_numbers() -> None:
     assert chains.planned_set(sizes, "feng-huang") == (3, 6)
     assert chains.sqrt_set(24) == (5, 10, 15, 20)
     none = [0] * 24
-    # Peaks of the segments that end at layers 2 and 6: 4704 and 5292 MiB, measured by them as 4703 and 5291.
+    # The authors give 4704 and 5292 MiB for the segments that end at layers 2 and 6, and measured 4703 and 5291 MiB.
     backward = chains.predicted(sizes, (2, 6), none, 0)["backward"]
     assert [backward[1] >> 20, backward[5] >> 20] == [4704, 5292]
     assert max(chains.predicted(sizes, chains.planned_set(sizes, "chain"), none, 0)["backward"]) >> 20 == 4704
@@ -304,7 +304,7 @@ def test_curve_of_a_chain_has_every_layer_both_ways() -> None:
     for curve in (plain, segments):
         assert len(curve["forward"]) == len(curve["backward"]) == count
         assert all(0 < allocated <= highest for allocated, highest in curve["forward"] + curve["backward"])
-    assert segments["forward"][-1][0] < plain["forward"][-1][0] / 2  # what lies between checkpoints is gone
+    assert segments["forward"][-1][0] < plain["forward"][-1][0] / 2  # The values between checkpoints have been freed.
     sizes, fixed = hong.layer_bytes(training), plain["fixed"]
     predicted = chains.predicted(sizes, (3, 11), [0] * count, fixed)
     assert segments["forward"][2][0] == fixed + sizes[3]

@@ -1,5 +1,5 @@
-"""What only CUDA has: its allocator, its graphs, its libraries. Loops and networks are those of the
-other tests (REPRISE_TEST_DEVICE=cuda, make matrix DEVICE=cuda)."""
+"""Tests what only CUDA has: its allocator, its graphs, its libraries. Training loops and networks are tested
+on CUDA by the other tests (REPRISE_TEST_DEVICE=cuda, make matrix DEVICE=cuda)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def deterministic() -> Iterator[None]:
 
 
 class Net(nn.Module):
-    """Convolution, batch norm, dropout, in-place ReLU, attention."""
+    """A network with convolution, batch norm, dropout, in-place ReLU and attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def assert_same_bits(a: dict[str, Any], b: dict[str, Any]) -> None:
 
 
 def tight(model: nn.Module) -> nn.Module:
-    """Compiled for a budget between the smallest and the plain peak."""
+    """The model, compiled for a budget between the smallest and the plain peak."""
     trial = reprise.compile(copy.deepcopy(model), cuda_graphs=False)
     for _ in range(3):
         loss_of(trial).backward()
@@ -100,7 +100,7 @@ def tight(model: nn.Module) -> nn.Module:
 
 
 def test_training_has_the_bits_of_eager_and_stays_inside() -> None:
-    eager = trained(net())  # first: libraries allocate what they keep
+    eager = trained(net())  # It comes first, so that libraries have allocated what they keep.
     planned = tight(net())
     assert_same_bits(eager, trained(planned))
     assert planned.plan.recompute_ns > 0
@@ -117,7 +117,7 @@ def test_the_predicted_peak_is_the_allocators(name: str) -> None:
 
 
 def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together() -> None:
-    """What no plan could go below where it was one call."""
+    """As one call, it would hold both at the same time, and no plan could go below that."""
     def make() -> nn.Module:
         torch.manual_seed(0)
         layers = [layer for width in (3, 16) for layer in (nn.Conv2d(width, 16, 3, padding=1), nn.Tanh())]
@@ -139,7 +139,7 @@ def test_backward_of_a_large_convolution_never_holds_input_and_gradient_together
     bits = [step(planned) for _ in range(3)]
     assert_same_bits(step(make()), bits[-1])
     assert planned.plan.measured_peak_bytes == planned.plan.peak_bytes <= budget
-    one = 8 * 16 * 128 * 128 * 4  # a result of a convolution
+    one = 8 * 16 * 128 * 128 * 4  # the bytes of a result of a convolution
     assert planned.plan.peak_bytes - outside < 3 * one + max(costs.workspace_bytes)
 
 
@@ -210,7 +210,7 @@ def test_running_out_of_memory_leaves_nothing_behind() -> None:
 
 
 class TestGraphs:
-    """cuda_graphs=True."""
+    """Training with cuda_graphs=True."""
 
     @staticmethod
     def graphed(budget: Any = "1GiB") -> nn.Module:
@@ -396,7 +396,7 @@ print(found.plain.peak_bytes, torch.cuda.max_memory_allocated(), _torch.CostBook
 
 
 def test_preflight_counts_what_cublas_keeps(tmp_path: Path) -> None:
-    """In a process that has multiplied no matrices yet."""
+    """Preflight runs in a process that has not multiplied any matrices yet."""
     done = subprocess.run([sys.executable, "-c", PREFLIGHT], capture_output=True, text=True, check=False,
                           env=os.environ | {"REPRISE_CACHE_DIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,5 @@
 """The contract: the same bits as eager PyTorch and as the plan without recomputation, and the
-predicted peak is the allocator's, to the byte. All networks, budgets and planners: make matrix."""
+predicted peak is the allocator's, to the byte. `make matrix` checks all networks, budgets and planners."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from training import DEVICE
 
 from reprise.trace import capture
 
-# Small ones of every kind; deep ones take minutes to trace and are in the matrix.
+# Small networks of every kind. Deep ones take minutes to trace, so only the matrix has them.
 NAMES = ("unet", "lstm_cells", "dropout_mlp", "dropout_transformer", "inplace_views", "hf_gpt2", "hf_bert", "hf_vit")
 
 
@@ -32,7 +32,7 @@ def test_training_is_bit_for_bit_the_same_and_the_peak_as_predicted(name: str) -
 
 
 class Reader(torch.nn.Module):
-    """With its loss inside, and far more words than width."""
+    """A language model that returns its loss and has far more words than its width."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ SHAPES = [((7, 50), 1), ((3, 4000), 1), ((2, 3, 70_000), 2), ((5, 33, 20), 1), (
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
 def test_softmax_may_lie_over_its_operands(name: str, dtype: torch.dtype, shape: tuple[int, ...], dim: int) -> None:
-    """Plans rely on it, forward and backward."""
+    """Plans rely on this, forward and backward."""
     torch.manual_seed(0)
     x, gradient = (torch.randn(shape, dtype=dtype, device=DEVICE) for _ in range(2))
     forward, backward = (getattr(torch.ops.aten, full) for full in (name, f"{name}_backward_data"))
@@ -78,7 +78,7 @@ def test_softmax_may_lie_over_its_operands(name: str, dtype: torch.dtype, shape:
 
 
 def test_the_meter_agrees_with_what_pytorch_reports() -> None:
-    """The counting allocator against PyTorch's own profiler, which it does not use."""
+    """Compares the counting allocator with PyTorch's own profiler, which it does not use."""
     case = CASES["hf_vit"]
     model = compiled(model_of(case))
     run_step(model, case)
@@ -98,7 +98,8 @@ def test_the_meter_agrees_with_what_pytorch_reports() -> None:
 
 @pytest.mark.parametrize("name", ["unet", "vgg19"])
 def test_backward_of_large_convolutions_in_two_calls_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On CUDA they are split. On the CPU it would save no memory, as a call there copies what stands in for the input."""
+    """They are split on CUDA only. On the CPU this would save no memory, because a call there copies the tensor that stands in
+    for the input."""
     case = CASES[name]
     plain = run_step(model_of(case), case)
     whole = compiled(model_of(case))
@@ -113,4 +114,4 @@ def test_backward_of_large_convolutions_in_two_calls_has_the_same_bits(name: str
     assert counts[0] < counts[1] < 2 * counts[0]
     read = [len(set(graphs[1].inputs(op))) for op in range(graphs[1].num_ops)
             if graphs[1].op_name(op).startswith("convolution_backward")]
-    assert read.count(2) == counts[1] - counts[0]  # the gradient and the weight, not the input
+    assert read.count(2) == counts[1] - counts[0]  # They read the gradient and the weight, but not the input.

@@ -1,4 +1,4 @@
-"""Training steps as files: what is in them, that C++ trains them to the bit, and what is refused."""
+"""Tests training steps as files: what is in them, that C++ trains them to the same bits, and what is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training import state_of
 import reprise
 from reprise.native import _torch
 
-# Beside the package of the build: tests/runtime/train_program.cc
+# The program of tests/runtime/train_program.cc in the build folder.
 DRIVER = Path(reprise.__file__).parents[2] / "tests" / "runtime" / "train_program"
 RATE = 0.05
 
@@ -31,7 +31,8 @@ Loss = Callable[..., Tensor]
 
 
 class Net(nn.Module):
-    """Buffers that change, one that does not, one statistic updated twice, random numbers, a constant."""
+    """A network with buffers that change and one that does not, statistics that are updated twice, random numbers and a
+    constant."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class Net(nn.Module):
         self.drop = nn.Dropout(0.3)
         self.head = nn.Linear(8 * 64, 5)
         self.frozen = nn.Linear(5, 5).requires_grad_(False)
-        self.frozen.weight.data = self.frozen.weight.data.t()  # strides of its own
+        self.frozen.weight.data = self.frozen.weight.data.t()  # Its strides are unusual.
         self.unused = nn.Parameter(torch.zeros(3))
         self.register_buffer("scale", torch.tensor(0.5), persistent=False)
 
@@ -132,7 +133,7 @@ def test_the_model_is_not_kept(tmp_path: Path) -> None:
 
 
 def eager(model: nn.Module, loss: Loss, batches: list[Batch]) -> dict[str, Tensor]:
-    """Plain SGD."""
+    """Trains with plain SGD in eager."""
     torch.manual_seed(7)
     losses = {}
     for i, batch in enumerate(batches):

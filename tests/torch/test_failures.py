@@ -1,4 +1,4 @@
-"""After an error in the middle of a step nothing is lost or leaked, and the next step is right."""
+"""After an error in the middle of a step, nothing is lost or leaked, and the next step is right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reprise.native import _torch
 
 @pytest.fixture(autouse=True)
 def quick(one_thread: None) -> Iterator[None]:
-    """Many collections: without a look at what torch itself holds."""
+    """Makes garbage collections quick, of which there are many here, by leaving out the objects that torch itself holds."""
     gc.collect()
     gc.freeze()
     yield
@@ -66,7 +66,7 @@ brittle.register_autograd(lambda ctx, grad: brittle_backward(grad))
 
 
 class Brittle(Mlp):
-    """Dropout and batch norm make a step that was half done visible in the next one."""
+    """A model with dropout and batch norm, which make a step that was only half done visible in the next one."""
 
     def __init__(self) -> None:
         super().__init__(layers=4)
@@ -87,7 +87,7 @@ def step(model: nn.Module, seed: int = 0) -> None:
 
 
 class Recovery:
-    """A planned model after two steps, inside the smallest budget, and what its third must give."""
+    """A planned model after two steps inside the smallest budget, and what its third step must give."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -106,8 +106,8 @@ class Recovery:
         assert self.model.plan.recompute_ns > 0
 
     def check(self, fail: Callable[[nn.Module], bool], at_once: bool = True) -> int:
-        """Lets it fail until `fail` says that it did not. After each failure memory is as before
-        (at once, or after the next step), and a step from the same state gives eager's bits."""
+        """Calls `fail` until it says that the step did not fail. After each failure, memory must be as before (at once, or
+        after the next step), and a step from the same state must give eager's bits."""
         gc.collect()
         level = allocated()
         failures = 0
@@ -142,12 +142,12 @@ def test_an_exception_of_an_operator_passes_through_and_the_next_step_is_right()
             failing["in"] = 0
         return False
 
-    assert recovery.check(fail) >= 8  # more where it is computed again
+    assert recovery.check(fail) >= 8  # There are more if the operator is computed again.
 
 
 @pytest.fixture
 def no_second_kernel() -> Iterator[None]:
-    """A matrix product that runs out of memory in oneDNN takes another kernel, on Arm, and so do all later ones."""
+    """On Arm, a matrix product that runs out of memory in oneDNN uses another kernel, and so do all later ones."""
     with torch.backends.mkldnn.flags(enabled=False):
         yield
 

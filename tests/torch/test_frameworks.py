@@ -1,4 +1,4 @@
-"""What libraries around a training loop do to a model and its optimizer."""
+"""Tests what libraries around a training loop do to a model and its optimizer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WRAPPERS: dict[str, Callable[[nn.Module, torch.optim.Optimizer], Any]] = {
 
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
 def test_an_optimizer_that_a_library_wraps_can_be_named(wrap: Callable[..., Any]) -> None:
-    """Its class is not one that could be made anew, and its hooks are not those that run."""
+    """An object of the wrapper's class cannot be made anew, and the hooks of the wrapper are not the ones that run."""
     model = Mlp()
     optimizer = torch.optim.Adam(model.parameters())
     reprise.compile(model, "10MB", optimizer=wrap(model, optimizer))

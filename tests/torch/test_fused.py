@@ -1,4 +1,4 @@
-"""Generated kernels inside a budget: the engine "fused"."""
+"""Tests generated kernels inside a budget: the engine "fused"."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reprise.trace.fused.lowered import Allocation, Extern, Launch
 
 # Beside the package of the build: tests/runtime/train_program.cc
 DRIVER = Path(reprise.__file__).parents[2] / "tests" / "runtime" / "train_program"
-# On CUDA, attention takes up to a few blocks less than when it is measured alone.
+# On CUDA, attention may take a few blocks of memory less than when it is measured alone.
 SLACK = 0 if DEVICE.type == "cpu" else 4096
 
 
@@ -61,7 +61,7 @@ class Residual(nn.Module):
 
 
 class Attention(nn.Module):
-    """Gradients of the three parts of `packed` are written into one tensor, part by part."""
+    """Attention, in which the gradients of the three parts of `packed` are written into one tensor, part by part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,14 +98,14 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 
 @dataclass
 class Trained:
-    """A model that returns its loss, and its step."""
+    """A model that returns its loss, and its input."""
 
     model: nn.Module
     x: Tensor
 
     def step(self) -> dict[str, Tensor]:
-        """Gradients and buffers after one step from the same random numbers."""
-        gc.collect()  # what earlier tests left counts until it is freed
+        """Runs one step from the same random state. Returns its gradients and buffers."""
+        gc.collect()  # What earlier tests have left counts until it is freed.
         torch.manual_seed(7)
         self.model.zero_grad()
         self.model(self.x).backward()
@@ -116,7 +116,8 @@ class Trained:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread_for_all() -> Iterator[None]:
-    """Threads of attention take memory each for itself, at the same time or one after the other."""
+    """One thread, because each thread of attention takes memory, and it depends on chance whether they do so at the same
+    time."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -132,7 +133,7 @@ def trained(request: pytest.FixtureRequest, one_thread_for_all: None) -> Iterato
 
 
 def budgets(trained: Trained) -> list[int]:
-    """Between the peak without a plan and the smallest that works."""
+    """Budgets between the peak without recomputation and the smallest one that works."""
     plan: Any = trained.model.plan
     plan.set_budget(None)
     trained.step()
@@ -161,7 +162,7 @@ def test_a_planned_step_has_the_bits_of_the_unplanned_one_inside_its_budget(trai
     recomputed = 0
     for budget in budgets(trained):
         plan.set_budget(budget)
-        again()  # what the caller takes is known afterwards
+        again()  # After this step, it is known what the caller allocates.
         assert same(again(), expected)
         assert plan.peak_bytes - SLACK <= plan.measured_peak_bytes <= plan.peak_bytes <= budget
         recomputed += plan.recompute_ns > 0
@@ -178,7 +179,7 @@ def test_errors_against_fp64_are_those_of_eager(trained: Trained) -> None:
     eager, fused = Trained(plain, trained.x).step(), trained.step()
     largest = max(gradient.abs().max() for gradient in exact.values())
     for name, gradient in exact.items():
-        scale = gradient.abs().max().clamp_min(largest / 100)  # some are zero but for rounding
+        scale = gradient.abs().max().clamp_min(largest / 100)  # Some gradients are zero except for rounding.
         error, known = ((values[name] - gradient).abs().max() / scale for values in (fused, eager))
         assert error <= 2 * known + 1e-4, name
 
@@ -187,7 +188,7 @@ def test_statistics_move_once_a_step_whatever_is_computed_again() -> None:
     torch.manual_seed(0)
     plain = WithLoss(Residual()).to(DEVICE)
     trained = Trained(reprise.compile(copy.deepcopy(plain), engine="fused"), images())
-    trained.model.plan.set_budget(budgets(trained)[-1] + 4096 + 2 * SLACK)  # for what is kept here
+    trained.model.plan.set_budget(budgets(trained)[-1] + 4096 + 2 * SLACK)  # This leaves room for what the test keeps.
     trained.model.load_state_dict(plain.state_dict())
     for _ in range(3):
         found = trained.step()

@@ -100,7 +100,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_any_loss_outside_of_the_model(loss: Any) -> None:
-    """Also those whose gradient is expanded."""
+    """These include losses whose gradient is expanded."""
 
     def loop(model: nn.Module) -> Any:
         for i in range(2):
@@ -110,8 +110,8 @@ def test_any_loss_outside_of_the_model(loss: Any) -> None:
 
 
 def test_a_gradient_in_another_layout_than_its_output_is_copied_first() -> None:
-    """Exception: AOTAutograd expects the gradient of an output to lie as the output does, and
-    copies it otherwise. Sums over a copy may round otherwise than eager's; the copy is exact."""
+    """Exception: AOTAutograd expects the gradient of an output to have the layout of the output, and
+    copies it otherwise. The copy is exact, but sums over it may round differently from eager's."""
 
     def loop(model: nn.Module) -> None:
         output = model(batch())
@@ -231,7 +231,7 @@ def test_a_model_that_goes_on_training_after_an_evaluation() -> None:
     assert_same(Convolutions(), loop)
 
 
-# Exception: at p = 1 eager draws nothing, AOTAutograd's operator does; only the generator differs.
+# Exception: at p = 1, eager draws no random numbers, but AOTAutograd's operator does. Only the generator differs.
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.2, 0.3, 0.5, 0.7])
 def test_dropout_of_every_rate(p: float) -> None:
     model = nn.Sequential(nn.Linear(16, 16), nn.Dropout(p), nn.Tanh(), nn.Linear(16, 16), nn.Dropout(p, inplace=True),

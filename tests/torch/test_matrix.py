@@ -1,4 +1,4 @@
-"""How the exactness matrix judges a network, and one that does not repeat its own bits."""
+"""Tests how the exactness matrix judges networks, including one that does not repeat its own bits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ calls = itertools.count()
 
 @library.custom_op("reprise_tests::as_it_comes", mutates_args=())
 def as_it_comes(x: Tensor) -> Tensor:
-    """In the place of a kernel that adds up in any order: never twice the same in a row, whatever the seed."""
+    """Stands for a kernel that adds numbers in any order: two calls in a row never give the same, whatever the seed is."""
     return x * (1 + 1e-6 * (next(calls) % 7))
 
 
@@ -46,7 +46,7 @@ def layers() -> nn.Sequential:
 
 
 class Noisy(nn.Module):
-    """Its forward repeats, its backward does not."""
+    """A network whose forward repeats its bits and whose backward does not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def test_but_not_by_anything_goes(noisy: Case) -> None:
     assert not bench.judged(changed(gradient, 1.001))["close"]
     assert not bench.judged(changed(gradient, float("nan")))["close"]
     assert not bench.judged(dataclasses.replace(right, bits=right.bits | {gradient: None}))["close"]
-    # What eager repeats has to be repeated.
+    # What eager repeats must be the same to the bit.
     assert not bench.judged(changed("loss", 1 + 2e-7))["close"]
     assert not bench.judged(changed(state, 1 + 2e-7))["close"]
     generator = right.bits["generator"]

@@ -1,4 +1,4 @@
-"""model.plan.report: a real step beside its prediction, and the files for other tools."""
+"""Tests model.plan.report, which shows a real step beside its prediction, and the files for other tools."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from reprise import _core
 
 @pytest.fixture(scope="module")
 def model() -> torch.nn.Module:
-    """At the smallest budget that works, outputs held until backward has returned."""
+    """A model that was trained at the smallest budget that works."""
     torch.manual_seed(0)
     refused = reprise.compile(Mlp(layers=6), 1)
     with pytest.raises(reprise.InfeasibleBudget) as error:
@@ -32,7 +32,7 @@ def train(model: torch.nn.Module, steps: int = 1) -> None:
 
 
 def train_step(model: torch.nn.Module, seed: int) -> None:
-    """Nothing of it is left for the next one."""
+    """Runs one step, in a function of its own so that nothing of it is left for the next one."""
     model.zero_grad()
     output = model(batch(seed=seed))
     loss = output.square().mean()
@@ -57,7 +57,7 @@ def test_looking_at_every_op_does_not_change_the_measured_peak() -> None:
     torch.manual_seed(0)
     model = reprise.compile(Mlp(layers=6))
     peaks = set()
-    for _ in range(5):  # the first two steps of a plan are looked at, the others are not
+    for _ in range(5):  # The first two steps of a plan are observed op by op, the others are not.
         train(model)
         peaks.add(model.plan.measured_peak_bytes)
     assert peaks == {model.plan.peak_bytes}
@@ -114,7 +114,7 @@ def test_the_trace_has_every_run_and_the_memory(model: torch.nn.Module, data: di
     assert max(memory) == model.plan.peak_bytes
     assert data["outside_bytes"] > 0 and [e["args"]["peak_bytes"] for e in runs] == data["planned_runs"]["during_bytes"]
     measured = [e["args"]["bytes"] for e in events if e["name"] == "memory, measured"]
-    assert memory[1:] == measured  # the first is the start of the step, where nothing is measured
+    assert memory[1:] == measured  # The first number is that of the start of the step, where nothing is measured.
 
 
 def test_the_snapshot_is_one_of_pytorchs(model: torch.nn.Module, tmp_path: Path) -> None:
@@ -135,7 +135,8 @@ def test_the_snapshot_is_one_of_pytorchs(model: torch.nn.Module, tmp_path: Path)
         highest = max(highest, allocated)
     costs = model.plan.costs
     step = _core.simulate(model.plan.graph, costs, model.plan.actions)
-    assert highest <= step.peak_bytes  # workspace and results are there at one time, not one after the other
+    # In the snapshot, a workspace and the results of its op come one after the other; in the plan they exist at the same time.
+    assert highest <= step.peak_bytes
     assert highest > step.peak_bytes - max(1, *costs.workspace_bytes) - 1
     (segment,) = snapshot["segments"]
     active = {b["address"]: b["size"] for b in segment["blocks"] if b["state"] == "active_allocated"}
@@ -143,6 +144,6 @@ def test_the_snapshot_is_one_of_pytorchs(model: torch.nn.Module, tmp_path: Path)
     assert segment["allocated_size"] == segment["active_size"] == segment["requested_size"] == sum(live.values())
     assert segment["total_size"] == sum(b["size"] for b in segment["blocks"])
     end = segment["address"]
-    for block in segment["blocks"]:  # one after the other, without a gap
+    for block in segment["blocks"]:  # They lie one after the other, without gaps.
         assert block["address"] == end
         end += block["size"]

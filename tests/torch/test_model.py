@@ -1,4 +1,4 @@
-"""A compiled model is still the user's model: names, hooks, copies, and the other way to compile it."""
+"""A compiled model is still the user's model: names, hooks and copies; and torch.compile's way to compile it."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_hooks_of_parameters() -> None:
 
 
 def test_an_optimizer_step_inside_of_backward() -> None:
-    """Post-accumulate hooks that update and drop each gradient as it arrives."""
+    """Post-accumulate hooks update each parameter as its gradient arrives, and drop the gradient."""
 
     def loop(model: nn.Module) -> Any:
         def update(parameter: Tensor) -> None:

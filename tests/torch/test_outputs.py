@@ -1,4 +1,4 @@
-"""What a model returns, and which of it the loss takes: several outputs, aliases, a loss beside others."""
+"""Tests what a model may return, and which outputs the loss may use: several outputs, aliases, a loss beside others."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_an_output_may_be_left_out_of_the_loss() -> None:
 
 
 def test_parameters_of_an_output_left_out_of_the_loss_get_zeros() -> None:
-    """Exception: eager gives them no gradient. AOTAutograd hands zeros to backward for an output
-    without a gradient, and cannot tell them from zeros of the loss."""
+    """Exception: eager gives them no gradient. AOTAutograd passes zeros to backward for an output
+    without a gradient, and cannot tell them from zeros that come from the loss."""
     plain, planned = Several().to(DEVICE), Several().to(DEVICE)
     planned.load_state_dict(plain.state_dict())
     for model in (plain, reprise.compile(planned)):
@@ -49,7 +49,7 @@ def test_parameters_of_an_output_left_out_of_the_loss_get_zeros() -> None:
 
 
 class Aliases(Mlp):
-    """Outputs that are inputs, views of them, views of one another, without gradient, or nothing."""
+    """A model whose outputs are inputs, views of them, views of one another, without a gradient, or None."""
 
     def forward(self, x: Tensor) -> Any:
         y = torch.tanh(self.layers[0](x))
@@ -59,8 +59,8 @@ class Aliases(Mlp):
 
 
 def test_outputs_may_alias_inputs_and_one_another() -> None:
-    """Exception: three and more gradients of one tensor, some from outputs, may be added up in
-    another order than eager's; of two the order does not matter."""
+    """Exception: three or more gradients of one tensor, some of them through outputs, may be added up in
+    another order than eager's. For two, the order does not matter."""
 
     def loop(model: nn.Module) -> Any:
         results = []
@@ -75,7 +75,7 @@ def test_outputs_may_alias_inputs_and_one_another() -> None:
 
 
 class OwnLoss(Mlp):
-    """Returns its loss, and what it was computed from."""
+    """A model that returns its loss, and what the loss was computed from."""
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         y = super().forward(x)
@@ -92,7 +92,7 @@ def test_a_model_with_its_own_loss_needs_no_zeros_for_its_other_outputs() -> Non
     assert model.plan.measured_peak_bytes == model.plan.peak_bytes
     graph = model.plan.graph
     seeds = [model.plan.costs.value_bytes[value] for value in graph.outputs(graph.caller_op)]
-    assert seeds[:2] == [_torch.granted_bytes(DEVICE, 4), 0]  # of the loss and of the logits
+    assert seeds[:2] == [_torch.granted_bytes(DEVICE, 4), 0]  # the gradients of the loss and of the logits
 
 
 def test_an_output_beside_the_loss_may_join_it_at_any_step() -> None:

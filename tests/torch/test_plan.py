@@ -1,4 +1,4 @@
-"""model.plan and reprise.explain: what people look at, and the file they keep."""
+"""Tests model.plan and reprise.explain: what people look at, and the file they keep."""
 
 import gc
 import io
@@ -80,7 +80,7 @@ def test_the_plan_of_another_model_is_refused(tmp_path: Path) -> None:
     broken.write_text(json.dumps({"format": "something else"}))
     with pytest.raises(ValueError, match=r"broken.plan.json"):
         model.plan.load(broken)
-    trained(model)  # goes on with the plan it had
+    trained(model)  # It goes on with the plan it had.
 
 
 def test_the_explanation_speaks_of_the_users_modules() -> None:
@@ -102,7 +102,7 @@ def test_the_explanation_knows_the_optimizers_own_peak() -> None:
     assert reprise.explain(model).optimizer_peak_bytes is None
     optimizer.step()
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
-    assert reprise.explain(model).optimizer_peak_bytes >= 4 * parameters  # with gradients and two moments
+    assert reprise.explain(model).optimizer_peak_bytes >= 4 * parameters  # parameters, gradients and two moments
 
 
 def test_a_model_without_a_plan_cannot_be_explained() -> None:
@@ -113,13 +113,13 @@ def test_a_model_without_a_plan_cannot_be_explained() -> None:
 @pytest.mark.usefixtures("own_cache")
 def test_who_asks_for_the_plan_waits_for_the_search_beside_the_steps(caplog: pytest.LogCaptureFixture) -> None:
     model = trained(reprise.compile(Mlp(layers=12)))
-    budget = (model.plan.smallest_budget_bytes() + model.plan.peak_bytes) // 2  # the plan for the smallest is known now
+    budget = (model.plan.smallest_budget_bytes() + model.plan.peak_bytes) // 2  # Now the plan for the smallest one is known.
     model.plan.settings.options.waiting_seconds = 1e-9
     model.plan.set_budget(budget)
     trained(model, steps=1)
     found = "a longer search has brought recomputation"
     with caplog.at_level(logging.INFO, "reprise"):
-        assert model.plan.ready and model.plan.measured_peak_bytes <= budget  # these do not wait
+        assert model.plan.ready and model.plan.measured_peak_bytes <= budget  # Reading these does not wait.
         assert found not in caplog.text
         time_ns = model.plan.time_ns
     assert found in caplog.text
@@ -138,7 +138,7 @@ def test_progress_is_for_terminals_alone(terminal: bool) -> None:
         progress(3, 7)
     assert ("planning 3/7" in stream.getvalue()) == terminal
     if terminal:
-        assert stream.getvalue().endswith("\r\x1b[K")  # the line is gone
+        assert stream.getvalue().endswith("\r\x1b[K")  # This clears the line.
 
 
 def test_where_the_time_before_the_first_step_went() -> None:
@@ -150,7 +150,7 @@ def test_where_the_time_before_the_first_step_went() -> None:
     assert {"tracing", "joint graph", "lowering", "capturing", "profiling", "first forward", "planning"} == set(spent)
     assert min(spent.values()) >= 0
     assert spent["joint graph"] > 0
-    assert sum(spent.values()) <= whole  # nothing is counted twice
+    assert sum(spent.values()) <= whole  # No time is counted twice.
     model(batch()).sum().backward()
     assert model.plan.preparation_seconds == spent
 
@@ -169,7 +169,7 @@ def test_the_garbage_collector_rests_while_a_step_is_prepared(enabled: bool, mon
         (gc.enable if enabled else gc.disable)()
         trained(reprise.compile(Mlp()))
         assert seen and not any(seen)
-        assert gc.isenabled() == enabled  # as it was
+        assert gc.isenabled() == enabled  # It is as it was before.
         with pytest.raises(reprise.InfeasibleBudget):
             trained(reprise.compile(Mlp(), 1))
         assert gc.isenabled() == enabled

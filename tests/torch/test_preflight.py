@@ -1,4 +1,4 @@
-"""reprise.preflight and reprise.curve: what is said before training is what training then shows."""
+"""Tests reprise.preflight and reprise.curve: what they predict before training is what training then shows."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ CHAIN = Path(__file__).parents[1] / "cli/data/chain.graph.json"
 
 
 class Conv(torch.nn.Module):
-    """Operators with workspaces, and batch norm's buffers."""
+    """A network with operators that have workspaces, and with the buffers of batch norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Conv(torch.nn.Module):
 
 
 def factory(size: int) -> tuple[torch.nn.Module, torch.Tensor]:
-    """For the command line."""
+    """The factory that the tests of the command line name."""
     return Mlp(), batch(size)
 
 
@@ -57,7 +57,7 @@ def question(model: torch.nn.Module, profile: str, seconds: float = 1) -> Questi
 
 
 def real_peak(model: torch.nn.Module, x: torch.Tensor) -> int:
-    """Of one plain step, from the allocator."""
+    """The peak of one plain step, as the allocator counts it."""
     model.zero_grad(set_to_none=True)
     there = sum(t.untyped_storage().nbytes() for t in [*model.parameters(), *model.buffers(), x])
     _torch.reset_peak(CPU)
@@ -69,8 +69,8 @@ def real_peak(model: torch.nn.Module, x: torch.Tensor) -> int:
 
 @pytest.fixture(scope="module")
 def known_conv() -> Conv:
-    """Trained at two small batch sizes, so that its operators are known. At smaller ones their workspaces are on no line: on
-    some processors they have a part that does not grow, and is the larger one there."""
+    """A network that was trained at two small batch sizes, so that its operators are known. At even smaller sizes, workspaces
+    do not grow linearly: on some processors, a part of them does not grow, and is the larger part there."""
     torch.manual_seed(0)
     model = Conv().train()
     for size in (12, 24):
@@ -104,7 +104,7 @@ def test_the_largest_planned_batch_trains(known_conv: Conv) -> None:
 
 
 class OwnLoss(Mlp):
-    """Returns its loss, and outputs that nobody trains with."""
+    """A model that returns its loss, and outputs that are not used for training."""
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         logits = super().forward(x)
@@ -122,12 +122,13 @@ def test_plain_training_of_a_model_that_returns_its_loss() -> None:
     peak = there + _torch.peak_bytes(CPU) - entry
     found = reprise.preflight(model, x, "1GiB", profile="roofline", largest=False)
     assert found.plain.peak_bytes == pytest.approx(peak, abs=8192)
-    # Zeros for the gradient of the logits: that of a plain sum lies otherwise, so nothing else can be taken for both.
+    # The plan has zeros for the gradient of the logits. The gradient of a plain sum has another layout, so one tensor cannot
+    # serve as both.
     assert found.planned.peak_bytes > peak + 64 * 400 * 4
 
 
 class Rectified(torch.nn.Module):
-    """Its backward pass begins at its largest layer, where a plan writes one gradient over another."""
+    """A network whose backward pass begins at its largest layer, where a plan writes one gradient over another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +156,7 @@ def test_nothing_is_touched() -> None:
     entry = _torch.allocated_bytes(CPU)
     found = reprise.preflight(model, x, "1MiB", profile="roofline", planning_seconds=1)
     assert found.plain.peak_bytes > 1 << 20
-    assert _torch.peak_bytes(CPU) - entry < 32768  # states of generators; the step takes megabytes
+    assert _torch.peak_bytes(CPU) - entry < 32768  # These are states of generators; a step would take megabytes.
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -170,7 +171,7 @@ def test_the_prediction_for_a_batch_is_what_compile_plans(known_conv: Conv) -> N
     found = reprise.preflight(known_conv, images(8), "1GiB", largest=False)
     assert found.counts.measured > 0 and found.counts.scaled == found.counts.estimated == 0
     assert found.largest_plain is None
-    # The caller's part is a guess until it is measured.
+    # What the caller allocates is a guess until it is measured.
     assert found.plain.peak_bytes == pytest.approx(first, abs=8192)
 
 
@@ -185,7 +186,7 @@ def test_an_optimizer_and_a_reserve_take_room() -> None:
 
 
 def rewrite_costs(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """In the one file of what calls cost."""
+    """Changes the contents of the file with the costs of calls."""
     (path,) = folder.glob("costs-*.json")
     content = json.loads(path.read_text())
     change(content)
@@ -193,7 +194,8 @@ def rewrite_costs(folder: Path, change: Callable[[dict[str, Any]], None]) -> Non
 
 
 def test_what_libraries_keep_takes_room(own_cache: Path) -> None:
-    """On CUDA cuBLAS keeps memory for every thread: the one of a plan, or the caller's and autograd's."""
+    """On CUDA, cuBLAS keeps memory for every thread: the thread of a plan, or in plain training those of the caller and of
+    autograd."""
     model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)), torch.rand(4, 8)
     alone = reprise.preflight(model, x, budget="1GiB", profile="measure", largest=False)
     rewrite_costs(own_cache, lambda content: content.update(kept_bytes=1_000_000))
@@ -229,7 +231,7 @@ def test_layouts_at_other_batch_sizes_follow_from_two() -> None:
 
 
 def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
-    """Libraries take other algorithms, with other workspaces, for other sizes."""
+    """Libraries may use other algorithms, with other workspaces, for other sizes."""
     grown: list[int] = []
 
     def measured(step: CapturedStep, *args: Any) -> _core.Costs:
@@ -255,7 +257,7 @@ def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.Monkey
 
 
 def test_a_call_of_a_captured_batch_is_known_by_its_own_text(known_conv: Conv) -> None:
-    """It need not follow from those at other sizes: numbers in it may be rounded."""
+    """It cannot always be derived from the calls at other sizes, because numbers in it may be rounded."""
     asked = question(known_conv, "known")
     for size in (8, 16, 33):
         asked.family.add(size)
@@ -274,13 +276,13 @@ def test_the_time_at_a_batch_is_not_that_of_another(known_conv: Conv) -> None:
     asked.family.add(16)
     asked.refresh()
     before = asked.plain(200).time_ns
-    assert before > 1.7 * asked.plain(100).time_ns  # of the same measurements: their noise is in both
-    asked.family.add(200)  # the step is known now; what it costs is not
+    assert before > 1.7 * asked.plain(100).time_ns  # Both come from the same measurements, with the same noise.
+    asked.family.add(200)  # Now the step is known, but not what it costs.
     assert asked.plain(200).time_ns == pytest.approx(before, rel=0.1)
 
 
 class OtherAtOne(Mlp):
-    """As attention's reshapes: a copy that batch 1 does not need."""
+    """A model with an operator that batch 1 does not need, like the copies in attention's reshapes."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x if x.shape[0] == 1 else x * 2)
@@ -297,7 +299,7 @@ def test_batch_one_may_have_other_operators(size: int) -> None:
 
 
 def test_plain_training_runs_whole_what_plans_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On CUDA the backward pass of a large convolution is two calls of a plan."""
+    """On CUDA, a plan runs the backward pass of a large convolution as two calls."""
     def convolutions(eager: bool) -> tuple[int, int]:
         asked = question(Conv().train(), "roofline")
         asked.answer(largest=False)
@@ -312,7 +314,7 @@ def test_plain_training_runs_whole_what_plans_split(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_plan_drops_the_input_between_the_two_calls_of_a_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And computes it again from the images, which are small."""
+    """The plan computes the input again from the images, which are small."""
     def smallest() -> int:
         layers = [layer for width in (3, 16) for layer in (torch.nn.Conv2d(width, 16, 3, padding=1), torch.nn.Tanh())]
         model = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1))
@@ -324,7 +326,8 @@ def test_a_plan_drops_the_input_between_the_two_calls_of_a_convolution(monkeypat
 
 
 class OtherAbove(Mlp):
-    """As batch norm, which is another kernel where a tensor has more than 2^31 numbers: in later layers at larger sizes."""
+    """A model with other operators at large batch sizes, like batch norm, which has another kernel for tensors of more than
+    2^31 numbers. In later layers, this happens at larger sizes."""
 
     above = 100
 
@@ -336,7 +339,7 @@ class OtherAbove(Mlp):
 
 @pytest.mark.parametrize("above", [100, 660, 720, 1200])
 def test_large_batches_may_have_other_operators(above: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the largest batch that fits is at the threshold, which is looked for by captures alone, and so less closely."""
+    """This includes a largest batch that is at the threshold. In that case it is found by captures only, and less exactly."""
     monkeypatch.setattr(OtherAbove, "above", above)
     model = OtherAbove(width=64).train()
 
@@ -392,7 +395,7 @@ def test_a_call_is_known_again_at_another_batch_size() -> None:
 
 
 def test_known_calls_are_read_once_however_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache has tens of thousands, and a step thousands of kinds."""
+    """A cache may have tens of thousands of calls, and a step may have thousands of different ones."""
     read: list[str] = []
     take_apart = known_calls.taken_apart
     monkeypatch.setattr(known_calls, "taken_apart", lambda call: (read.append(call), take_apart(call))[1])
@@ -461,11 +464,11 @@ def test_estimates_count_as_torch_counts() -> None:
     assert {operator.__name__ for operator in counted} == {"convolution", "convolution_backward", "addmm", "mm"}
     for operator, flops in counted.items():
         estimated = sum(times[op] for op, call in calls.items() if call.startswith(f"aten::{operator.__name__}."))
-        assert estimated == pytest.approx(flops / 100, rel=1e-3)  # at 100 GFLOP/s
+        assert estimated == pytest.approx(flops / 100, rel=1e-3)  # The estimate assumes 100 GFLOP/s.
 
 
 def test_attention_with_shared_keys_is_estimated_as_with_keys_of_their_own() -> None:
-    """On a device that need not be here."""
+    """The estimate is for a device that this machine need not have."""
 
     def times(heads: int) -> list[int]:
         device = torch.device("cuda")
@@ -484,5 +487,5 @@ def test_attention_with_shared_keys_is_estimated_as_with_keys_of_their_own() -> 
         program, _ = builder.finish([])
         return [time for time in _torch.roofline_ns(program, "cuda") if time > 0]
 
-    least = 3_000  # of any call
+    least = 3_000  # the least time of any call
     assert times(2) == times(8) > [least, least]

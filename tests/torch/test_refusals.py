@@ -229,7 +229,7 @@ def test_another_torch_than_it_was_built_for_is_refused(tmp_path: Path) -> None:
     program = "import reprise; print(reprise.parse_bytes('1kB')); reprise.compile"
     ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)},
                          capture_output=True, text=True, check=False)
-    assert ran.stdout.strip() == "1000"  # planning goes without torch
+    assert ran.stdout.strip() == "1000"  # Planning works without torch.
     assert ran.returncode != 0
     assert "ImportError: reprise was built for torch 1.0.0, but torch" in ran.stderr
     assert "Build it again" in ran.stderr

@@ -1,4 +1,4 @@
-"""Capture of a step as a function: what it gives, and that nothing else comes of it."""
+"""Tests the capture of a step as a function: what it returns, and that it changes nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text_of(step: CapturedStep) -> str:
 
 
 class Remembers(Mlp):
-    """What its code does to it is done when it runs."""
+    """A model whose code changes the model itself when it runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def test_capture_runs_nothing_of_the_model() -> None:
 
 
 def test_results_lie_as_the_device_lays_them() -> None:
-    """As on CUDA, where libraries lay results out in their own way. Nothing is traced again for it."""
+    """This is as on CUDA, where libraries lay results out in their own way. The model is not traced again for it."""
     right = captured(Mlp())
     right.measure()
     key = next(key for key in right.captured.keys.values() if key.startswith("aten.tanh.default"))

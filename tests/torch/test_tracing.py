@@ -1,4 +1,4 @@
-"""Which way a captured model goes: that of eager, and where it cannot be captured, the one for compilers."""
+"""Tests which code path a captured model takes: that of eager, or, if that cannot be captured, the one for compilers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class _Asking(nn.Module):
-    """Goes another way when it is exported or compiled, as libraries do that make no mask otherwise."""
+    """A model that takes another path when it is exported or compiled, like libraries that make a mask only then."""
 
     def __init__(self, ask: Callable[[], bool]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def test_a_captured_model_takes_the_way_of_eager(ask: Callable[[], bool]) -> Non
 
 
 class _AskingAStream(nn.Module):
-    """Asks as libraries do: without CUDA the question itself fails."""
+    """A model that asks whether a stream is being captured, as libraries do. Without CUDA, the question itself fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def test_a_captured_model_takes_the_way_of_no_recording() -> None:
 
 
 def _attention_of_gpt2(**positions: Tensor) -> tuple[list[str], bool]:
-    """The operators that see attention's mask, and whether the loss has the bits of eager's."""
+    """The operators that make the mask of attention, and whether the loss has the bits of eager's."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, n_positions=32, vocab_size=64, use_cache=False,
@@ -81,7 +81,7 @@ def test_positions_that_a_model_makes_itself_need_no_mask() -> None:
 
 
 def test_other_compilers_find_transformers_as_it_was() -> None:
-    _attention_of_gpt2()  # by now its functions are ours
+    _attention_of_gpt2()  # After this, Reprise has replaced functions of transformers.
     masks = pytest.importorskip("transformers.masking_utils")
     compiled = torch.compile(lambda x: x + (1 if masks.is_tracing() else -1), backend="eager", fullgraph=True)
     assert compiled(torch.zeros(1)).item() == 1 and not masks.is_tracing()
@@ -91,7 +91,7 @@ def test_other_compilers_find_transformers_as_it_was() -> None:
 
 
 class _Packed(nn.Module):
-    """Two sequences in one row, whose positions are made in the forward pass."""
+    """A model whose rows hold two sequences each, and which makes their positions in the forward pass."""
 
     def __init__(self, make: Callable[[int], Tensor]) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def test_positions_that_are_given_are_looked_at_in_every_step() -> None:
 
 
 class _Looking(nn.Module):
-    """Looks at its mask, which cannot be traced, unless it is compiled."""
+    """A model that looks at its mask, which cannot be traced, unless it is being compiled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def test_an_error_that_the_caller_handles_keeps_its_traceback() -> None:
 
 
 class _Reading(nn.Module):
-    """Reads a number, which Reprise refuses, unless it is compiled."""
+    """A model that reads a number out of a tensor, which Reprise refuses, unless it is being compiled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def test_what_is_refused_is_captured_by_the_way_for_compilers() -> None:
 
 
 def test_other_compilers_hear_what_they_heard_before() -> None:
-    """While a captured step runs in another thread, and after that."""
+    """This must hold while a step is captured in another thread, and after that."""
     inside, outside = threading.Event(), threading.Event()
     trace = Trace()
 
@@ -223,7 +223,7 @@ def test_other_compilers_hear_what_they_heard_before() -> None:
 
 
 class _Resizing(nn.Module):
-    """As segmentation and diffusion models do."""
+    """A model that resizes its values, as segmentation and diffusion models do."""
 
     def __init__(self, mode: str) -> None:
         super().__init__()
@@ -245,9 +245,9 @@ def test_resizing_runs_as_in_eager(mode: str) -> None:
     reprise.compile(model)(x).backward()
     graph = model.plan.graph
     names = [graph.op_name(op) for op in range(graph.num_ops)]
-    assert sum("upsample" in name for name in names) == 2  # forward and backward, whole
+    assert sum("upsample" in name for name in names) == 2  # One is forward and one is backward; neither was taken apart.
     assert all(torch.equal(p.grad, e) for p, e in zip(model.parameters(), expected, strict=True))
-    assert operator.py_kernels == kernels  # for other compilers
+    assert operator.py_kernels == kernels  # Other compilers find the operator as it was.
 
 
 class _Applying(nn.Module):
@@ -260,15 +260,15 @@ class _Applying(nn.Module):
 
 
 @pytest.mark.parametrize("function", [
-    # torch.compile would take these apart.
+    # torch.compile would replace the next five by several operators each.
     lambda x: torch.addcdiv(x, x, x.detach() + 9, value=0.37),
     lambda x: x.clone().addcdiv_(x, x.detach() + 9, value=0.37),
     lambda x: x.clone().addcmul_(x, x.detach() + 9, value=0.37),
     lambda x: x.clone().add_(x, alpha=0.37),
     lambda x: nn.functional.softshrink(x, 0.1),
-    lambda x: torch.view_as_real(torch.polar(x, x)),  # whose gradient is multiplied by 1j
-    lambda x: torch.linalg.slogdet(x)[1],  # its pivots count from one
-    lambda x: torch.linalg.eigh(x[:0, :0])[0].sum() + x,  # of nothing
+    lambda x: torch.view_as_real(torch.polar(x, x)),  # Its gradient is multiplied by 1j.
+    lambda x: torch.linalg.slogdet(x)[1],  # Its pivots are counted from one.
+    lambda x: torch.linalg.eigh(x[:0, :0])[0].sum() + x,  # The matrix is empty.
     lambda x: nn.functional.pad(x[None, :0], (1, 2), mode="circular").sum() + x,
     lambda x: nn.functional.pad(x[None, None], (1, 2, 0, 1), mode="circular"),
 ])

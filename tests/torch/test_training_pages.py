@@ -1,4 +1,4 @@
-"""The pages of docs/training: their code runs, and trains as it does without its lines of Reprise, inside its budget."""
+"""Tests the pages of docs/training: their code runs inside its budget, and trains as it does without its lines of Reprise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import reprise
 
 PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "training").glob("*.md"))
 CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-MOST_LINES = 55  # of a page, so that it fits a screen
+MOST_LINES = 55  # A longer page would not fit on a screen.
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -31,7 +31,7 @@ def code_of(page: Path) -> str:
 
 @dataclass
 class Run:
-    """What a page does, seen from outside: every backward, and what is there in the end."""
+    """What the code of a page does, as seen from outside: every backward, and the state at the end."""
 
     compiled: list[nn.Module] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""reprise.verify says the truth, and leaves the model as it was."""
+"""Tests that reprise.verify finds what is wrong, and leaves the model as it was."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ count = itertools.count()
 
 @library.custom_op("reprise_tests::drifting", mutates_args=())
 def drifting(x: Tensor) -> Tensor:
-    """Other numbers at every call: nothing can be the same."""
+    """An operator that gives other numbers at every call, so that nothing can be the same."""
     return x * (1 + next(count))
 
 

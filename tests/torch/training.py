@@ -1,4 +1,4 @@
-"""Plain and planned training side by side: the same loop on two copies of one model."""
+"""Runs the same training loop on two copies of one model, plain and planned, and compares them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten
 import reprise
 from reprise.native import _torch
 
-# The same tests hold on another device, and as CUDA graphs from the first step on:
+# The same tests can be run on another device, and as CUDA graphs from the first step on:
 #   REPRISE_TEST_DEVICE=cuda [REPRISE_TEST_GRAPHS=1] pytest tests/torch/test_loops.py
 DEVICE = torch.device(os.environ.get("REPRISE_TEST_DEVICE", "cpu"))
 if DEVICE.type == "cuda":
@@ -24,13 +24,13 @@ if DEVICE.type == "cuda":
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 GRAPHS = DEVICE.type == "cuda" and "REPRISE_TEST_GRAPHS" in os.environ
-ROOMY = "10MB" if DEVICE.type == "cpu" else "2GiB"  # CUDA's libraries take memory of their own
+ROOMY = "10MB" if DEVICE.type == "cpu" else "2GiB"  # On CUDA, libraries take memory of their own.
 Bits = dict[str, Any]
 Loop = Callable[[nn.Module], Any]
 
 
 class Mlp(nn.Module):
-    """A few layers: enough to have something to recompute."""
+    """A model with a few layers, so that there is something to recompute."""
 
     def __init__(self, width: int = 16, layers: int = 4, outputs: int = 4) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class Mlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
             x = torch.tanh(layer(x)).sigmoid()
-        # The gradient of a plain sum lies expanded in eager and dense in a captured step; for a matrix product of
-        # it CUDA takes another kernel.
+        # The factor keeps the gradient of a plain sum out of the matrix product: it is expanded in eager and dense in a
+        # captured step, and CUDA uses different kernels for the two.
         return self.head(x) * 2
 
 
@@ -50,7 +50,8 @@ def batch(rows: int = 32, width: int = 16, seed: int = 0) -> Tensor:
 
 
 def smallest_budget(model: nn.Module, loop: Loop) -> int:
-    """By asking for one byte, and then for what the errors say: a loop may come to need more."""
+    """The smallest budget in which the loop runs. It is found by asking for one byte, and then for what the errors name,
+    because a loop may need more later."""
     budget = 1
     for _ in range(8):
         gc.collect()
@@ -59,7 +60,7 @@ def smallest_budget(model: nn.Module, loop: Loop) -> int:
             _run(trial, loop)
         except reprise.InfeasibleBudget as error:
             assert error.smallest_budget_bytes > budget
-            # On CUDA a block for every number a loop remembers.
+            # On CUDA, every number that a loop remembers takes a block of memory.
             budget = error.smallest_budget_bytes + (0 if DEVICE.type == "cpu" else 16384)
         else:
             return budget
@@ -67,8 +68,8 @@ def smallest_budget(model: nn.Module, loop: Loop) -> int:
 
 
 def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smallest", **options: Any) -> nn.Module:
-    """`loop` gives the same bits on a plain copy and on one compiled for the smallest budget: what
-    it returns, parameters, buffers, gradients, and the generator. Gives the compiled one."""
+    """Checks that `loop` gives the same bits on a plain copy and on one that is compiled for the smallest budget: what it
+    returns, parameters, buffers, gradients and the generator. Returns the compiled model."""
     plain = _run(copy.deepcopy(model).to(DEVICE), loop)
     if DEVICE.type == "cuda" and (GRAPHS or isinstance(budget, str)) and budget != "smallest":
         budget = ROOMY
@@ -76,7 +77,7 @@ def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smalle
         budget, options = ROOMY, {**options, "cuda_graphs": True}
     if budget == "smallest":
         budget = smallest_budget(model, loop)
-    gc.collect()  # on CUDA all that is allocated counts
+    gc.collect()  # On CUDA, everything that is allocated counts.
     planned_model = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)
     if GRAPHS:
         planned_model.plan.settings.options.steps_before_cuda_graphs = 0

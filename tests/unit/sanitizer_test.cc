@@ -1,10 +1,9 @@
-// A sanitizer build must really be sanitized: a lane that lost its flag would
-// pass everything and find nothing.
+// A sanitizer build must really have its sanitizer: without the flag, all tests would pass and nothing would be found.
 #include <gtest/gtest.h>
 
 #include <string_view>
 
-// GCC defines __SANITIZE_*__, clang answers __has_feature.
+// GCC defines __SANITIZE_*__, and clang has __has_feature.
 #if defined(__has_feature)
 #define REPRISE_HAS_FEATURE(name) __has_feature(name)
 #else

@@ -1,1 +1,1 @@
-"""Pages that are written from the rows of bench/results, one module for each; without torch."""
+"""The pages that are written from the rows of bench/results. Each has a module, and none needs torch."""

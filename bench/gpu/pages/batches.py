@@ -1,4 +1,4 @@
-"""Kusumoto et al.'s Figure 3: time against batch size, inside the memory of their card."""
+"""The page on Figure 3 of Kusumoto et al.: time against batch size, inside the memory of their card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twenty budgets a network: what was asked for, predicted, allocated and reserved."""
+"""The page on twenty budgets for each network: what was asked for, predicted, allocated and reserved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def all_rows(places: Places) -> list[Row]:
 
 
 def measured(rows: list[Row]) -> list[Row]:
-    """Without failures."""
+    """The rows without an error."""
     found = [row for row in rows if "error" not in row]
     if not found:
         raise CannotWrite(f"every network failed: {last_line(rows[0]['error'])}; run {COMMAND} on a GPU again")
@@ -21,7 +21,7 @@ def measured(rows: list[Row]) -> list[Row]:
 
 
 def count_inside(rows: list[Row]) -> tuple[int, int]:
-    """Of all budgets of these networks."""
+    """How many budgets of these networks were kept, and how many there are."""
     steps = [step for row in rows for step in row["rows"]]
     return sum(step["allocated"] <= step["budget"] for step in steps), len(steps)
 

@@ -1,4 +1,4 @@
-"""Hong et al.: checkpoints on chains, predicted and allocated."""
+"""The page on Hong et al.: checkpoints on chains, predicted and allocated."""
 
 from __future__ import annotations
 

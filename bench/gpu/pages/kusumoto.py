@@ -1,4 +1,4 @@
-"""Kusumoto et al.'s Table 1: their planners, `auto` within their peaks, and time against peak."""
+"""The page on Table 1 of Kusumoto et al.: their planners, `auto` within their peaks, and time against peak."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .shared import (
 
 COMMAND = "python bench/gpu/kusumoto.py"
 THEIRS = {"chen": "Chen", "approx-tc": "approx. TC", "approx-mc": "approx. MC", "exact-tc": "exact TC", "exact-mc": "exact MC"}
-# Seconds of a step, read off Figure 3 on the authors' poster at the smallest batch of a panel: batch, plain, approx. MC. The
-# other four networks of their table are not on the poster.
+# Batch, and seconds of the plain step and of approx. MC, read off Figure 3 on the authors' poster at the smallest batch of each
+# panel. The poster does not show the other four networks of their table.
 POSTER = {"pspnet_2": (3, 8.2, 9.94), "resnet152_48": (80, 4.6, 6.0), "densenet161_32": (60, 3.4, 4.58)}
 Kinds = dict[str, Row]
 
@@ -76,7 +76,7 @@ def papers_graph_line(row: Row) -> str:
             f"{planned['forward_again_percent']:.0f} %.")
 
 
-# -- Beside the paper's reductions.
+# -- Comparison with the paper's reductions.
 
 
 def papers_reductions(by_case: dict[str, Kinds]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The largest batches inside several budgets."""
+"""The page on the largest batches inside several budgets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tried(rows: list[Row]) -> str:
 
 
 def off(rows: list[Row]) -> str:
-    """How far measured peaks were from predicted ones."""
+    """A sentence that says how far measured peaks were from predicted ones."""
     said = []
     for kind in KINDS:
         percent = [100 * (fit["measured_bytes"] / fit["predicted_bytes"] - 1) for fit in (row.get(kind) for row in rows)

@@ -1,4 +1,4 @@
-"""The lines of README.md that are made of rows: four networks that people train, and who is ahead of whom on them."""
+"""The lines of README.md that are written from rows: four networks that people train, and who is ahead of whom on them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def networks(by_case: ByCase, smallest: dict[str, Row]) -> list[str]:
     body = []
     for case, rows in by_case.items():
         eager = eager_of(rows)
-        assert eager  # or it would not be here
+        assert eager  # page() leaves out networks without it.
         body.append([title_of(case), f"{gib(eager['peak_bytes'])} GiB, {eager['ms']:.0f} ms", plan_cell(within_half(rows), eager),
                      plan_cell(next(iter(own_of(rows)), None), eager), smallest_cell(smallest.get(case))])
     return table(["", "plain PyTorch", "Reprise inside half of that", "least peak timed", "smallest budget kept, fp32"], body)
@@ -90,18 +90,18 @@ def kept(rows: list[Row]) -> str:
            "([docs/tables/budgets.md](docs/tables/budgets.md))."
 
 
-# -- What PyTorch offers.
+# -- Comparison with what PyTorch offers.
 
 
 def fastest(rows: list[Row], kind: str) -> Row | None:
-    """Where points are ahead of Reprise, the fastest of those."""
+    """The fastest point of this kind among those that are ahead of Reprise, or, if there are none, among all."""
     points = [row for row in rivals.rivals_among(rows) if row["kind"] == kind]
     lead = [row for row, _ in rivals.ahead(rows) if row["kind"] == kind]
     return min(lead or points, key=lambda row: row["ratio"], default=None)
 
 
 def shown(rows: list[Row]) -> list[Row]:
-    """The rows of one network whose times the reader sees."""
+    """The rows of one network whose times the README shows."""
     theirs = [row for kind in OTHERS if (row := fastest(rows, kind))]
     ours = [rivals.best_within(rows, row["peak_bytes"]) for row in theirs]
     return [row for row in (within_half(rows), next(iter(own_of(rows)), None), *theirs, *ours) if row]
@@ -132,5 +132,5 @@ def beside_others(by_case: ByCase) -> list[str]:
 
 
 def short(case: str) -> str:
-    """The name of a network, without what it is made of."""
+    """The name of a network without any further description."""
     return network_of(case).partition(" with ")[0].partition(" of ")[0]

@@ -1,4 +1,4 @@
-"""Other means beside Reprise: time against peak, and who is ahead."""
+"""The page on other means beside Reprise: time against peak, and who is ahead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .shared import (
 
 COMMAND = "python bench/gpu/rivals.py"
 OWN = ("reprise", "reprise_graphs", "fused", "fused_graphs")
-EXACT = OWN[:2]  # with eager's bits
+EXACT = OWN[:2]  # the kinds that give eager's bits
 NAMES = {"eager": "eager", "checkpoint": "checkpoints of blocks", "selective": "selective checkpoints",
          "checkpoint_graph": "checkpoints in a CUDA graph", "compile": "torch.compile", "reprise": "Reprise",
          "reprise_graphs": "Reprise, CUDA graphs", "fused": "Reprise, fused", "fused_graphs": "Reprise, fused, CUDA graphs"}
@@ -45,7 +45,7 @@ def rivals_among(rows: list[Row]) -> list[Row]:
 
 
 def summary(by_case: dict[str, list[Row]]) -> list[str]:
-    """A line for each network. Of torch.compile the fastest point and the one with the least peak."""
+    """A table with a row for each network. For torch.compile it shows the fastest point and the one with the least peak."""
     columns = ("checkpoint", "selective", "checkpoint_graph")
     body = []
     for case, rows in by_case.items():
@@ -117,8 +117,8 @@ def best_within(rows: list[Row], peak_bytes: int) -> Row | None:
 
 
 def ahead(rows: list[Row]) -> list[tuple[Row, Row | None]]:
-    """Points of others that no point of Reprise equals in both peak and time, beyond the spread of both, each with
-    Reprise's fastest in that peak."""
+    """The points of others that no point of Reprise equals in both peak and time, beyond the spread of both. Each comes with
+    Reprise's fastest point within that peak."""
     found = []
     for row in rivals_among(rows):
         best = best_within(rows, row["peak_bytes"])
@@ -128,7 +128,7 @@ def ahead(rows: list[Row]) -> list[tuple[Row, Row | None]]:
 
 
 def not_measured(rows: list[Row]) -> list[str]:
-    """Points of others at whose peak Reprise was not measured in any way."""
+    """The points of others at whose peak no kind of Reprise was measured."""
     tried = {row["point"] for row in rows if row["kind"] in OWN and ("ratio" in row or "refused" in row)}
     return [point_name(row) for row in rivals_among(rows) if point_name(row) not in tried]
 

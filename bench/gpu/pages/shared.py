@@ -1,4 +1,4 @@
-"""What all pages share: rows, titles of networks, cells, and what is said about where numbers come from."""
+"""What all pages share: rows, titles of networks, cells of tables, and the text about where the numbers come from."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 Row = dict[str, Any]
 GIB = 2**30
-APART_PERCENT = 10.0  # samples further apart than this get a mark
-# As models/steps.py has them; the paper's seven in the order of its table.
+APART_PERCENT = 10.0  # If samples are further apart than this, the time gets a mark.
+# The networks of models/steps.py. The seven of Kusumoto et al. come first, in the order of their table.
 TITLES = {
     "pspnet_2": "PSPNet, batch 2 of 713x713", "unet_8x572": "U-Net, batch 8 of 572x572", "resnet50_96": "ResNet50, batch 96",
     "resnet152_48": "ResNet152, batch 48", "vgg19_64": "VGG19, batch 64", "densenet161_32": "DenseNet161, batch 32",
@@ -23,7 +23,7 @@ TITLES = {
 
 
 class CannotWrite(Exception):
-    """There are no rows, or there is no place for what they give."""
+    """There are no rows to write a page from, or README.md has no marks to write between."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def title_of(case: str) -> str:
 
 
 def network_of(case: str) -> str:
-    """The title without sizes."""
+    """The title of a network without batch and input sizes."""
     return title_of(case).partition(", ")[0]
 
 
@@ -60,7 +60,7 @@ def by_kind(rows: list[Row]) -> dict[str, dict[str, Row]]:
 
 
 def origin(rows: list[Row], command: str) -> list[str]:
-    """Where the numbers come from. More than one line: they are not of one machine."""
+    """The lines that say where the numbers come from. There is one for each machine and version."""
     dates: dict[str, set[str]] = {}
     for f in (row["facts"] for row in rows if row["facts"]):
         machine = ", ".join(str(part) for part in (
@@ -91,7 +91,7 @@ def last_line(text: str) -> str:
 
 
 def apart_percent(row: Row) -> float:
-    """How far samples were apart, of their median: the row's own, or eager's beside it where these were further."""
+    """How far apart samples were, in percent of their median: the row's own or those of eager beside it, whichever is more."""
     pairs = ((row.get(f"{who}spread_ms"), row.get(f"{who}ms")) for who in ("", "eager_"))
     return max((100 * (spread[1] - spread[0]) / ms for spread, ms in pairs if spread and ms), default=0.0)
 
@@ -105,7 +105,7 @@ def mark(row: Row) -> str:
 
 
 def spread_note(rows: Iterable[Row]) -> list[str]:
-    """A paragraph, to stand below the table of these rows."""
+    """A paragraph on the spread of samples, for the place below the table of these rows."""
     known = [apart_percent(row) for row in rows if "ms" in row]
     if not known:
         return []
@@ -117,7 +117,7 @@ def spread_note(rows: Iterable[Row]) -> list[str]:
 
 
 def below_one(rows: Iterable[Row]) -> list[str]:
-    """A paragraph, where a plan that repeats eager's kernels took less time than eager."""
+    """A paragraph about ratios below one, if a plan that runs eager's kernels took less time than eager."""
     if not any(row.get("ratio", 1.0) < 0.97 for row in rows):
         return []
     return ["", "Below 1: the same kernels, for which eager waits for the CPU, longer in some processes than in others. Such "
@@ -125,8 +125,8 @@ def below_one(rows: Iterable[Row]) -> list[str]:
 
 
 def is_clear(faster: Row, slower: Row) -> bool:
-    """Beyond the spread of the samples of both, as multiples of eager's time and in milliseconds: eager beside one may have
-    waited for the CPU longer than beside the other."""
+    """Whether the first row is faster beyond the spread of the samples of both, as a multiple of eager's time and also in
+    milliseconds: eager may have waited for the CPU longer in one of the two processes."""
     units = [(faster["eager_ms"], slower["eager_ms"]), (1, 1)]
     return all(faster["spread_ms"][1] / a < slower["spread_ms"][0] / b for a, b in units)
 
@@ -150,7 +150,7 @@ def write(path: Path, lines: list[str]) -> None:
 
 
 def picture(places: Places, name: str, alternative: str, drawn: str) -> list[str]:
-    """Saves it; the lines of a page that show it."""
+    """Saves a picture, and returns the lines of a page that show it."""
     path = places.output / "pictures" / f"{name}.svg"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(drawn)

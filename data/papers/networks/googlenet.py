@@ -5,7 +5,7 @@ Two auxiliary classifiers leave the trunk; the three losses are summed without w
 
 from net import Net, Tensor
 
-# 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection
+# The channels of each block: 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection.
 INCEPTION = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -20,7 +20,7 @@ INCEPTION = {
 
 
 def inception(net: Net, x: Tensor, block: str) -> Tensor:
-    """One rectifier after the concatenation serves all four branches."""
+    """An inception block. One ReLU after the concatenation serves all four branches."""
     direct, reduce3, out3, reduce5, out5, pool = INCEPTION[block]
     with net.scope("inception" + block):
         branch1 = net.conv(x, direct, kernel=1, tag="1x1")

@@ -24,7 +24,7 @@ def stem(net: Net) -> Tensor:
 
 
 def backbone(net: Net, x: Tensor) -> list[Tensor]:
-    """The last features of each stage. Only the second strides; the third and fourth dilate instead."""
+    """The last features of each stage. Only the second stage has a stride; the third and the fourth dilate instead."""
     outputs: list[Tensor] = []
     for stage, (count, channels, dilation) in enumerate(zip(BLOCKS, STAGE_CHANNELS, DILATIONS, strict=True), start=1):
         for block in range(count):

@@ -15,7 +15,7 @@ def conv_bn_relu(net: Net, x: Tensor, channels: int, kernel: int, tag: str = "",
 
 
 def bottleneck(net: Net, x: Tensor, channels: int, strides: tuple[int, int] = (1, 1), dilation: int = 1) -> Tensor:
-    """Narrow by 1x1, work in 3x3, widen by 1x1, add the input; `strides` are those of the first two."""
+    """Narrows with 1x1, works in 3x3, widens with 1x1, and adds the input. `strides` are those of the first two."""
     first, second = strides
     out_channels = EXPANSION * channels
     h = conv_bn_relu(net, x, channels, kernel=1, stride=first, tag="1")

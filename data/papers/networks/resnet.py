@@ -1,6 +1,6 @@
 """ResNet50 and ResNet152: K. He et al., "Deep residual learning for image recognition", CVPR 2016.
 
-As in the original, the first convolution of a block strides, and the one of the stem has a bias.
+As in the original, the first convolution of a block has the stride, and the one of the stem has a bias.
 """
 
 from net import Net

@@ -14,7 +14,7 @@ def double_conv(net: Net, x: Tensor, channels: int) -> Tensor:
 
 
 def encoder(net: Net, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The bottom of the U, and what crosses it at each level, top first."""
+    """The features at the bottom of the U, and those of the skip connection at each level, from the top down."""
     skips: list[Tensor] = []
     for level in range(DEPTH + 1):
         with net.scope(f"down{level}"):

@@ -1,4 +1,4 @@
-// Builds a step of two forward ops and their backward, plans it, and looks at the answer.
+// Builds a step of two forward ops and their backward ops, plans it, and checks the answer.
 #include <reprise/reprise.h>
 
 #include <cstdio>

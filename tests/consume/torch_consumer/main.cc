@@ -1,4 +1,5 @@
-// One step of a chain of layers, plain and in checkpoints: the same gradients. Errors of both libraries arrive.
+// Runs one step of a chain of layers, plain and with checkpoints, and compares the gradients. It also checks that
+// exceptions of both libraries can be caught.
 #include <reprise/error.h>
 #include <reprise/torch.h>
 #include <torch/nn/modules/activation.h>

@@ -14,7 +14,7 @@ std::string error(const Graph& graph, const Costs& costs) {
   return input_error([&] { check_costs(graph, costs); });
 }
 
-// x, then y over it.
+// A step in which y overwrites x.
 CostedGraph in_place_step() {
   GraphBuilder b;
   const ValueId x = b.arriving(4), y = b.value(4);
@@ -63,7 +63,7 @@ TEST(CostsTest, AreCheckedByWhoeverTakesThem) {
   EXPECT_TRUE(refuses([&] { static_cast<void>(trace_json({.graph = step.graph, .costs = costs, .plan = plan})); }));
 }
 
-// One structure, many costs: a plan of one is legal under all.
+// One graph may have several costs, and a plan that is legal for one of them is legal for all.
 TEST(CostsTest, OfTheSameGraphMayDiffer) {
   const auto [graph, costs] = test::residual_block_step();
   Costs twice = costs;

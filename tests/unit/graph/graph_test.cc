@@ -117,7 +117,7 @@ TEST(GraphBuilderTest, RefusesPhasesOutOfOrder) {
   });
 }
 
-// Values 0 (there) and 1 over 0, made by op 0 unless said otherwise.
+// In most cases value 0 exists from the start, and op 0 makes value 1, which overwrites it.
 TEST(GraphBuilderTest, RefusesWrongOverwrites) {
   expect_refused({
       {"op 0 'a': value 1 overwrites value 0, which is not an input of the op",
@@ -194,7 +194,7 @@ TEST(GraphBuilderTest, ContentsOfMemoryThatIsNotOursEndInAnOutput) {
          b.op({.name = "mul_", .inputs = {x}, .outputs = {next}});
        }},
   });
-  // Memory of our own may go wherever it likes.
+  // Two values may overwrite the same one if the step owns its memory.
   GraphBuilder b;
   const ValueId x = b.arriving(4), one = b.value(4), two = b.value(4);
   b.overwrite(one, x);
@@ -233,7 +233,7 @@ TEST(GraphBuilderTest, SumsStayBelowTwoToThe59) {
        }},
       {bytes,
        [](GraphBuilder& b) {
-         for (int i = 0; i < 40; ++i) b.arriving(kMost / 16);  // the plain sum would wrap around
+         for (int i = 0; i < 40; ++i) b.arriving(kMost / 16);  // A plain sum would overflow.
        }},
       {time, [](GraphBuilder& b) { b.op({.name = "a", .time_ns = kLimit}); }},
       {time,

@@ -38,13 +38,13 @@ TEST(AuthorsTextTest, ForwardFunctionsBecomeOps) {
   const auto [graph, costs] = parse_authors_text(kAuthorsExample, "net.txt");
   EXPECT_TRUE(graph.forward_only());
   ASSERT_EQ(graph.num_ops(), 3U);
-  ASSERT_EQ(graph.num_values(), 4U);  // data and parameters are none
+  ASSERT_EQ(graph.num_values(), 4U);  // The data and the parameters do not become values.
   EXPECT_EQ(graph.op_name(op_id(0)), "Convolution2DFunction_5");
   EXPECT_EQ(graph.op_name(op_id(2)), "Split_7");
   EXPECT_EQ(costs.time_ns[0], 10);
   EXPECT_EQ(costs.time_ns[1], 1);
   EXPECT_TRUE(graph.inputs(op_id(0)).empty());
-  EXPECT_THAT(graph.inputs(op_id(2)), testing::ElementsAre(value_id(1)));  // named twice in the text
+  EXPECT_THAT(graph.inputs(op_id(2)), testing::ElementsAre(value_id(1)));  // The text names it twice.
   EXPECT_THAT(graph.outputs(op_id(2)), testing::ElementsAre(value_id(2), value_id(3)));
   EXPECT_EQ(costs.value_bytes[3], 40);
 }

@@ -1,4 +1,4 @@
-// The examples of docs/formats.md are files we would write, and belong together.
+// The examples in docs/formats.md are exactly what the library writes, and the plan there is one for the graph there.
 #include <gtest/gtest.h>
 
 #include <string>

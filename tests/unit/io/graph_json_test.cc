@@ -34,7 +34,7 @@ constexpr std::string_view kTwoLayers = R"({
 }
 )";
 
-// A file whose parts, one to a line from the second on, can be replaced one by one.
+// A file whose parts can be replaced one by one. Each part is on a line of its own, from the second line on.
 struct Parts {
   std::string header = R"("format":"reprise.graph","version":1)";
   std::string scopes = R"(["block"])";

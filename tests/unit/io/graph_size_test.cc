@@ -1,4 +1,4 @@
-// Files stay small: a step of 5,000 ops, with everything a capture writes, is below 1 MB.
+// Files stay small: a step of 5,000 ops, with everything that a capture writes, takes less than 1 MB.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace reprise {
 namespace {
 
-// Every field in use, numbers of the length that nanoseconds and bytes have.
+// A step that uses every field, with numbers as long as those of real steps.
 CostedGraph long_step(int ops) {
   GraphBuilder b("a long step");
   std::vector<ValueId> values = {b.arriving(19'267'584), b.resident(9'437'184), b.arriving(8), b.arriving(16)};

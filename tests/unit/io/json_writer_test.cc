@@ -30,7 +30,7 @@ TEST(JsonWriterTest, RefusesWhatIsNotUtf8) {
   EXPECT_EQ(input_error([] { json("a\xC3z\x80"); }), "a name is not UTF-8: \"a\xEF\xBF\xBDz\xEF\xBF\xBD\"");
 }
 
-// Of all texts of two bytes, those that are UTF-8: two ASCII characters, or one character of two bytes.
+// A text of two bytes is UTF-8 if it is two ASCII characters or one character of two bytes.
 TEST(JsonWriterTest, KnowsUtf8) {
   int valid = 0;
   for (int first = 0; first < 256; ++first) {
@@ -41,7 +41,7 @@ TEST(JsonWriterTest, KnowsUtf8) {
   }
   EXPECT_EQ(valid, 128 * 128 + (0x800 - 0x80));
   EXPECT_FALSE(is_utf8("\xED\xA0\x80"));       // a surrogate
-  EXPECT_FALSE(is_utf8("a\xF0\x8F\xBF\xBF"));  // overlong
+  EXPECT_FALSE(is_utf8("a\xF0\x8F\xBF\xBF"));  // an overlong encoding
 }
 
 TEST(JsonWriterTest, WritesNumbersAndLists) {

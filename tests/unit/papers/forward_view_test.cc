@@ -17,7 +17,7 @@
 namespace reprise::detail {
 namespace {
 
-// "conv | bn relu_": the ops of each node, nodes in order.
+// The ops of each node, with the nodes in order: "conv | bn relu_".
 std::string groups(const Graph& graph, const ForwardView& view) {
   std::string text;
   for (NodeId v = 0; v < view.num_nodes(); ++v) {
@@ -29,7 +29,7 @@ std::string groups(const Graph& graph, const ForwardView& view) {
 
 std::string groups(const CostedGraph& step) { return groups(step.graph, forward_view(step)); }
 
-// "0>1 0>2": all edges.
+// All edges: "0>1 0>2".
 std::string edges(const ForwardView& view) {
   std::string text;
   for (NodeId v = 0; v < view.num_nodes(); ++v) {
@@ -76,7 +76,7 @@ TEST(ForwardViewTest, SeveralReadsAreOneEdge) {
   EXPECT_EQ(edges(forward_view(b.build())), "0>1");
 }
 
-// conv makes y (and a second output), relu_ makes z over y; what else there is decides whether they are one node.
+// conv makes y and a second output, and relu_ overwrites y with z. What a test adds decides whether they are one node.
 struct Chain {
   GraphBuilder b;
   ValueId x = b.arriving(8), y = b.value(8), stats = b.value(3), z = b.value(8);
@@ -182,7 +182,7 @@ TEST(ForwardViewTest, AGraphWithoutForwardIsEmpty) {
   EXPECT_EQ(view.preds.rows(), 0U);
 }
 
-// What every view owes its planners, on steps that use every liberty.
+// What planners expect of every view, on steps that use everything a graph allows.
 TEST(ForwardViewTest, IsAlwaysAGraphInTopologicalOrder) {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
     const auto [graph, costs] = test::odd_step(seed, {.forward_ops = 12, .backward_ops = 6});

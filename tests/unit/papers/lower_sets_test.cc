@@ -1,4 +1,4 @@
-// Against the obvious model: all subsets of at most ten nodes, as bit masks in a std::set.
+// Compares lower sets with an obvious model: all subsets of at most ten nodes, as bit masks in a std::set.
 #include "papers/lower_sets.h"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ void expect_described(const ForwardView& view, const LowerSetFamily& family, Set
   ASSERT_EQ(Nodes(family.next_nodes(set).begin(), family.next_nodes(set).end()), nodes_of(next));
 }
 
-// The family holds exactly `expected`, smallest sets first, each described correctly.
+// Checks that the family has exactly the sets `expected`, the smallest first, and describes each correctly.
 void expect_family(const ForwardView& view, const LowerSetFamily& family, const std::set<Mask>& expected) {
   std::set<Mask> found;
   for (SetId set = 0; set < family.size(); ++set) {
@@ -200,7 +200,7 @@ TEST(LowerSetsTest, WordsDoNotMatter) {
 
 TEST(LowerSetsTest, ASequenceBecomesBlocks) {
   const ForwardView view = test::view_of({{}, {0}, {0}, {1, 2}}, {1, 1, 1, 1}, {1, 1, 1, 1});
-  const LowerSetFamily family = *all_lower_sets(view, 10);  // {} {0} {0,1} {0,2} {0,1,2} V, or 3 and 2 swapped
+  const LowerSetFamily family = *all_lower_sets(view, 10);  // {} {0} {0,1} {0,2} {0,1,2} V, or with {0,2} before {0,1}
   ASSERT_EQ(family.size(), 6U);
   const SetId with_two = family.contains(2, 2) ? 2 : 3;
   const std::vector<SetId> sequence{1, with_two, family.whole()};

@@ -18,7 +18,7 @@
 namespace reprise::detail {
 namespace {
 
-// "gradient d -> c: 2 3 5 makes 6" for every op after the caller's.
+// A line for every op after the caller's, such as "gradient d -> c: 2 3 5 makes 6".
 std::vector<std::string> backward_ops(const Graph& graph) {
   std::vector<std::string> lines;
   for (std::size_t i = index(graph.caller_op()) + 1; i < graph.num_ops(); ++i) {
@@ -110,7 +110,7 @@ TEST(PapersBackwardTest, DescribesItsOps) {
   EXPECT_EQ(step.reads_own, (std::vector<std::uint8_t>{0, 1, 1, 0}));
 }
 
-// conv makes y and stats, relu_ makes z over y: one node, whose gradient cannot read y.
+// conv makes y and stats, and relu_ overwrites y with z. They are one node, whose gradient cannot read y.
 TEST(PapersBackwardTest, ReadsNothingThatWasOverwritten) {
   for (const BackwardReads conv_reads : {BackwardReads::kInputs, BackwardReads::kOutputs, BackwardReads::kBoth}) {
     GraphBuilder b;
@@ -163,7 +163,7 @@ TEST(PapersBackwardTest, CompletesOddGraphs) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const auto [forward, costs] = test::odd_step(seed, {.forward_ops = 10, .forward_only = true});
     const PapersStep step = papers_step(forward, costs);
-    std::size_t expected = 0;  // one op per edge, per source and per sink
+    std::size_t expected = 0;  // one op for each edge, each source and each sink
     for (NodeId v = 0; v < step.view.num_nodes(); ++v) {
       expected +=
           step.view.preds[v].size() + (step.view.preds[v].empty() ? 1 : 0) + (step.view.succs[v].empty() ? 1 : 0);

@@ -1,4 +1,4 @@
-// Forward views written down directly, for tests of what works on views.
+// Forward views that are written down directly, for tests of code that works on views.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace reprise::test {
 
-// Node v has predecessors preds[v], all smaller. No ops: not for expand.
+// Node v has the predecessors preds[v], all with smaller numbers. The nodes have no ops, so `expand` cannot be used.
 inline detail::ForwardView view_of(const std::vector<std::vector<detail::NodeId>>& preds,
                                    std::vector<std::int64_t> time, std::vector<std::int64_t> bytes) {
   detail::ForwardView view{.time = std::move(time), .bytes = std::move(bytes)};
@@ -40,11 +40,11 @@ inline detail::ForwardView random_view(std::uint64_t seed, std::size_t nodes, st
   return view_of(preds, std::move(time), std::move(bytes));
 }
 
-// Blocks in the order of the graph, cut at random.
+// Random blocks of nodes, each of which comes after those it depends on.
 inline detail::Blocks random_blocks(std::uint64_t seed, const detail::ForwardView& view) {
   std::mt19937_64 random(seed);
   std::vector<std::uint32_t> level(view.num_nodes(), 0);
-  std::vector<std::uint32_t> used;  // level -> 1 where some node has it
+  std::vector<std::uint32_t> used;  // level -> 1 if a node has it
   for (detail::NodeId v = 0; v < view.num_nodes(); ++v) {
     for (const detail::NodeId p : view.preds[v]) level[v] = std::max(level[v], level[p]);
     level[v] += random() % 3 == 0 ? 1 : 0;

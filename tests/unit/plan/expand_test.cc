@@ -29,7 +29,7 @@ std::string names(const Graph& graph, const std::vector<OpId>& runs) {
   return text;
 }
 
-// f0 -> f1 -> f2 -> f3, caller, then b3 .. b0; b<i> reads the input of f<i>.
+// f0 -> f1 -> f2 -> f3, then the caller's op, then b3 .. b0, where b<i> reads the input of f<i>.
 CostedGraph chain_step() {
   GraphBuilder b;
   const ValueId x = b.arriving(1);
@@ -71,7 +71,7 @@ TEST(ExpandTest, LeanRunsLeaveOutWhatNobodyReads) {
   EXPECT_EQ(names(step, without_dead_reruns(step, runs)), "f0 f1 f2 f3 caller f0 f1 f2 b3 b2 b1 b0");
 }
 
-// The caller has logits and aux since they were first made: making them again serves nobody.
+// The caller has held logits and aux since they were made, so making them again would be of no use.
 TEST(ExpandTest, LeanRunsDoNotMakeHeldValuesAgain) {
   const auto [step, costs] = test::held_seeds_step();
   const Blocks one{.block = {0, 0, 0}, .count = 1};
@@ -140,8 +140,8 @@ TEST(ExpandTest, AnyBlocksOfAnyStepGiveALegalPlan) {
   }
 }
 
-// The papers' schedule on the diamond a -> {b, c} -> d, blocks {a} {b} {c, d}: the contribution of d to b runs in the
-// pass of b and reads c beside it, which is there since the block pass before.
+// The papers' schedule on the diamond a -> {b, c} -> d with the blocks {a} {b} {c, d}: what d contributes to the
+// gradient of b runs in the block pass of b. It also reads c, which is live since the block pass before.
 TEST(PapersExpandTest, GradientsRunInTheBlockPassOfTheirTarget) {
   GraphBuilder b;
   const ValueId a = b.value(1), left = b.value(1), right = b.value(1), d = b.value(1);

@@ -1,5 +1,5 @@
-// Frees by liveness against two definitions: no legal plan with the same runs has a lower peak (dynamic programming
-// over all of them, on tiny steps), and no odd plan of a larger step has.
+// Frees by liveness are the best ones: no legal plan with the same runs has a lower peak (checked on tiny steps by
+// dynamic programming over all plans), and neither has an odd plan of a larger step.
 #include "plan/liveness.h"
 
 #include <gtest/gtest.h>
@@ -23,11 +23,11 @@ namespace {
 constexpr std::uint64_t kLivenessSeeds = test::kSmallTests ? 100 : 2000;
 constexpr std::uint64_t kTinyLivenessSeeds = test::kSmallTests ? 30 : 400;
 
-using Set = std::uint64_t;  // of values
+using Set = std::uint64_t;  // bit v: value v is in the set
 
 constexpr Set bit(ValueId v) { return Set{1} << index(v); }
 
-// The lowest peak over all choices of frees and of in place or not, for one order of runs.
+// The lowest peak for one order of runs, over all choices of frees and of computing in place.
 class LowestPeak {
  public:
   LowestPeak(const Graph& graph, const Costs& costs, const std::vector<OpId>& runs)
@@ -102,8 +102,8 @@ class LowestPeak {
   std::map<std::tuple<std::size_t, Set, Set>, std::int64_t> memo_;
 };
 
-// Something the step makes is the caller's and is overwritten all the same. Where its maker runs again, it can pay to
-// write over it only the last time; place_frees does so the first time.
+// Whether the step overwrites a value that the caller holds. If the op that makes the value runs again, it can pay to
+// overwrite it only the last time, but place_frees does so the first time.
 bool overwrites_what_it_gave_away(const Graph& graph) {
   for (std::size_t i = 0; i < graph.num_values(); ++i) {
     const ValueId old = graph.overwrites(value_id(i));
@@ -139,7 +139,7 @@ TEST(LivenessTest, IsLegalAndNeverAboveAnOddPlan) {
   }
 }
 
-// x -> y -> z over y -> loss; values 0 x, 1 y, 2 z, 3 loss, 4 unused, 5 extra.
+// x -> y -> z -> loss, where z overwrites y. The values are 0 x, 1 y, 2 z, 3 loss, 4 unused, 5 extra.
 Graph example() {
   GraphBuilder b;
   const ValueId x = b.arriving(1), y = b.value(2), z = b.value(2), loss = b.value(1), unused = b.arriving(8);
@@ -169,7 +169,7 @@ TEST(LivenessTest, CopiesWhereTheOldContentsAreReadAgain) {
   EXPECT_EQ(test::text_of(place_frees(example(), runs)), "f4 c0 f0 c1 f5 c2 f2 f3 c3 c1! f5 c2 f2");
 }
 
-// The model's output is made in place and kept by the caller: as in eager, there is no second buffer.
+// The model's output is made in place and held by the caller. As in eager, there is no second buffer.
 TEST(LivenessTest, AHeldValueMayBeMadeInPlace) {
   GraphBuilder b;
   const ValueId x = b.arriving(1), y = b.value(50), z = b.value(50);
@@ -182,7 +182,7 @@ TEST(LivenessTest, AHeldValueMayBeMadeInPlace) {
   const auto [graph, costs] = b.build();
   const std::vector<OpId> once{op_id(0), op_id(1), op_id(2)};
   EXPECT_EQ(test::text_of(place_frees(graph, once)), "c0 f0 c1! c2");
-  // Made again, it is a second copy beside the caller's.
+  // If it is made again, that is a second copy beside the caller's.
   const std::vector<OpId> twice{op_id(0), op_id(1), op_id(2), op_id(0), op_id(1)};
   EXPECT_EQ(test::text_of(place_frees(graph, twice)), "c0 c1! c2 c0 f0 c1 f1");
 }

@@ -15,7 +15,8 @@ using test::c;
 using test::c_in_place;
 using test::f;
 
-// x 0 and weight 1 at the start; conv (op 0) makes y 2; relu_ (op 1) makes z 3 over y; then the caller.
+// Values 0 (x) and 1 (the weight) exist at the start. Op 0 (conv) makes value 2 (y), op 1 (relu_) overwrites it with
+// value 3 (z), and then comes the caller's op.
 Graph conv_relu() {
   GraphBuilder b;
   const ValueId x = b.arriving(100), w = b.resident(10), y = b.value(40), z = b.value(40);

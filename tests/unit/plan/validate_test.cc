@@ -15,8 +15,8 @@ using test::c;
 using test::c_in_place;
 using test::f;
 
-// A step with one of each: values 0 weight and 1 stat (resident), 2 x (arriving), 3 y, 4 z over y, 5 new stat over
-// stat, 6 loss and 7 seed (held), 8 gradient.
+// A step with one value of each kind: 0 weight and 1 stat are resident, 2 x is arriving, 3 is y, 4 is z, which
+// overwrites y, 5 is the new stat, which overwrites stat, 6 loss and 7 seed are held, and 8 is a gradient.
 Graph small_step() {
   GraphBuilder b;
   const ValueId weight = b.resident(8), stat = b.resident(4), x = b.arriving(16), y = b.value(32), z = b.value(32);
@@ -46,12 +46,12 @@ TEST(ValidateTest, AcceptsLegalPlans) {
   const std::vector<Action> plans[] = {
       {c(0), c_in_place(1), c_in_place(2), c(3), c(4), c(5)},
       {c(0), c_in_place(1), c_in_place(2), c(3), c(4), c(5), f(4), f(2)},
-      // Copies instead of in place; the old contents of the statistics stay.
+      // Ops copy instead of computing in place, and the old contents of the statistics stay.
       {c(0), c(1), f(3), c(2), c(3), c(4), c(5), f(4)},
-      // z is made anew for backward, once over a live y, once in place of a new y.
+      // z is made again for backward, in the first plan over a y that is still live, in the second over a new y.
       {c(0), c(1), c(2), c(3), f(4), c(4), c_in_place(1), c(5)},
       {c(0), c_in_place(1), c_in_place(2), c(3), f(4), c(4), c(0), c_in_place(1), c(5)},
-      // Reruns while outputs are live; a held value may be made again.
+      // Ops run again while their outputs are live, and a held value is made again.
       {c(0), c(0), c(1), c(1), c(2), c(3), c(3), c(4), c(5), c(5)},
   };
   for (const auto& actions : plans) EXPECT_EQ(first_violation(small_step(), actions), "");
@@ -63,17 +63,17 @@ TEST(ValidateTest, NamesTheFirstRuleBroken) {
     const char* message;
   };
   const Case cases[] = {
-      // 1. every id exists
+      // 1. Every id exists.
       {{c(6)}, "action 0: computes unknown op 6"},
       {{c(0), f(9)}, "action 1: frees unknown value 9"},
       {{Action::compute(kNoOp)}, "action 0: computes unknown op 4294967295"},
       {{Action::free(kNoValue)}, "action 0: frees unknown value 4294967295"},
-      // 2. what is read is live
+      // 2. What is read is live.
       {{c(1)}, "action 0: computes op 1 'relu_', whose input value 3 is not live"},
       {{f(2), c(0)}, "action 1: computes op 0 'conv', whose input value 2 is not live"},
       {{c(0), c_in_place(1), c(1)}, "action 2: computes op 1 'relu_', whose input value 3 is not live"},
       {{c(0), c_in_place(1), c(2), f(4), c(3)}, "action 4: computes op 3 'loss', whose input value 4 is not live"},
-      // 3. what is freed is live and the step's own
+      // 3. What is freed is live and belongs to the step.
       {{f(3)}, "action 0: frees value 3, which is not live"},
       {{c(0), f(3), f(3)}, "action 2: frees value 3, which is not live"},
       {{c(0), c_in_place(1), f(3)}, "action 2: frees value 3, which is not live"},
@@ -82,14 +82,14 @@ TEST(ValidateTest, NamesTheFirstRuleBroken) {
       {{c_in_place(2), f(5)}, "action 1: frees value 5, whose memory is resident or held by the caller"},
       {{c_in_place(2), f(1)}, "action 1: frees value 1, which is not live"},
       {{c(2), f(1)}, "action 1: frees value 1, whose memory is resident or held by the caller"},
-      // 4. in place
+      // 4. An op runs in place only if it can.
       {{c_in_place(0)}, "action 0: computes op 0 'conv' in place, but none of its outputs overwrites an input"},
       {{c(0), c(1), c_in_place(1)}, "action 2: computes op 1 'relu_' in place, but its output value 4 is still live"},
-      // 5. once, and in order
+      // 5. `once` ops run once and in order.
       {{c(2), c(2)}, "action 1: computes op 2 'update', which must not be repeated"},
       {{c(0), c(1), c(3), c(4)}, "action 3: computes op 4 'caller' before op 2 'update', which comes first"},
       {{c(0), c(1), c(2), c(3), c(4), c(4)}, "action 5: computes op 4 'caller', which must not be repeated"},
-      // 6. outputs at the end
+      // 6. The outputs are live at the end.
       {{c(0), c(1), c(2), c(3), c(4)}, "step output value 8 is not live at the end"},
       {{c(0), c(1), c(2), f(5), c(3), c(4), c(5)}, "step output value 5 is not live at the end"},
       {{}, "step output value 5 is not live at the end"},
@@ -107,7 +107,7 @@ TEST(ValidateTest, AOnceOpMustRunThoughNobodyReadsIt) {
   EXPECT_EQ(first_violation(graph, {c(0), c(1)}), "");
 }
 
-// Two outputs in place at once; one of them live is enough to refuse.
+// Both outputs of the op are made in place. If one of them is still live, that is enough to refuse it.
 TEST(ValidateTest, InPlaceIsForAllOutputsOrNone) {
   GraphBuilder b;
   const ValueId p = b.arriving(1), q = b.arriving(1), r = b.arriving(1), new_p = b.value(1), new_q = b.value(1);

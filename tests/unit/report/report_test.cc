@@ -22,8 +22,8 @@ using ::testing::Not;
 using test::c;
 using test::f;
 
-// x -> fc1 -> act -> loss | loss_backward -> act -> fc1. Values: 0 weight, 1 x, 2 a, 3 b, 4 loss, 5 seed, 6 gb, 7 ga,
-// 8 gradient of the weight.
+// x -> fc1 -> act -> loss, then loss_backward -> act -> fc1. The values are 0 the weight, 1 x, 2 a, 3 b, 4 loss, 5
+// seed, 6 gb, 7 ga and 8 the gradient of the weight.
 CostedGraph two_modules() {
   GraphBuilder g("two </script> modules");
   const ScopeId fc1 = g.scope("body.fc1");
@@ -50,7 +50,7 @@ CostedGraph two_modules() {
   return g.build();
 }
 
-// `a` is away from its reader in forward to its reader in backward.
+// `a` is freed after its reader in forward, and computed again for its reader in backward.
 Plan without_a() { return {{c(0), c(1), f(2), c(2), c(3), c(4), f(3), c(0), c(5), f(6), f(2), c(6), f(1), f(7)}}; }
 
 TEST(StepStoryTest, RunsAreTheTimelineWithFreesFoldedIn) {
@@ -63,8 +63,8 @@ TEST(StepStoryTest, RunsAreTheTimelineWithFreesFoldedIn) {
     during.push_back(run.during_bytes);
     after.push_back(run.after_bytes);
   }
-  // In bytes: 110 at the start; a, then b beside it; without a; loss; seed; gb; without b; a again; ga; without gb and
-  // a.
+  // 110 bytes at the start; a is made, then b; a is freed; then come loss, seed and gb; b is freed; a is made again; ga
+  // is made; gb and a are freed.
   EXPECT_THAT(during, ElementsAre(210, 310, 214, 218, 318, 318, 418, 235));
   EXPECT_THAT(after, ElementsAre(210, 210, 214, 218, 218, 318, 218, 28));
   EXPECT_EQ(story.total, simulate(graph, costs, without_a()));
@@ -80,7 +80,7 @@ TEST(StepStoryTest, AChoiceCostsItsRunsAndItsPeakIsABound) {
   EXPECT_EQ(story.recomputed[0].op, op_id(0));
   EXPECT_EQ(story.recomputed[0].runs, 1);
   EXPECT_EQ(story.recomputed[0].cost_ns, 10);
-  EXPECT_EQ(story.recomputed[0].peak_if_kept_bytes, 418);  // 318 and a, at gb's making
+  EXPECT_EQ(story.recomputed[0].peak_if_kept_bytes, 418);  // 318 bytes and a, when gb is made
   const Plan kept{{c(0), c(1), c(2), c(3), c(4), f(3), c(5), f(6), f(2), c(6), f(1), f(7)}};
   ASSERT_FALSE(validate(graph, kept));
   EXPECT_LE(simulate(graph, costs, kept).peak_bytes, 418);
@@ -115,7 +115,7 @@ TEST(ReportJsonTest, AMeasuredStepIsOfThisPlan) {
   MeasuredStep measured{.during_bytes = std::vector<std::int64_t>(plan.actions.size(), 5),
                         .after_bytes = std::vector<std::int64_t>(plan.actions.size(), 4)};
   measured.during_bytes[8] = 418;
-  measured.after_bytes[2] = 210;  // after the free that follows the second run
+  measured.after_bytes[2] = 210;  // This is after the free that follows the second run.
   ReportInput input{.graph = graph, .costs = costs, .plan = plan, .measured = measured};
   EXPECT_THAT(report_json(input), HasSubstr("\"measured_peak_bytes\":418,"));
   EXPECT_THAT(report_json(input), HasSubstr("\"measured_after_bytes\":[4,210,4,4,4,4,4,4]"));

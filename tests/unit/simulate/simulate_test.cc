@@ -49,7 +49,7 @@ TEST(SimulateTest, AgreesWithTheNaiveReplayOnOddPlans) {
   }
 }
 
-// A second copy of an output that is live is no value of its own, so at such a peak live_at_peak falls short of it.
+// A second copy of a live output is not listed in live_at_peak, so at such a peak the values there add up to less.
 TEST(SimulateTest, LiveAtPeakAddsUpToThePeak) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -66,7 +66,7 @@ TEST(SimulateTest, LiveAtPeakAddsUpToThePeak) {
       if (!plan.actions[i].computes()) continue;
       for (const ValueId v : graph.outputs(plan.actions[i].op())) made_before.insert(v);
     }
-    std::int64_t second_copies = 0;  // at most
+    std::int64_t second_copies = 0;  // an upper bound on their bytes
     if (peak.computes()) {
       for (const ValueId v : graph.outputs(peak.op()))
         second_copies += made_before.contains(v) ? costs.value_bytes[index(v)] : 0;
@@ -79,7 +79,8 @@ TEST(SimulateTest, LiveAtPeakAddsUpToThePeak) {
   }
 }
 
-// x 100 and weight 10 at the start; y 40 by op 0 (workspace 7, time 3); z over y by op 1 (time 5); then the caller.
+// x (100 bytes) and a weight (10) exist at the start. Op 0 makes y (40 bytes; workspace 7, time 3), op 1 overwrites it
+// with z (time 5), and then comes the caller's op.
 CostedGraph three_ops() {
   GraphBuilder b;
   const ValueId x = b.arriving(100), w = b.resident(10), y = b.value(40), z = b.value(40);

@@ -67,7 +67,8 @@ TEST(SolveTest, AnInfeasibleBudgetComesWithOneThatIsFeasible) {
         EXPECT_EQ(simulate(step, solution.smallest_plan).peak_bytes, enough);
       }
       EXPECT_TRUE(solve_with(step, planner, {.budget_bytes = enough, .judge = judge}).found());
-      // Rotor counts memory in units of the budget, so one byte less is counted otherwise.
+      // Rotor rounds memory to units that depend on the budget, so with one byte less the sizes are rounded
+      // differently.
       if (planner == "rotor" && judge == Judge::kFormula) continue;
       EXPECT_EQ(solve_with(step, planner, {.budget_bytes = enough - 1, .judge = judge}).status, Status::kInfeasible);
     }
@@ -165,7 +166,7 @@ TEST(SolveTest, ReportsProgressToTheEnd) {
   }
 }
 
-// Graphs at the edge: every planner and judge gives a legal plan.
+// Graphs at the limits of what is allowed. Every planner and judge must give a legal plan for them.
 std::vector<CostedGraph> edge_cases() {
   std::vector<CostedGraph> graphs;
   graphs.push_back(GraphBuilder("empty").build());

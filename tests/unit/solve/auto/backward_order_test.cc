@@ -18,9 +18,9 @@ using detail::OrderSearch;
 using detail::Pool;
 using detail::StepModel;
 
-// Two layers. Backward: the gradient of the last weight (400 bytes), then that of the values between (10), then that of
-// the first weight (5), which lets the 100 bytes of `x` go.
-// With `hand_over`, a last op reads both gradients, as in captured steps.
+// Two layers. Backward makes the gradient of the last weight (400 bytes), then that of the value between the layers
+// (10), then that of the first weight (5), after which the 100 bytes of `x` can be freed. With `hand_over`, a last op
+// reads both gradients, as in captured steps.
 CostedGraph two_weights_step(bool hand_over = false) {
   GraphBuilder b("two weights");
   const ValueId w = b.resident(1);
@@ -63,8 +63,8 @@ TEST(OrderSearchTest, TakesBytesOffTheHighestTurn) {
   const Cost before = evaluator.evaluate(choice);
   EXPECT_TRUE(OrderSearch(model, evaluator, pool, [] { return false; }).improve(choice, 0));
   const Cost after = evaluator.evaluate(choice);
-  EXPECT_EQ(before.peak_bytes, 1 + 100 + 10 + 10 + 400);  // `big` while all else is there
-  EXPECT_EQ(after.peak_bytes, 1 + 10 + 10 + 5 + 400);     // `big` when all else is gone
+  EXPECT_EQ(before.peak_bytes, 1 + 100 + 10 + 10 + 400);  // `big` is made while x is live.
+  EXPECT_EQ(after.peak_bytes, 1 + 10 + 10 + 5 + 400);     // `big` is made after x was freed.
   EXPECT_EQ(after.time_ns, before.time_ns);
 }
 

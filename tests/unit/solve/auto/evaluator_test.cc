@@ -22,7 +22,8 @@ using detail::Evaluator;
 using detail::Label;
 using detail::StepModel;
 
-// x -> a -> b -> c, then backward C (reads c, b), B (reads b, a), A (reads a, x). All of 10 bytes and time 1.
+// x -> a -> b -> c, then backward C (reads c, b), B (reads b, a), A (reads a, x). Every value has 10 bytes and every op
+// takes a time of 1.
 CostedGraph chain_step() {
   GraphBuilder b("chain");
   const ValueId x = b.arriving(10);
@@ -64,7 +65,7 @@ TEST(EvaluatorTest, RecomputesOnDemandAsLabelled) {
   EXPECT_EQ(names(evaluator), "012301240506");
 }
 
-// Backward ops in another order that their inputs allow.
+// The backward ops in a random order that their inputs allow.
 std::vector<OpId> shuffled_order(const StepModel& model, Random& random) {
   std::vector<OpId> left = model.captured_order;
   detail::ByOp<std::uint8_t> made(model.num_ops(), 0);
@@ -115,11 +116,11 @@ TEST(EvaluatorTest, SaysWhatTheSimulatorSays) {
       EXPECT_GE(cost.peak_bytes, truth.peak_bytes) << format_graph(step, costs);
       equal += cost.peak_bytes == truth.peak_bytes ? 1U : 0U;
       ++all;
-      // Above the limit it may give up; never below.
+      // The evaluator may give up if the peak is above the limit, but not if it is at most the limit.
       EXPECT_EQ(evaluator.evaluate(choice, cost.peak_bytes), cost);
     }
   }
-  EXPECT_GT(equal * 100, all * 97);  // the rest: a buffer whose old contents are read again
+  EXPECT_GT(equal * 100, all * 97);  // The others have a buffer whose old contents are read again.
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ double excess_of(const Evaluator& evaluator, std::int64_t budget) {
 
 Label any_label(Random& random) { return static_cast<Label>(random.below(detail::kLabels)); }
 
-// Changes of one to four labels, tried on one base one after the other, against an evaluation of the whole.
+// Tries changes of one to four labels on one base, and compares each with an evaluation of the whole step.
 void expect_as_evaluated(const Graph& step, const Costs& costs, Random& random, int& compared) {
   const StepModel model(step, costs);
   if (model.droppable_values.empty()) return;

@@ -16,7 +16,7 @@ using detail::Pool;
 using detail::PriceSearch;
 using detail::StepModel;
 
-// a (time 5, 10 bytes) and b (time 8, 11 bytes) are made from x and read by one backward op each.
+// a (time 5, 10 bytes) and b (time 8, 11 bytes) are made from x, and each is read by one backward op.
 CostedGraph two_values_step() {
   GraphBuilder g("two values");
   const ValueId x = g.resident(1);
@@ -33,7 +33,7 @@ CostedGraph two_values_step() {
   g.output(d);
   return g.build();
 }
-constexpr std::int64_t kBudget = 1 + 1 + 20 + 12;  // x, the caller's op, and 12 bytes
+constexpr std::int64_t kBudget = 1 + 1 + 20 + 12;  // room for x, the caller's op, and 12 bytes more
 constexpr std::int64_t kPlainTime = 15;
 
 class LocalSearchTest : public ::testing::Test {
@@ -49,7 +49,7 @@ class LocalSearchTest : public ::testing::Test {
 TEST_F(LocalSearchTest, RepairDropsUntilItFits) {
   EXPECT_TRUE(search_.repair(choice_, kBudget));
   EXPECT_LE(evaluator_.evaluate(choice_).peak_bytes, kBudget);
-  EXPECT_FALSE(search_.repair(choice_, 10));  // below what the caller's op needs
+  EXPECT_FALSE(search_.repair(choice_, 10));  // The caller's op alone needs more.
 }
 
 TEST_F(LocalSearchTest, FillKeepsTheDearerFirst) {

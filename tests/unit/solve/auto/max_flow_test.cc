@@ -24,7 +24,7 @@ MaxFlow network_of(const std::vector<Arc>& arcs, std::uint32_t nodes) {
   return flow;
 }
 
-// What crosses from a set of nodes (with the source, without the sink) to the others.
+// The capacity of all arcs from a set of nodes, which has the source and not the sink, to the other nodes.
 std::int64_t crossing(const std::vector<Arc>& arcs, std::uint32_t set) {
   std::int64_t sum = 0;
   for (const Arc& arc : arcs) sum += (set >> arc.from & 1U) != 0 && (set >> arc.to & 1U) == 0 ? arc.capacity : 0;

@@ -12,7 +12,7 @@ using detail::Label;
 using detail::PricedCut;
 using detail::StepModel;
 
-// x -> conv (time 90) -> y -> relu (time 1) -> z; backward reads y and z. 10 bytes each, x is resident.
+// x -> conv (time 90) -> y -> relu (time 1) -> z, and backward reads y and z. Each value has 10 bytes; x is resident.
 CostedGraph conv_relu_step() {
   GraphBuilder b("conv relu");
   const ValueId x = b.resident(10);

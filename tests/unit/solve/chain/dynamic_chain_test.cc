@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using Sizes = std::vector<std::int64_t>;
 
-// T(0) .. T(n): the least peak of every suffix.
+// The least peaks T(0) .. T(n) of all suffixes.
 Sizes suffix_peaks(const Sizes& sizes) {
   Sizes peaks;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -42,7 +42,8 @@ TEST(DynamicChainTest, UniqueOptimaAreFound) {
   EXPECT_THAT(least_peak(Sizes{0, 7, 1, 6, 3, 6, 6, 7}, 7).checkpoints, ElementsAre(2, 4, 6));
 }
 
-// The next checkpoint after each i of 0 5 10 20 5 15 5, ties going to the nearer one: 2 2 4 4 5 6.
+// The next checkpoint after each layer of the chain 0 5 10 20 5 15 5 is 2 2 4 4 5 6; of two equally good ones, the
+// nearer is taken.
 TEST(DynamicChainTest, TakesTheStepsOfTheWorkedExample) {
   const Sizes sizes = {0, 5, 10, 20, 5, 15, 5};
   const std::uint32_t next[] = {2, 2, 4, 4, 5, 6};

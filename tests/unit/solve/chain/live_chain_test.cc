@@ -27,7 +27,7 @@ TEST(LiveChainTest, NoLayersNoChoice) {
   EXPECT_EQ(live_peak({}, 4, true, {}), 4);
 }
 
-// Equal layers of one byte: 1 + (j - i - 1) + 2 in the segment (i, j), beside the checkpoints before it.
+// With equal layers of one byte, the segment (i, j) takes 1 + (j - i - 1) + 2 bytes, beside the checkpoints before it.
 TEST(LiveChainTest, EqualLayersGetShorterSegmentsToTheRight) {
   const std::vector<LiveLayer> layers(6, {.bytes = 1, .gradient_bytes = 1});
   EXPECT_THAT(least_live_peak(layers, 1, true).checkpoints, testing::Not(IsEmpty()));

@@ -12,11 +12,11 @@ struct ChainVector {
   std::int64_t chen;
   std::int64_t literal;
   std::int64_t repaired;
-  std::int64_t dynamic_single;  // base d_n
-  std::int64_t dynamic_double;  // base 2 d_n
+  std::int64_t dynamic_single;  // with T(n) = d_n
+  std::int64_t dynamic_double;  // with T(n) = 2 d_n
 };
 
-// VGG-19, batch 128, in units of 1/2048 MiB, so that all sizes are whole.
+// The layers of VGG-19 at batch 128, in units of 1/2048 MiB, so that all sizes are whole numbers.
 inline std::vector<std::int64_t> vgg19_sizes() {
   const double mib[] = {0,   1568, 1568, 392, 784, 784, 196, 392, 392,   392, 392, 98,        196,
                         196, 196,  196,  49,  49,  49,  49,  49,  12.25, 2,   2,   0.48828125};

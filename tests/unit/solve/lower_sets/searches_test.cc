@@ -1,5 +1,5 @@
-// The searches over lower-set sequences on examples one can follow, and at their limits; that they are right on all
-// small graphs is tested in tests/oracle.
+// Tests the searches over sequences of lower sets on small examples and at their limits. tests/oracle tests them on all
+// small graphs.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -31,7 +31,7 @@ struct Problems {
 ForwardView chain() { return test::view_of({{}, {0}, {1}}, {1, 2, 3}, {1, 2, 4}); }
 
 TEST(TransitionsTest, AStepCostsWhatTheHeaderSays) {
-  const Problems p(chain());  // sets 0 {}, 1 {a}, 2 {a,b}, 3 V
+  const Problems p(chain());  // The sets are 0 {}, 1 {a}, 2 {a,b}, 3 V.
   EXPECT_EQ(p.transitions.pass_bytes(0, 2), 2 * 3 + 4);
   EXPECT_EQ(p.transitions.single(0, 2).cached_bytes, 2);
   EXPECT_EQ(p.transitions.single(0, 2).cached_time, 2);
@@ -102,7 +102,7 @@ TEST(OverheadSearchTest, TradesOverheadForBytes) {
   };
   EXPECT_EQ(best(9, false), std::nullopt);
   EXPECT_EQ(best(10, false), (SetSequence{2, 3}));
-  // {a} {a,b} V caches a and b: only c is computed again. Block passes 4, 9, 11.
+  // The sequence {a} {a,b} V caches a and b, so only c is computed again. Its block passes are 4, 9 and 11.
   EXPECT_EQ(best(11, false), (SetSequence{1, 2, 3}));
   EXPECT_EQ(best(14, true), (SetSequence{3})) << "one block computes all again";
 }
