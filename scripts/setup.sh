@@ -23,6 +23,7 @@ pieces() {
 g++:compiler:have g++:
 python3:python3:have python3:
 python3-venv:venv:has_ensurepip:no .venv
+python3-dev:python-headers:has_python_headers:
 cmake:cmake:have cmake:
 ninja-build:ninja:have ninja:
 nlohmann-json3-dev:nlohmann-json:cmake_has nlohmann_json:
@@ -52,6 +53,9 @@ clang_has_fuzzer() {
   have clang++-14 && [ -e "$(clang++-14 -print-resource-dir)/lib/linux/libclang_rt.fuzzer-$(uname -m).a" ]
 }
 
+has_python_headers() {
+  python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
+}
 has_ensurepip() { python3 -c 'import ensurepip' 2>/dev/null; }
 
 # Prints the lines of pieces() that the machine lacks.

@@ -42,6 +42,7 @@ __all__ = [
     "Graph",
     "GraphBreak",
     "InfeasibleBudget",
+    "ModifiedInPlace",
     "Plan",
     "PlanFile",
     "RepriseError",
@@ -83,6 +84,7 @@ _WITH_TORCH = {
     "InfeasibleBudget": "errors",
     "BudgetExceeded": "errors",
     "GraphBreak": "errors",
+    "ModifiedInPlace": "errors",
     "Unsupported": "errors",
 }
 
@@ -92,7 +94,7 @@ if TYPE_CHECKING:
     from .api.model_plan import explain
     from .api.preflight import preflight
     from .api.verification import verify
-    from .errors import BudgetExceeded, GraphBreak, InfeasibleBudget, RepriseError, Unsupported
+    from .errors import BudgetExceeded, GraphBreak, InfeasibleBudget, ModifiedInPlace, RepriseError, Unsupported
     from .trace.operators import declare_repeatable
 else:
     def __getattr__(name: str) -> object:

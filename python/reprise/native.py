@@ -18,7 +18,7 @@ def _check_versions() -> None:
     if torch.__version__.split("+")[0].split(".")[:2] != built_for.split("+")[0].split(".")[:2]:
         raise ImportError(
             f"reprise was built for torch {built_for}, but torch {torch.__version__} is installed. Build it again "
-            "for this torch: pip install --force-reinstall --no-deps --no-build-isolation reprise")
+            "for this torch: pip install --force-reinstall --no-deps --no-build-isolation .")
 
 
 _check_versions()
