@@ -59,6 +59,18 @@ def vit(
     return ViTForImageClassification(config)
 
 
+def convnext(
+    depths: tuple[int, ...] = (3, 3, 27, 3), width: int = 128, classes: int = 1000
+) -> nn.Module:
+    """ConvNeXt-B; each stage has twice the channels of the one before."""
+    from transformers import ConvNextConfig, ConvNextForImageClassification
+
+    config = ConvNextConfig(
+        depths=list(depths), hidden_sizes=[width << i for i in range(len(depths))], num_labels=classes,
+    )
+    return ConvNextForImageClassification(config)
+
+
 def llama(
     layers: int = 16, width: int = 2048, inner: int = 8192, vocabulary: int = 128_256,
     length: int = 2048,

@@ -7,7 +7,7 @@
 Each has a tiny form with the same operators, for trying things out where there is no GPU.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -62,6 +62,11 @@ STEPS = {step.name: step for step in (
     pictured("googlenet_256", "GoogLeNet, batch 256", "googlenet"),
     pictured("pspnet_2", "PSPNet, batch 2 of 713x713", "pspnet"),
     pictured("densenet161_32", "DenseNet161, batch 32", "densenet161"),
+    Step("densenet161_128", "DenseNet161, batch 128",
+         replace(FULL_CASES["densenet161"], batch=128), CASES["densenet161"]),
+    Step("convnext_base_128", "ConvNeXt-B, batch 128",
+         Case("convnext_base", 128, hf.convnext, labelled_images(224, 1000), own_loss),
+         Case("convnext_base", 2, partial(hf.convnext, (1, 1, 2, 1), 8, 10), labelled_images(32, 10), own_loss)),
     Step("gpt2_medium_8x1024", "GPT-2 medium, 8 x 1024",
          Case("gpt2_medium", 8, partial(GPT2, 24, 1024), labelled_tokens(50257, 1024), own_loss),
          Case("gpt2_medium", 2, partial(GPT2, 3, 64, 200, 32), labelled_tokens(200, 32), own_loss)),

@@ -11,7 +11,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,11 @@ STEPS_IN_A_ROW = 3
 
 
 class Rows:
-    """A folder with a file for each case, which has a row for each key. It is saved after each row; rows may be added from any
-    thread."""
+    """A folder with a file for each case, in it a row for each key. Saved after each row, which may come from any thread.
+    `meant` has the parts of a key that older rows do not say."""
 
-    def __init__(self, folder: Path, keys: Sequence[str], again: bool = False) -> None:
-        self.folder, self.keys = folder, keys
+    def __init__(self, folder: Path, keys: Sequence[str], again: bool = False, meant: Mapping[str, str] | None = None) -> None:
+        self.folder, self.keys, self.meant = folder, keys, meant or {}
         self._adding = threading.Lock()
         self.rows: list[Row] = [row for path in sorted(folder.glob("*.json")) for row in _rows_in(path)]
         here = facts("")
@@ -40,7 +40,7 @@ class Rows:
             row["facts"].get(key) != here.get(key) for key in SAME if key != "command")}
 
     def key(self, row: Row) -> tuple[str, ...]:
-        return tuple(str(row.get(key, "")) for key in self.keys)
+        return tuple(str(row.get(key, self.meant.get(key, ""))) for key in self.keys)
 
     def find(self, **key: Any) -> Row | None:
         """The row with this key, if it was measured on this machine with these versions and is not an error."""

@@ -19,7 +19,8 @@ import torch._functorch.config
 from children import Children, clock, command_line, compile_beside, device_alone, give
 from common import CPU, GPU, Training
 from measure import WARM_STEPS, Row, Rows, Way, fill
-from rivals import PLANNING_SECONDS, Planned, at_budget, refusal
+from rival_ways import Planned
+from rivals import PLANNING_SECONDS, at_budget, refusal
 
 import reprise
 

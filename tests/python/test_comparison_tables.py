@@ -76,6 +76,32 @@ def test_has_a_column_of_cuda_graphs_where_they_were_measured(tmp_path: Path) ->
     assert "| 1.25 | 1.10 <sub>3.90</sub> | 1.05 <sub>3.95</sub> |" in page
 
 
+def test_has_a_column_of_compiled_graphs_where_they_were_measured(tmp_path: Path) -> None:
+    assert "least peak measured |\n" in rivals_page(tmp_path, RIVALS)
+    rows = [*RIVALS, row("compile_graphs", "1.0", 5, 0.9), row("fused_graphs", "compile_graphs 1.0", 4.9, 0.8)]
+    page = rivals_page(tmp_path, rows)
+    assert "least peak measured | torch.compile, CUDA graphs |\n" in page
+    assert "| 1.25 / **1.10** <sub>4.00</sub> | 0.90 / **0.80** <sub>5.00</sub> |\n" in page
+    assert "| torch.compile, CUDA graphs 1.0 | 5.00 | 5.00 | 90.0 | 89.1 to 90.9 | 0.90 | not measured | " \
+           "0.80 <sub>4.90</sub> |" in page
+
+
+def test_has_fp32_beside_bf16_where_it_was_measured(tmp_path: Path) -> None:
+    """Rows that say no type are of bf16."""
+    fp32 = [one | {"dtype": "fp32", "peak_bytes": 2 * one["peak_bytes"]} for one in RIVALS]
+    alone = rivals_page(tmp_path, RIVALS)
+    assert rivals_page(tmp_path, [one | {"dtype": "bf16"} for one in RIVALS]) == alone
+    assert "fp32" not in alone and not (tmp_path / "docs/pictures/rivals-net-fp32.svg").exists()
+    page = rivals_page(tmp_path, [*fp32, *RIVALS])
+    bf16, _, rest = page.partition("\n**In fp32.**\n")
+    assert "\n**Under bf16 autocast.**\n" in bf16 and "<sub>8.00</sub>" in bf16 and "<sub>16.00</sub>" not in bf16
+    assert "| net | 100 ms <sub>16.00</sub> |" in rest
+    of_bf16, of_fp32 = rest.split("\n## net")[1:]
+    assert of_fp32.startswith(", fp32\n") and "| eager | 16.00 |" in of_fp32 and "| eager | 8.00 |" in of_bf16
+    for name in ("net", "net-fp32"):
+        assert points_in(tmp_path / f"docs/pictures/rivals-{name}.svg") == len(RIVALS)
+
+
 def test_begins_with_all_networks(tmp_path: Path) -> None:
     gpt = [one | {"case": "gpt2_medium_8x1024"} for one in [*RIVALS, row("checkpoint", "", 3, 1.2),
            {"case": "", "kind": "reprise", "point": "checkpoint", "refused": "no plan", "facts": FACTS}]]
@@ -233,6 +259,17 @@ def test_writes_its_part_of_the_readme(tmp_path: Path) -> None:
     assert (tmp_path / "README.md").read_text() == text
 
 
+def test_readme_is_about_bf16_and_names_graphs_where_they_were_measured(tmp_path: Path) -> None:
+    text = readme_of(tmp_path, GPT)
+    assert "reduce-overhead" not in text
+    assert readme_of(tmp_path, [*(one | {"dtype": "fp32", "ratio": 0.1} for one in GPT), *GPT]) == text
+    more = [one | {"case": "gpt2_medium_8x1024"} for one in (
+        row("compile_graphs", "1.0", 5, 0.9), row("fused_graphs", "compile_graphs 1.0", 4.9, 0.8))]
+    flat = " ".join(readme_of(tmp_path, [*GPT, *more]).split())
+    assert "- `torch.compile(mode=\"reduce-overhead\")`, and the faster engine of Reprise within the same peak: GPT-2 medium " \
+           "0.90 in 5.00 GiB (Reprise 0.80). **Behind Reprise on GPT-2 medium.**" in flat
+
+
 def test_readme_names_who_is_ahead_network_by_network(tmp_path: Path) -> None:
     llama = [one | {"case": "llama_1b_4x2048"} for one in RIVALS]
     resnet = [one | {"case": "resnet50_96"} for one in (*RIVALS[:3], row("reprise", "compile 0.4", 4, 1.26))]
@@ -316,8 +353,9 @@ def test_titles_and_the_poster_are_those_of_the_measurements() -> None:
 
 
 def test_legend_is_below_the_points_and_nothing_is_cut(tmp_path: Path) -> None:
-    kinds = ("eager", "checkpoint", "selective", "checkpoint_graph", "compile", "reprise", "reprise_graphs")
-    rivals_page(tmp_path, [row(kind, "0.4" if kind == "compile" else "", 1 + i, 1 + i) for i, kind in enumerate(kinds)])
+    kinds = ("eager", "checkpoint", "selective", "checkpoint_graph", "compile", "compile_graphs", "reprise", "reprise_graphs")
+    points = {"compile": "0.4", "compile_graphs": "1.0"}
+    rivals_page(tmp_path, [row(kind, points.get(kind, ""), 1 + i, 1 + i) for i, kind in enumerate(kinds)])
     drawn = ElementTree.parse(tmp_path / "docs/pictures/rivals-net.svg").getroot()
     width, height = float(drawn.get("width", "")), float(drawn.get("height", ""))
 

@@ -24,6 +24,7 @@ import captured  # noqa: E402
 import chains  # noqa: E402
 import hong  # noqa: E402
 import kusumoto  # noqa: E402
+import rival_ways  # noqa: E402
 import rivals  # noqa: E402
 from captured import CapturedStep  # noqa: E402
 from children import Children, clock, compile_beside, device_alone  # noqa: E402
@@ -58,13 +59,15 @@ def calls_of(way: Way, name: str) -> int:
     return calls.count
 
 
-@pytest.mark.parametrize(("case", "operator"), [("resnet50_96", "aten::convolution"), ("gpt2_medium_8x1024", "aten::addmm")])
+@pytest.mark.parametrize(("case", "operator"), [
+    ("resnet50_96", "aten::convolution"), ("densenet161_128", "aten::convolution"), ("convnext_base_128", "aten::addmm"),
+    ("gpt2_medium_8x1024", "aten::addmm")])
 def test_checkpoints_repeat_what_selective_ones_keep(case: str, operator: str) -> None:
     training = Training(case, "fp32", CPU, tiny=True)
     plain = calls_of(Way(training), operator)
-    assert calls_of(rivals.Blocks(training), operator) > plain
-    assert calls_of(rivals.Selective(training), operator) == plain
-    assert calls_of(Way(training), operator) == plain  # The checkpoints are gone again.
+    assert calls_of(rival_ways.Blocks(training), operator) > plain
+    assert calls_of(rival_ways.Selective(training), operator) == plain
+    assert calls_of(Way(training), operator) == plain  # they are gone again
 
 
 def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> None:
@@ -72,16 +75,55 @@ def test_reprise_gets_the_peak_of_each_rival_as_its_budget(tmp_path: Path) -> No
     subprocess.run([sys.executable, str(ROOT / "bench/gpu/rivals.py"), "--cpu", "--cases", "gpt2_medium_8x1024", "--kinds",
                     "checkpoint,selective,reprise", "--jobs", "2", "--samples", "1", "-o", str(output)],
                    check=True, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    found = {(row["kind"], row["point"]): row for row in Rows(output, rivals.KEYS).rows}
+    found = {(row["kind"], row["point"]): row for row in rivals.rows_in(output).rows}
     assert found.keys() == {("checkpoint", ""), ("selective", ""), ("reprise", "checkpoint"), ("reprise", "selective")}
-    rows = Rows(output, rivals.KEYS)  # All rows are there, so the next run would have nothing to do.
+    rows = rivals.rows_in(output)  # it is all there, so the next run has nothing to do
     for kind in ("checkpoint", "selective"):
         theirs, ours = found[kind, ""], found["reprise", kind]
         assert ours["budget_bytes"] == theirs["peak_bytes"]
         assert ours["peak_bytes"] <= theirs["peak_bytes"] < theirs["eager_peak_bytes"]
         assert {"machine", "torch", "date", "command"} <= ours["facts"].keys()
-        assert rows.find(case="gpt2_medium_8x1024", kind=kind, point="") is not None
-    assert rivals.targets_of(rows, "gpt2_medium_8x1024", ["reprise"]) == []
+        assert rows.find(case="gpt2_medium_8x1024", dtype="fp32", kind=kind, point="") is not None
+    assert rivals.targets_of(rows, "gpt2_medium_8x1024", "fp32", ["reprise"]) == []
+
+
+def test_rows_of_two_types_stand_beside_each_other(tmp_path: Path) -> None:
+    """Those that say none are of bf16."""
+    old = {"case": "net", "kind": "compile", "point": "1.0", "peak_bytes": 10, "facts": facts("")}
+    rows = rivals.rows_in(tmp_path)
+    for row in (old, old | {"dtype": "fp32", "peak_bytes": 20}):
+        rows.add(row)
+    assert rows.find(case="net", dtype="bf16", kind="compile", point="1.0") == old
+    assert rivals.targets_of(rows, "net", "bf16", ["reprise"]) == [("reprise", "compile 1.0", 10)]
+    assert rivals.targets_of(rows, "net", "fp32", ["fused"]) == [("fused", "below compile", 16), ("fused", "compile 1.0", 20)]
+    rows.add(old | {"dtype": "bf16", "peak_bytes": 30})
+    assert [row["peak_bytes"] for row in rivals.rows_in(tmp_path).rows] == [30, 20]
+
+
+def test_networks_in_bf16_have_no_fp32_rows() -> None:
+    for dtype, cpu, found in (("bf16", False, True), ("fp32", False, False), ("fp32", True, True)):
+        options = argparse.Namespace(cases="resnet50_96,llama_1b_4x2048", dtype=dtype, cpu=cpu)
+        assert ("llama_1b_4x2048" in rivals.cases_of(options)) is found
+        assert "resnet50_96" in rivals.cases_of(options)
+
+
+def test_cudnn_chooses_when_the_compiled_step_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cudnn, seen = torch.backends.cudnn, []
+    monkeypatch.setattr(cudnn, "benchmark", True)
+    monkeypatch.setattr(rival_ways, "compile_beside", lambda *_: seen.append((cudnn.benchmark, cudnn.deterministic)))
+    rival_ways.Compiled(Training("vgg19_64", "fp32", CPU, tiny=True), "1.0").compile(None)
+    assert seen == [(False, True)]
+    assert (cudnn.benchmark, cudnn.deterministic) == (True, False)
+
+
+def test_graphs_of_torch_compile_can_be_left_out() -> None:
+    from torch._inductor.cudagraph_trees import CUDAGraphTreeManager
+
+    manager = argparse.Namespace(ids_to_funcs={3: argparse.Namespace(model=sum)})
+    with rival_ways.unrecorded():
+        assert CUDAGraphTreeManager._run(manager, [1, 2], 3) == 3
+    with pytest.raises(AttributeError):
+        CUDAGraphTreeManager._run(manager, [1, 2], 3)
 
 
 def test_budgets_are_kept_and_not_measured_twice(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from .shared import CannotWrite, Places, Row, gib, is_clear, network_of, origin,
 
 BEGIN, END = "<!-- evidence: written by bench/gpu/tables.py -->", "<!-- evidence end -->"
 SHOWN = ("resnet50_96", "gpt2_medium_8x1024", "bert_large_32x512", "llama_1b_4x2048")
-OTHERS = {"checkpoint": "`torch.utils.checkpoint` around every block", "compile": "`torch.compile` at its best memory budget"}
-ByCase = dict[str, list[Row]]
+OTHERS = {"checkpoint": "`torch.utils.checkpoint` around every block", "compile": "`torch.compile` at its best memory budget",
+          "compile_graphs": "`torch.compile(mode=\"reduce-overhead\")`"}
 
 
 def page(places: Places) -> None:
-    rows = rows_of(places.results, "rivals", rivals.COMMAND)
-    by_case = {case: found for case in SHOWN if eager_of(found := [row for row in rows if row["case"] == case])}
+    rows = rivals.by_case(rows_of(places.results, "rivals", rivals.COMMAND), "bf16")
+    by_case = {case: rows[case] for case in SHOWN if eager_of(rows.get(case, []))}
     if not by_case:
         raise CannotWrite(f"{places.results}/rivals-cuda has no eager times of {', '.join(SHOWN)}: run {rivals.COMMAND}")
     tried = budgets.measured(budgets.all_rows(places))
@@ -38,14 +38,14 @@ def wrapped(text: str, indent: str = "") -> str:
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def machines(by_case: ByCase) -> list[str]:
+def machines(by_case: rivals.ByCase) -> list[str]:
     rows = [row for of_case in by_case.values() for row in of_case]
     known = [line for line in origin(rows, rivals.COMMAND) if line.startswith(("- ", "**"))]
     return [line.removeprefix("- ") + ("" if line.endswith("**") else ".") for line in known]
 
 
 def eager_of(rows: list[Row]) -> Row | None:
-    return next((row for row in rivals.rivals_among(rows) if row["kind"] == "eager"), None)
+    return rivals.of_kind(rows, "eager")
 
 
 def own_of(rows: list[Row]) -> list[Row]:
@@ -55,7 +55,7 @@ def own_of(rows: list[Row]) -> list[Row]:
 # -- The table.
 
 
-def networks(by_case: ByCase, smallest: dict[str, Row]) -> list[str]:
+def networks(by_case: rivals.ByCase, smallest: dict[str, Row]) -> list[str]:
     body = []
     for case, rows in by_case.items():
         eager = eager_of(rows)
@@ -107,7 +107,7 @@ def shown(rows: list[Row]) -> list[Row]:
     return [row for row in (within_half(rows), next(iter(own_of(rows)), None), *theirs, *ours) if row]
 
 
-def beside_others(by_case: ByCase) -> list[str]:
+def beside_others(by_case: rivals.ByCase) -> list[str]:
     lines = []
     for kind, name in OTHERS.items():
         said = []

@@ -12,21 +12,31 @@ COMMAND = "python bench/gpu/rivals.py"
 OWN = ("reprise", "reprise_graphs", "fused", "fused_graphs")
 EXACT = OWN[:2]  # the kinds that give eager's bits
 NAMES = {"eager": "eager", "checkpoint": "checkpoints of blocks", "selective": "selective checkpoints",
-         "checkpoint_graph": "checkpoints in a CUDA graph", "compile": "torch.compile", "reprise": "Reprise",
-         "reprise_graphs": "Reprise, CUDA graphs", "fused": "Reprise, fused", "fused_graphs": "Reprise, fused, CUDA graphs"}
+         "checkpoint_graph": "checkpoints in a CUDA graph", "compile": "torch.compile",
+         "compile_graphs": "torch.compile, CUDA graphs", "reprise": "Reprise", "reprise_graphs": "Reprise, CUDA graphs",
+         "fused": "Reprise, fused", "fused_graphs": "Reprise, fused, CUDA graphs"}
+DTYPES = {"bf16": "Under bf16 autocast", "fp32": "In fp32"}
+ByCase = dict[str, list[Row]]
 
 
 def page(places: Places) -> None:
     rows = rows_of(places.results, "rivals", COMMAND)
-    by_case = {case: [row for row in rows if row["case"] == case] for case in cases_of(rows)}
-    lines = ["# The same step by other means", "", *origin(rows, COMMAND), "", *summary(by_case), "",
-             "Below: peaks in GiB, times as multiples of eager in the same process. In the columns of Reprise: its time with the "
-             "row's peak as its budget, and the peak it had."]
-    for case, of_case in by_case.items():
-        lines += ["", f"## {title_of(case)}", "", *rival_table(of_case), "", *verdict(of_case)]
-        if any("ratio" in row for row in of_case):
-            lines += picture(places, f"rivals-{case}", "time against peak", time_against_peak(case, of_case))
+    measured = {dtype: found for dtype in DTYPES if (found := by_case(rows, dtype))}
+    lines = ["# The same step by other means", "", *origin(rows, COMMAND)]
+    for dtype, cases in measured.items():
+        lines += ["", *([f"**{DTYPES[dtype]}.**", ""] if len(measured) > 1 else []), *summary(cases)]
+    lines += ["", "Below: peaks in GiB, times as multiples of eager in the same process. In the columns of Reprise: its time "
+              "with the row's peak as its budget, and the peak it had."]
+    for dtype, cases in measured.items():
+        for case, of_case in cases.items():
+            lines += network(places, case, dtype, of_case)
     write(places.output / "tables" / "rivals.md", lines)
+
+
+def by_case(rows: list[Row], dtype: str) -> ByCase:
+    """The rows of a type. Those that say none are older than the others, and of bf16."""
+    found = [row for row in rows if row.get("dtype", "bf16") == dtype]
+    return {case: [row for row in found if row["case"] == case] for case in cases_of(found)}
 
 
 def name_of(row: Row) -> str:
@@ -41,24 +51,30 @@ def rivals_among(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["kind"] not in OWN and "ratio" in row]
 
 
+def of_kind(rows: list[Row], kind: str) -> Row | None:
+    return next((row for row in rivals_among(rows) if row["kind"] == kind), None)
+
+
 # -- All networks.
 
 
-def summary(by_case: dict[str, list[Row]]) -> list[str]:
-    """A table with a row for each network. For torch.compile it shows the fastest point and the one with the least peak."""
+def summary(cases: ByCase) -> list[str]:
+    """A line for each network. Of torch.compile the fastest point and the one with the least peak; with CUDA graphs, where
+    that was measured, its only one."""
+    shown = [row for rows in cases.values() for row in rows]
+    graphs = ("compile_graphs",) if any(row["kind"] == "compile_graphs" for row in shown) else ()
     columns = ("checkpoint", "selective", "checkpoint_graph")
     body = []
-    for case, rows in by_case.items():
-        eager = next((row for row in rivals_among(rows) if row["kind"] == "eager"), None)
+    for case, rows in cases.items():
+        eager = of_kind(rows, "eager")
         cells = [title_of(case), f"{eager['ms']:.0f} ms <sub>{gib(eager['peak_bytes'])}</sub>" if eager else "not measured"]
-        cells += [beside(rows, next((r for r in rivals_among(rows) if r["kind"] == kind), None)) for kind in columns]
+        cells += [beside(rows, of_kind(rows, kind)) for kind in columns]
         compiled = [row for row in rivals_among(rows) if row["kind"] == "compile"]
         cells += [beside(rows, min(compiled, key=lambda row: row[key], default=None)) for key in ("ratio", "peak_bytes")]
-        body.append(cells)
+        body.append([*cells, *(beside(rows, of_kind(rows, kind)) for kind in graphs)])
     head = ["", "eager", *(NAMES[kind] for kind in columns), "torch.compile, fastest measured",
-            "torch.compile, least peak measured"]
-    said = [f"- {title_of(case)}: {short_verdict(rows)}" for case, rows in by_case.items()]
-    shown = [row for rows in by_case.values() for row in rows]
+            "torch.compile, least peak measured", *(NAMES[kind] for kind in graphs)]
+    said = [f"- {title_of(case)}: {short_verdict(rows)}" for case, rows in cases.items()]
     return ["Times as multiples of eager's: theirs / Reprise's within the same peak, **bold** where one is smaller beyond the "
             "spread of the samples of both, and in milliseconds too; small: that peak in GiB.", "", *table(head, body),
             *spread_note(shown), *below_one(row for row in shown if row["kind"] in EXACT), "",
@@ -86,6 +102,14 @@ def short_verdict(rows: list[Row]) -> str:
 
 
 # -- One network.
+
+
+def network(places: Places, case: str, dtype: str, rows: list[Row]) -> list[str]:
+    title, name = (title_of(case), case) if dtype == "bf16" else (f"{title_of(case)}, {dtype}", f"{case}-{dtype}")
+    lines = ["", f"## {title}", "", *rival_table(rows), "", *verdict(rows)]
+    if any("ratio" in row for row in rows):
+        lines += picture(places, f"rivals-{name}", "time against peak", time_against_peak(title, rows))
+    return lines
 
 
 def rival_table(rows: list[Row]) -> list[str]:
@@ -145,7 +169,7 @@ def verdict(rows: list[Row]) -> list[str]:
     return [f"**Better than Reprise in both time and memory: {', '.join(parts)}.**"]
 
 
-def time_against_peak(case: str, rows: list[Row]) -> str:
+def time_against_peak(title: str, rows: list[Row]) -> str:
     series = []
     for kind in [*OWN, *(kind for kind in NAMES if kind not in OWN)]:
         found = sorted((row for row in rows if row["kind"] == kind and "ratio" in row), key=lambda row: row["peak_bytes"])
@@ -154,4 +178,4 @@ def time_against_peak(case: str, rows: list[Row]) -> str:
                                  line=kind in OWN, strong=kind in OWN,
                                  labels=[f"{point_name(row)}: {gib(row['peak_bytes'])} GiB, {row['ms']:.1f} ms"
                                          for row in found]))
-    return chart(f"{title_of(case)}: time against peak", "peak, GiB", "time, of eager's", series)
+    return chart(f"{title}: time against peak", "peak, GiB", "time, of eager's", series)

@@ -17,7 +17,8 @@ APART_PERCENT = 10.0  # If samples are further apart than this, the time gets a 
 TITLES = {
     "pspnet_2": "PSPNet, batch 2 of 713x713", "unet_8x572": "U-Net, batch 8 of 572x572", "resnet50_96": "ResNet50, batch 96",
     "resnet152_48": "ResNet152, batch 48", "vgg19_64": "VGG19, batch 64", "densenet161_32": "DenseNet161, batch 32",
-    "googlenet_256": "GoogLeNet, batch 256", "gpt2_medium_8x1024": "GPT-2 medium, 8 x 1024",
+    "googlenet_256": "GoogLeNet, batch 256", "densenet161_128": "DenseNet161, batch 128",
+    "convnext_base_128": "ConvNeXt-B, batch 128", "gpt2_medium_8x1024": "GPT-2 medium, 8 x 1024",
     "bert_large_32x512": "BERT large with dropout, 32 x 512", "vit_large_64": "ViT-L/16, batch 64",
     "llama_1b_4x2048": "Llama of 1.2 billion parameters, 4 x 2048"}
 
