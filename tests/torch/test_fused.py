@@ -223,7 +223,8 @@ import torch
 import reprise
 from torch import nn
 torch.manual_seed(0)
-model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.Flatten(), nn.Linear(400, 1)).to(sys.argv[2])
+model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.MaxPool2d(2), nn.Flatten(),
+                      nn.Linear(100, 1)).to(sys.argv[2])
 reprise.compile(model, engine="fused")(torch.ones(8, 4, 12, 12, device=sys.argv[2]).cumsum(0)).square().mean().backward()
 print([parameter.grad.double().sum().item() for parameter in model.parameters()])
 """
