@@ -36,7 +36,7 @@ class DenseBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         features = [x]
         for layer in self.layers:
-            features.append(layer(features))
+            features = [*features, layer(features)]  # a new list: a checkpoint of the layer keeps the one it got
         return torch.cat(features, 1)
 
 
