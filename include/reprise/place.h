@@ -1,7 +1,7 @@
 // Where everything that a plan makes lies inside one block of memory, the arena: offsets that are known before the step
 // runs, so that nothing has to be allocated while it does.
 //
-//   const Packing found = pack(buffers, {});
+//   const Placement found = place(graph, costs, plan, {});
 //   // found.arena_bytes is at least found.load_bytes, the most that is live at once, and mostly equal to it
 //
 // Everything here is counted, never timed: equal input gives equal offsets on every machine.
@@ -9,8 +9,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "reprise/costs.h"
+#include "reprise/graph.h"
+#include "reprise/ids.h"
+#include "reprise/plan.h"
 
 namespace reprise {
 
@@ -44,5 +51,37 @@ struct Packing {
 // Buffers that share a time never overlap. Throws InputError if a buffer ends before it begins or has a negative size,
 // the sizes together reach 2^62, or the alignment is not a power of two up to 2^30.
 [[nodiscard]] Packing pack(std::span<const Buffer> buffers, const PlaceOptions& options);
+
+// The memory that a run takes: for an output that it does not write over an input, or for its workspace.
+struct Address {
+  std::size_t action = 0;    // of the plan: the run
+  ValueId value = kNoValue;  // the output; kNoValue: the workspace
+  std::int64_t offset = 0;
+
+  friend bool operator==(const Address&, const Address&) = default;
+};
+
+// Outputs that write over an input lie where that input lies. There are no addresses for what has no bytes, and for
+// what lies outside the arena: values that are there at the start, everything that the caller's op makes or takes, and
+// memory that is held by the caller at any time, from the first version in it to the last.
+struct Placement {
+  std::vector<Address> addresses{};  // in the order of the runs, outputs before the workspace
+  std::int64_t arena_bytes = 0;
+  std::int64_t alignment_bytes = 0;
+  std::int64_t load_bytes = 0;
+
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+// REQUIRES: validate(graph, plan) found nothing. Throws InputError as pack() does, and if the costs do not belong to
+// the graph.
+[[nodiscard]] Placement place(const Graph& graph, const Costs& costs, const Plan& plan, const PlaceOptions& options);
+
+// What is wrong with the addresses, or nothing: whether each request of the plan has exactly one, inside the arena and
+// at a multiple of the alignment, and nothing live overlaps. It replays the plan and shares no code with place().
+// `load_bytes` is not looked at. REQUIRES: validate(graph, plan) found nothing. Throws InputError if the costs do not
+// belong to the graph.
+[[nodiscard]] std::optional<std::string> validate_addresses(const Graph& graph, const Costs& costs, const Plan& plan,
+                                                            const Placement& placement);
 
 }  // namespace reprise
