@@ -78,9 +78,9 @@ struct Placement {
 [[nodiscard]] Placement place(const Graph& graph, const Costs& costs, const Plan& plan, const PlaceOptions& options);
 
 // What is wrong with the addresses, or nothing: whether each request of the plan has exactly one, inside the arena and
-// at a multiple of the alignment, and nothing live overlaps. It replays the plan and shares no code with place().
-// `load_bytes` is not looked at. REQUIRES: validate(graph, plan) found nothing. Throws InputError if the costs do not
-// belong to the graph.
+// at a multiple of the alignment, nothing live overlaps, and the load is as said. It replays the plan and shares no
+// code with place(). REQUIRES: validate(graph, plan) found nothing. Throws InputError if the costs do not belong to the
+// graph.
 [[nodiscard]] std::optional<std::string> validate_addresses(const Graph& graph, const Costs& costs, const Plan& plan,
                                                             const Placement& placement);
 

@@ -1,4 +1,5 @@
 // Replays the plan with a map of what is occupied, by offset, and nothing clever: O(log of what is live) per address.
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <set>
@@ -17,8 +18,8 @@ class Occupancy {
       : graph_(graph), costs_(costs), plan_(plan), placement_(placement) {}
 
   std::optional<std::string> replay() {
-    if (placement_.alignment_bytes <= 0) {
-      return "the alignment is " + std::to_string(placement_.alignment_bytes) + " bytes; it must be positive";
+    if (placement_.alignment_bytes <= 0 || placement_.alignment_bytes > kMaxAlignment) {
+      return "the alignment is " + std::to_string(placement_.alignment_bytes) + " bytes; it must be from 1 to 2^30";
     }
     for (const Address& address : placement_.addresses) {
       if (!unused_.emplace(std::pair(address.action, address.value), address.offset).second) {
@@ -30,13 +31,18 @@ class Occupancy {
       const std::string wrong = take(at);
       if (!wrong.empty()) return wrong;
     }
-    if (unused_.empty()) return std::nullopt;
+    if (unused_.empty() && highest_sum_ == placement_.load_bytes) return std::nullopt;
+    if (unused_.empty()) {
+      return "the load is said to be " + std::to_string(placement_.load_bytes) + " bytes, but up to " +
+             std::to_string(highest_sum_) + " are live at once";
+    }
     const auto& [action, value] = unused_.begin()->first;
     return text(action, value) + " has an address, but the plan asks for no memory in the arena there";
   }
 
  private:
   using Key = std::pair<std::size_t, ValueId>;  // action and output
+  static constexpr std::int64_t kMaxAlignment = std::int64_t{1} << 30;
 
   [[nodiscard]] std::string text(std::size_t action, ValueId value) const {
     const std::string what = value == kNoValue ? "the workspace" : "value " + std::to_string(index(value));
@@ -117,7 +123,7 @@ class Occupancy {
       if (!wrong.empty()) return wrong;
       until_its_end.push_back(last_offset_);
     }
-    for (const std::int64_t offset : until_its_end) taken_.erase(offset);
+    for (const std::int64_t offset : until_its_end) give_back(offset);
     return "";
   }
 
@@ -140,7 +146,19 @@ class Occupancy {
     if (above != taken_.begin() && std::prev(above)->second.end > offset)
       return where + overlaps(std::prev(above)->second);
     taken_[offset] = {.end = offset + bytes, .action = at, .value = value};
+    sum_ += rounded(bytes);
+    highest_sum_ = std::max(highest_sum_, sum_);
     return "";
+  }
+
+  void give_back(std::int64_t offset) {
+    const auto found = taken_.find(offset);
+    sum_ -= rounded(found->second.end - offset);
+    taken_.erase(found);
+  }
+
+  [[nodiscard]] std::int64_t rounded(std::int64_t bytes) const {
+    return (bytes + placement_.alignment_bytes - 1) / placement_.alignment_bytes * placement_.alignment_bytes;
   }
 
   void move(ValueId from, ValueId to) {
@@ -156,7 +174,7 @@ class Occupancy {
     live_.erase(value);
     const auto found = offset_of_.find(value);
     if (found == offset_of_.end()) return;
-    taken_.erase(found->second);
+    give_back(found->second);
     offset_of_.erase(found);
   }
 
@@ -179,6 +197,8 @@ class Occupancy {
   std::map<ValueId, std::int64_t> offset_of_;  // of live values in the arena
   std::map<std::int64_t, Taken> taken_;        // by offset
   std::int64_t last_offset_ = 0;
+  std::int64_t sum_ = 0;  // of what is taken, in rounded sizes
+  std::int64_t highest_sum_ = 0;
 };
 
 }  // namespace

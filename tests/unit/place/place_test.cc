@@ -143,6 +143,11 @@ TEST_F(ValidateAddressesTest, SaysWhatIsMissingOrTooMuch) {
             "action 99: the workspace has an address, but the plan asks for no memory in the arena there");
 }
 
+TEST_F(ValidateAddressesTest, SaysWhatTheLoadIs) {
+  EXPECT_EQ(after([](Placement& p) { p.load_bytes = 72; }),
+            "the load is said to be 72 bytes, but up to 80 are live at once");
+}
+
 TEST_F(ValidateAddressesTest, SaysWhatLiesOutsideOrAskew) {
   EXPECT_EQ(after([](Placement& p) { p.arena_bytes = 79; }),
             "action 1: value 3 at 40 with 40 bytes is not inside the arena of 79 bytes");
@@ -150,7 +155,7 @@ TEST_F(ValidateAddressesTest, SaysWhatLiesOutsideOrAskew) {
             "action 0: value 2 at -8 with 40 bytes is not inside the arena of 80 bytes");
   EXPECT_EQ(after([](Placement& p) { p.addresses[3].offset = 4; }),
             "action 4: value 5 at 4 is not at a multiple of 8 bytes");
-  EXPECT_EQ(after([](Placement& p) { p.alignment_bytes = 0; }), "the alignment is 0 bytes; it must be positive");
+  EXPECT_EQ(after([](Placement& p) { p.alignment_bytes = 0; }), "the alignment is 0 bytes; it must be from 1 to 2^30");
 }
 
 }  // namespace
