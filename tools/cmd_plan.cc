@@ -16,7 +16,8 @@ PlanFile plan_file(const Solution& solution, const CostedGraph& file, const Opti
           .planner = solution.planner,
           .budget_bytes = options.solve.budget_bytes.value_or(0),
           .simulation = solution.simulation,
-          .plan = solution.plan};
+          .plan = solution.plan,
+          .placement = solution.placement};
 }
 
 // What a person must know beyond the table, and the exit code that says it to programs.
@@ -42,6 +43,7 @@ int run_plan(Options& options) {
   const Solution solution = solve(file.graph, file.costs, options.solve);
   Report report = graph_report(file.graph);
   add_solution(solution, file.graph, report);
+  add_placement(solution.placement, report);
   report.seconds("seconds", "planned in", watch.elapsed_seconds());
   if (has_plan(solution) && !options.plan.empty()) {
     write_text(options.plan, format_plan(plan_file(solution, file, options)));

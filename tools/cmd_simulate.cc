@@ -1,4 +1,4 @@
-// reprise simulate: what a plan costs, and what holds the memory at its peak.
+// reprise simulate: what a plan costs, what holds the memory at its peak, and how large an arena it needs.
 #include <algorithm>
 
 #include "commands.h"
@@ -49,8 +49,11 @@ int run_simulate(Options& options) {
       .bytes("start_bytes", "at the start", found.start_bytes)
       .text("", "peak at", action_text(step.graph, file.plan, found.peak_action))
       .number("peak_action", "", static_cast<std::int64_t>(found.peak_action))
-      .number("values_at_peak", "values there", static_cast<std::int64_t>(found.live_at_peak.size()))
-      .rows("live_at_peak", std::move(live));
+      .number("values_at_peak", "values there", static_cast<std::int64_t>(found.live_at_peak.size()));
+  add_placement(
+      options.solve.addresses ? place(step.graph, step.costs, file.plan, *options.solve.addresses) : file.placement,
+      report);
+  report.rows("live_at_peak", std::move(live));
   write_text("-", text_of(report, options));
   return kFound;
 }

@@ -80,8 +80,14 @@ PlanFile load_plan(const std::string& path, const CostedGraph& step) {
   }
   if (const auto violation = validate(graph, file.plan)) throw InputError(source + ": " + violation->message);
   const Simulation found = simulate(graph, step.costs, file.plan);
-  if (found == file.simulation) return file;
-  throw InputError(source + ": says " + costs_text(file.simulation) + "; the simulator says " + costs_text(found));
+  if (found != file.simulation) {
+    throw InputError(source + ": says " + costs_text(file.simulation) + "; the simulator says " + costs_text(found));
+  }
+  if (!file.placement) return file;
+  if (const auto wrong = validate_addresses(graph, step.costs, file.plan, *file.placement)) {
+    throw InputError(source + ": addresses: " + *wrong);
+  }
+  return file;
 }
 
 Report graph_report(const Graph& graph) {
@@ -118,6 +124,13 @@ void add_solution(const Solution& solution, const Graph& graph, Report& report) 
                          .number("partials", "", number(solution.stats.partials))
                          .number("candidates", "", number(solution.stats.candidates)))
       .text("message", solution.found() ? "note" : "", solution.message);
+}
+
+void add_placement(const std::optional<Placement>& placement, Report& report) {
+  if (!placement) return;
+  report.bytes("arena_bytes", "arena", placement->arena_bytes)
+      .bytes("load_bytes", "load", placement->load_bytes)
+      .number("addresses", "addresses", number(placement->addresses.size()));
 }
 
 std::string text_of(const Report& report, const Options& options) {

@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "report.h"
 #include "reprise/costs.h"
 #include "reprise/graph.h"
 #include "reprise/io.h"
+#include "reprise/place.h"
 #include "reprise/solve.h"
 #include "solve/planner_knobs.h"
 
@@ -32,7 +34,7 @@ struct Options {
   double seconds = 0;     // plan, curve, report; 0: no limit
   bool json = false;
   std::shared_ptr<PlannerKnobs> knobs = std::make_shared<PlannerKnobs>();
-  SolveOptions solve{.knobs = knobs};  // plan, curve
+  SolveOptions solve{.knobs = knobs};  // plan, curve; simulate: addresses
 };
 
 void add_plan_options(CLI::App& app, Options& options);
@@ -56,13 +58,15 @@ void add_report_options(CLI::App& app, Options& options);
 [[nodiscard]] CostedGraph load_graph(const std::string& path);
 // The graph that plans are for: with the papers' backward pass if it has none of its own.
 [[nodiscard]] CostedGraph planned_graph(const CostedGraph& file);
-// The plan in a file, checked against its graph. Throws InputError if the plan is for another graph, is illegal, or
-// does not cost what it says.
+// The plan in a file, checked against its graph. Throws InputError if the plan is for another graph, is illegal,
+// does not cost what it says, or has wrong addresses.
 [[nodiscard]] PlanFile load_plan(const std::string& path, const CostedGraph& step);
 [[nodiscard]] Report graph_report(const Graph& graph);
 [[nodiscard]] std::string status_name(Status status);
 // A stopped planner may have a plan too.
 [[nodiscard]] bool has_plan(const Solution& solution);
+// Arena and load, if there are addresses.
+void add_placement(const std::optional<Placement>& placement, Report& report);
 // Peak, time and the rest, added to the report.
 void add_solution(const Solution& solution, const Graph& graph, Report& report);
 [[nodiscard]] std::string text_of(const Report& report, const Options& options);

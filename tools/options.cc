@@ -74,6 +74,13 @@ void add_planner(CLI::App& app, Options& options, const std::vector<std::string>
       ->type_name("S");
 }
 
+void add_addresses(CLI::App& app, Options& options, const char* help) {
+  const auto assign = [&options](const std::string& where) {
+    options.solve.addresses.emplace().outliving_on_top = where == "top";
+  };
+  limit(app.add_option_function<std::string>("--addresses", assign, help), {"top", "anywhere"});
+}
+
 void set_budget(const std::string& text, Options& options) {
   try {
     if (text != "min") options.solve.budget_bytes = parse_bytes(text);
@@ -93,14 +100,15 @@ void add_plan_options(CLI::App& app, Options& options) {
       ->type_name("BYTES|min");
   add_planner(app, options, {"all"});
   app.callback([&options] {
-    if (options.solve.planner == "all" && !options.plan.empty()) {
-      throw CLI::ValidationError("--output", "takes one plan; choose one planner");
-    }
+    if (options.solve.planner != "all") return;
+    if (!options.plan.empty()) throw CLI::ValidationError("--output", "takes one plan; choose one planner");
+    if (options.solve.addresses) throw CLI::ValidationError("--addresses", "are of one plan; choose one planner");
   });
   add_choice<Judge>(app, "--judge", {{"simulated", Judge::kSimulated}, {"formula", Judge::kFormula}},
                     options.solve.judge, "compare the budget with the true peak (default) or the papers' formula");
   app.add_flag("--keep-last", options.solve.keep_last, "judge formula: keep the last block instead of recomputing it");
   app.add_option("-o,--output", options.plan, "write the plan here")->type_name("PLAN");
+  add_addresses(app, options, "also place everything in one arena, with what outlives the step at its top or anywhere");
 }
 
 void add_simulate_options(CLI::App& app, Options& options) {
@@ -109,6 +117,7 @@ void add_simulate_options(CLI::App& app, Options& options) {
   app.callback([&options] {
     if (options.graph == "-" && options.plan == "-") throw CLI::ValidationError("PLAN", "- is read as GRAPH already");
   });
+  add_addresses(app, options, "place everything in one arena anew, with what outlives the step at its top or anywhere");
   app.add_option("--top", options.top, "how many of the values live at the peak to show")
       ->capture_default_str()
       ->type_name("N");

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "reprise/costs.h"
 #include "reprise/graph.h"
+#include "reprise/place.h"
 #include "reprise/plan.h"
 #include "reprise/simulate.h"
 
@@ -28,6 +30,7 @@ struct PlanFile {
   std::int64_t budget_bytes = 0;  // 0: no budget was given
   Simulation simulation;
   Plan plan;
+  std::optional<Placement> placement{};  // where it all lies, if that was asked for
 
   friend bool operator==(const PlanFile&, const PlanFile&) = default;
 };

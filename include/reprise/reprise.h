@@ -9,6 +9,7 @@
 #include "reprise/io.h"
 #include "reprise/lives.h"
 #include "reprise/papers.h"
+#include "reprise/place.h"
 #include "reprise/plan.h"
 #include "reprise/report.h"
 #include "reprise/simulate.h"

@@ -15,6 +15,7 @@
 
 #include "reprise/costs.h"
 #include "reprise/graph.h"
+#include "reprise/place.h"
 #include "reprise/plan.h"
 #include "reprise/simulate.h"
 
@@ -51,6 +52,8 @@ struct SolveOptions {
   bool all_budgets = false;  // planner auto: look for good plans at every budget, as curve() does
   bool keep_last = false;  // judge formula: keep the last block instead of recomputing it. Otherwise always considered
 
+  std::optional<PlaceOptions> addresses{};  // also say where everything lies in one arena
+
   std::size_t work = 250'000'000;  // planner auto: how many reads it looks at (no clock); twice as many for all budgets
   std::function<bool()> should_stop{};  // asked between pieces of work; true ends the search
   std::function<void(std::size_t done, std::size_t total)> progress{};
@@ -72,6 +75,9 @@ struct Solution {
   Plan plan{};  // for the graph, or for complete_backward(graph, costs) if it is forward-only; after a stopped search,
                 // the best so far that fits; empty if there is none
   Simulation simulation{};
+  // Of `plan`, if addresses were asked for. The peak alone is compared with the budget: the arena follows the plan, and
+  // what lies outside it comes on top of arena_bytes.
+  std::optional<Placement> placement{};
   std::int64_t budget_bytes = 0;           // as asked for, or the smallest feasible one if none was given
   std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known
   Plan smallest_plan{};  // judge simulated: if nothing fits, the plan whose peak is smallest_budget_bytes
@@ -109,8 +115,9 @@ struct Solution {
 // order is faster than this.
 [[nodiscard]] std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& plan);
 
-// The best plans over all budgets, smallest peak first: each is faster than all before it. Budgets in the options are
-// ignored. If should_stop ends the search early, `stopped` is set and the points are those found until then.
+// The best plans over all budgets, smallest peak first: each is faster than all before it. Budgets and addresses in the
+// options are ignored. If should_stop ends the search early, `stopped` is set and the points are those found until
+// then.
 struct Curve {
   std::vector<Solution> points{};
   bool stopped = false;

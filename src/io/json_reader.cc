@@ -108,6 +108,13 @@ void JsonReader::version(std::int64_t expected) {
   fail("version " + std::to_string(found) + " is unknown; this reader knows " + std::to_string(expected));
 }
 
+std::int64_t JsonReader::version(std::int64_t oldest, std::int64_t newest) {
+  const std::int64_t found = integer();
+  if (found >= oldest && found <= newest) return found;
+  fail("version " + std::to_string(found) + " is unknown; this reader knows " + std::to_string(oldest) + " to " +
+       std::to_string(newest));
+}
+
 std::size_t JsonReader::key(std::span<const std::string_view> known, std::uint64_t& seen) {
   const std::string name(text_of(JsonKind::kKey));
   const auto i = static_cast<std::size_t>(std::ranges::find(known, name) - known.begin());

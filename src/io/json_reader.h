@@ -61,6 +61,7 @@ class JsonReader {
   // The two keys that all our files have.
   void format(std::string_view expected);
   void version(std::int64_t expected);
+  [[nodiscard]] std::int64_t version(std::int64_t oldest, std::int64_t newest);  // the one it is
 
   // Reports an error at the string or number that was read last.
   [[noreturn]] void fail(const std::string& what) const;

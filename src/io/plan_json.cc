@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "io/json_writer.h"
 #include "reprise/error.h"
@@ -16,7 +17,9 @@ namespace {
 
 using detail::append_action;
 using detail::append_list;
+using detail::append_number;
 using detail::JsonField;
+using detail::JsonKind;
 using detail::JsonObject;
 using detail::JsonReader;
 using detail::kRequired;
@@ -37,19 +40,66 @@ std::optional<Action> parse_action(std::string_view text) {
 
 std::size_t count(JsonReader& in) { return static_cast<std::size_t>(in.size()); }
 
-constexpr JsonField<PlanFile> kPlanFields[] = {
-    {"format", [](JsonReader& in, PlanFile&) { in.format("reprise.plan"); }, kRequired},
-    {"version", [](JsonReader& in, PlanFile&) { in.version(2); }, kRequired},
-    {"graph", [](JsonReader& in, PlanFile& file) { file.graph = in.string(); }, kRequired},
-    {"ops", [](JsonReader& in, PlanFile& file) { file.ops = count(in); }, kRequired},
-    {"values", [](JsonReader& in, PlanFile& file) { file.values = count(in); }, kRequired},
-    {"planner", [](JsonReader& in, PlanFile& file) { file.planner = in.string(); }, kRequired},
-    {"budget_bytes", [](JsonReader& in, PlanFile& file) { file.budget_bytes = in.size(); }, kRequired},
-    {"peak_bytes", [](JsonReader& in, PlanFile& file) { file.simulation.peak_bytes = in.size(); }, kRequired},
-    {"time_ns", [](JsonReader& in, PlanFile& file) { file.simulation.time_ns = in.size(); }, kRequired},
-    {"recompute_ns", [](JsonReader& in, PlanFile& file) { file.simulation.recompute_ns = in.size(); }, kRequired},
-    {"actions", [](JsonReader& in, PlanFile& file) { in.array([&] { file.plan.actions.push_back(read_action(in)); }); },
+// A version-3 file is a version-2 file that also has an arena.
+constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersionWithArena = 3;
+
+struct Reading {
+  PlanFile file;
+  std::int64_t version = 0;
+};
+
+// "[action, value, offset]", with null for the value of a workspace.
+Address read_address(JsonReader& in) {
+  Address address;
+  int part = 0;
+  in.array([&] {
+    switch (part++) {
+      case 0:
+        address.action = count(in);
+        break;
+      case 1:
+        if (in.at(JsonKind::kNull)) {
+          in.null();
+        } else {
+          address.value = value_id(in.id());
+        }
+        break;
+      case 2:
+        address.offset = in.size();
+        break;
+      default:
+        (void)in.integer();
+        in.fail("an address has three parts: the action, the value or null, and the offset");
+    }
+  });
+  if (part < 3) in.fail("an address has three parts: the action, the value or null, and the offset");
+  return address;
+}
+
+constexpr JsonField<Placement> kArenaFields[] = {
+    {"arena_bytes", [](JsonReader& in, Placement& arena) { arena.arena_bytes = in.size(); }, kRequired},
+    {"alignment_bytes", [](JsonReader& in, Placement& arena) { arena.alignment_bytes = in.size(); }, kRequired},
+    {"load_bytes", [](JsonReader& in, Placement& arena) { arena.load_bytes = in.size(); }, kRequired},
+    {"addresses",
+     [](JsonReader& in, Placement& arena) { in.array([&] { arena.addresses.push_back(read_address(in)); }); },
      kRequired},
+};
+
+constexpr JsonField<Reading> kPlanFields[] = {
+    {"format", [](JsonReader& in, Reading&) { in.format("reprise.plan"); }, kRequired},
+    {"version", [](JsonReader& in, Reading& r) { r.version = in.version(kVersion, kVersionWithArena); }, kRequired},
+    {"graph", [](JsonReader& in, Reading& r) { r.file.graph = in.string(); }, kRequired},
+    {"ops", [](JsonReader& in, Reading& r) { r.file.ops = count(in); }, kRequired},
+    {"values", [](JsonReader& in, Reading& r) { r.file.values = count(in); }, kRequired},
+    {"planner", [](JsonReader& in, Reading& r) { r.file.planner = in.string(); }, kRequired},
+    {"budget_bytes", [](JsonReader& in, Reading& r) { r.file.budget_bytes = in.size(); }, kRequired},
+    {"peak_bytes", [](JsonReader& in, Reading& r) { r.file.simulation.peak_bytes = in.size(); }, kRequired},
+    {"time_ns", [](JsonReader& in, Reading& r) { r.file.simulation.time_ns = in.size(); }, kRequired},
+    {"recompute_ns", [](JsonReader& in, Reading& r) { r.file.simulation.recompute_ns = in.size(); }, kRequired},
+    {"actions", [](JsonReader& in, Reading& r) { in.array([&] { r.file.plan.actions.push_back(read_action(in)); }); },
+     kRequired},
+    {"arena", [](JsonReader& in, Reading& r) { in.object(kArenaFields, r.file.placement.emplace()); }},
 };
 
 // After the whole file is read: `actions` may come before `ops` and `values`.
@@ -63,6 +113,44 @@ void check_ids(const PlanFile& file, std::string_view source) {
                      (action.computes() ? "op " : "value ") + std::to_string(id) + ", but the graph has " +
                      std::to_string(limit));
   }
+}
+
+void check_arena(const Reading& read, std::string_view source) {
+  const bool expected = read.version == kVersionWithArena;
+  if (read.file.placement.has_value() != expected) {
+    throw InputError(std::string(source) + ": version " + std::to_string(read.version) +
+                     (expected ? " has an arena, but there is no key 'arena'" : " has no key 'arena'; version 3 does"));
+  }
+  if (!expected) return;
+  const std::vector<Address>& addresses = read.file.placement->addresses;
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const Address& address = addresses[i];
+    const bool knows_action = address.action < read.file.plan.actions.size();
+    if (knows_action && (address.value == kNoValue || index(address.value) < read.file.values)) continue;
+    throw InputError(std::string(source) + ": addresses[" + std::to_string(i) + "]: names " +
+                     (knows_action ? "value " + std::to_string(index(address.value)) + ", but the graph has " +
+                                         std::to_string(read.file.values)
+                                   : "action " + std::to_string(address.action) + ", but the plan has " +
+                                         std::to_string(read.file.plan.actions.size())));
+  }
+}
+
+void append_arena(std::string& out, const Placement& placement) {
+  JsonObject arena(out);
+  arena.field("arena_bytes", placement.arena_bytes);
+  arena.field("alignment_bytes", placement.alignment_bytes);
+  arena.field("load_bytes", placement.load_bytes);
+  append_list(arena.line("addresses"), placement.addresses, [&](const Address& address) {
+    append_number(out += '[', address.action);
+    out += ',';
+    if (address.value == kNoValue) {
+      out += "null";
+    } else {
+      append_number(out, index(address.value));
+    }
+    append_number(out += ',', address.offset);
+    out += ']';
+  });
 }
 
 }  // namespace
@@ -91,11 +179,12 @@ void detail::append_action(std::string& out, Action action) {
 }
 
 PlanFile parse_plan(std::string_view text, std::string_view source) {
-  PlanFile file;
+  Reading read;
   JsonReader in(text, source);
-  in.object(kPlanFields, file);
-  check_ids(file, source);
-  return file;
+  in.object(kPlanFields, read);
+  check_ids(read.file, source);
+  check_arena(read, source);
+  return std::move(read.file);
 }
 
 std::string format_plan(const PlanFile& file) {
@@ -103,7 +192,7 @@ std::string format_plan(const PlanFile& file) {
   {
     JsonObject object(out);
     object.line("format", "reprise.plan");
-    object.field("version", 2);
+    object.field("version", file.placement ? kVersionWithArena : kVersion);
     object.line("graph", file.graph);
     object.line("ops", file.ops);
     object.field("values", file.values);
@@ -113,6 +202,7 @@ std::string format_plan(const PlanFile& file) {
     object.field("time_ns", file.simulation.time_ns);
     object.field("recompute_ns", file.simulation.recompute_ns);
     append_list(object.line("actions"), file.plan.actions, [&](Action action) { append_action(out, action); });
+    if (file.placement) append_arena(object.line("arena"), *file.placement);
     out += '\n';
   }
   return out + '\n';

@@ -185,6 +185,9 @@ Solution solve(const Graph& graph, const Costs& costs, const SolveOptions& optio
     solution.message = "no plan of planner " + solution.planner + " fits " + std::to_string(solution.budget_bytes) +
                        " bytes; the smallest budget known is " + std::to_string(solution.smallest_budget_bytes);
   }
+  if (options.addresses && !solution.plan.actions.empty()) {
+    solution.placement = place(problem.step(), problem.costs(), solution.plan, *options.addresses);
+  }
   return solution;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "reprise/io.h"
+#include "reprise/place.h"
 #include "reprise/simulate.h"
 #include "reprise/validate.h"
 #include "support/costed.h"
@@ -42,6 +43,22 @@ TEST(FormatsDocTest, ThePlanIsLegalAndCostsWhatItSays) {
   ASSERT_FALSE(violation) << violation->message;
   EXPECT_EQ(simulate(graph, costs, file.plan), file.simulation);
   EXPECT_LE(file.simulation.peak_bytes, file.budget_bytes);
+}
+
+// The arena of the second example.
+TEST(FormatsDocTest, TheAddressesAreThoseOfThePlan) {
+  const std::vector<std::string> files = examples();
+  ASSERT_GE(files.size(), 2U);
+  const auto [graph, costs] = parse_graph(files[0], "docs/formats.md");
+  const std::string text = read_text(REPRISE_SOURCE_DIR "/docs/formats.md");
+  const std::size_t begin = text.find("\"arena\":{");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string arena = text.substr(begin, text.find("```", begin) - begin);
+  std::string plan = files[1];
+  plan.replace(plan.find("\"version\":2"), 11, "\"version\":3").replace(plan.rfind("\n}"), 1, ",\n" + arena);
+  const PlanFile file = parse_plan(plan, "docs/formats.md");
+  EXPECT_EQ(format_plan(file), plan);
+  EXPECT_EQ(validate_addresses(graph, costs, file.plan, *file.placement), std::nullopt);
 }
 
 }  // namespace

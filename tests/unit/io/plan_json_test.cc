@@ -76,6 +76,55 @@ TEST(PlanJsonTest, RefusesIdsThatTheGraphDoesNotHave) {
   EXPECT_EQ(plan_error(with_actions(R"(["f7"])")), "p.json: actions[0]: names value 7, but the graph has 7");
 }
 
+// The example with an arena; `arena` is what follows the actions.
+std::string with_arena(const std::string& arena) {
+  std::string text(kPlanExample);
+  text.replace(text.find("\"version\":2"), 11, "\"version\":3");
+  return text.insert(text.rfind("\n}"), ",\n" + arena);
+}
+
+TEST(PlanJsonTest, AddressesSurviveTheRoundTripAsVersionThree) {
+  const std::string text = with_arena(R"("arena":{"arena_bytes":4096,"alignment_bytes":512,"load_bytes":3584,
+"addresses":[[0,2,0],[0,null,1024],[4294967290,6,4611686018427387904]]})");
+  const std::string near = with_arena(R"("arena":{"arena_bytes":4096,"alignment_bytes":512,"load_bytes":3584,
+"addresses":[[0,2,0],[0,null,1024],[5,6,4611686018427387904]]})");
+  EXPECT_EQ(plan_error(text), "p.json: addresses[2]: names action 4294967290, but the plan has 8");
+  const PlanFile file = parse_plan(near, "p.json");
+  EXPECT_EQ(file.placement,
+            (Placement{.addresses = {{.action = 0, .value = value_id(2), .offset = 0},
+                                     {.action = 0, .value = kNoValue, .offset = 1024},
+                                     {.action = 5, .value = value_id(6), .offset = 4611686018427387904}},
+                       .arena_bytes = 4096,
+                       .alignment_bytes = 512,
+                       .load_bytes = 3584}));
+  EXPECT_EQ(format_plan(file), near);
+}
+
+TEST(PlanJsonTest, RefusesAddressesThatAreNone) {
+  const auto error = [](const std::string& addresses) {
+    return plan_error(
+        with_arena(R"("arena":{"arena_bytes":1,"alignment_bytes":1,"load_bytes":1,"addresses":)" + addresses + "}"));
+  };
+  const std::string three_parts = "an address has three parts: the action, the value or null, and the offset";
+  EXPECT_THAT(error("[[0,1]]"), testing::HasSubstr(three_parts));
+  EXPECT_THAT(error("[[]]"), testing::HasSubstr(three_parts));
+  EXPECT_THAT(error("[[0,1,2,3]]"), testing::HasSubstr(three_parts));
+  EXPECT_THAT(error("[[0,1,-2]]"), testing::HasSubstr("arena.addresses[0][2]"));
+  EXPECT_EQ(error("[[0,7,0]]"), "p.json: addresses[0]: names value 7, but the graph has 7");
+  EXPECT_EQ(error("[[8,1,0]]"), "p.json: addresses[0]: names action 8, but the plan has 8");
+}
+
+TEST(PlanJsonTest, TheVersionSaysWhetherThereIsAnArena) {
+  std::string two = with_arena(R"("arena":{"arena_bytes":1,"alignment_bytes":1,"load_bytes":1,"addresses":[]})");
+  two.replace(two.find("\"version\":3"), 11, "\"version\":2");
+  EXPECT_EQ(plan_error(two), "p.json: version 2 has no key 'arena'; version 3 does");
+  std::string three(kPlanExample);
+  three.replace(three.find("\"version\":2"), 11, "\"version\":3");
+  EXPECT_EQ(plan_error(three), "p.json: version 3 has an arena, but there is no key 'arena'");
+  EXPECT_THAT(plan_error(with_arena(R"("arena":{"arena_bytes":1})")),
+              testing::HasSubstr("key 'alignment_bytes' is missing"));
+}
+
 TEST(PlanJsonTest, ClaimsOfSizeCostNothing) {
   std::string text(kPlanExample);
   text.replace(text.find("\"ops\":5"), 7, "\"ops\":4000000000000000000");
@@ -87,7 +136,7 @@ TEST(PlanJsonTest, RefusesWhatIsMissingOrOfAnotherFormat) {
   EXPECT_EQ(plan_error(R"({"format":"reprise.graph"})"),
             "p.json:1:11: format: expected 'reprise.plan', found 'reprise.graph'");
   EXPECT_EQ(plan_error(R"({"format":"reprise.plan","version":1})"),
-            "p.json:1:36: version: version 1 is unknown; this reader knows 2");
+            "p.json:1:36: version: version 1 is unknown; this reader knows 2 to 3");
   for (const char* key :
        {"graph", "ops", "values", "planner", "budget_bytes", "peak_bytes", "time_ns", "recompute_ns"}) {
     std::string text(kPlanExample);

@@ -95,6 +95,20 @@ TEST(SolveTest, AFittingStepIsLeftAsItIs) {
   EXPECT_EQ(solve_with(step, "none", {.budget_bytes = 72006}).status, Status::kInfeasible);
 }
 
+TEST(SolveTest, AddressesComeOnRequestAndWithAPlan) {
+  const auto [graph, costs] = test::dropout_step();
+  const PlaceOptions options{.alignment_bytes = 64};
+  EXPECT_EQ(solve(graph, costs, {}).placement, std::nullopt);
+  EXPECT_EQ(solve(graph, costs, {.budget_bytes = 0, .addresses = options}).placement, std::nullopt);
+  for (const char* planner : {"auto", "chen"}) {
+    const Solution found = solve(graph, costs, {.planner = planner, .addresses = options});
+    ASSERT_TRUE(found.placement.has_value()) << planner;
+    EXPECT_EQ(*found.placement, place(graph, costs, found.plan, options)) << planner;
+  }
+  EXPECT_EQ(error({.addresses = PlaceOptions{.alignment_bytes = 3}}),
+            "alignment_bytes is 3; it must be a power of two up to 2^30");
+}
+
 TEST(SolveTest, EqualInputGivesEqualAnswers) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const CostedGraph step = test::odd_step(seed, {.forward_ops = 8, .backward_ops = 6});
