@@ -18,6 +18,7 @@
 #include "runtime/device/meter.h"
 #include "runtime/kernels/call_guards.h"
 #include "runtime/kernels/kernel.h"
+#include "runtime/kernels/launch.h"
 #include "runtime/program/tensor_memory.h"
 
 namespace reprise {
@@ -36,11 +37,13 @@ class Operands {
  public:
   Operands(const Program& program, const Call& call) : call_(call) {
     for_each_use(call, [&](const TensorUse& use) { reserve(use, program.values[index(use.value)].bytes); });
+    const std::map<ValueId, std::int64_t> samples = samples_of(call);
     for (auto& [value, need] : needs_) {
       const at::Device device = need.elsewhere ? at::Device(at::kCPU) : program.device;
       at::Tensor bytes =
           at::empty({std::max(need.bytes, kLargestElement)}, at::TensorOptions(at::kByte).device(device));
-      fill(bytes, need.dtype);
+      const auto sample = samples.find(value);
+      fill(bytes, need.dtype, sample == samples.end() ? 0 : sample->second);
       bases_.emplace(value, bytes);
     }
   }
@@ -67,12 +70,13 @@ class Operands {
     need.dtype = use.geometry.dtype;
     need.elsewhere = storage_bytes == 0 && extent_bytes(use.geometry) > 0;
   }
-  void fill(at::Tensor& bytes, at::ScalarType dtype) const {
-    bytes.zero_();  // any index can be 0
-    const bool counts_from_one = dtype == at::kInt && has_pivots(call_);
-    if (!at::isFloatingType(dtype) && !counts_from_one) return;
+  void fill(at::Tensor& bytes, at::ScalarType dtype, std::int64_t sample) const {
+    bytes.zero_();  // Any index can be 0, unless there is a sample.
+    if (dtype == at::kInt && has_pivots(call_)) sample = 1;
+    if (!at::isFloatingType(dtype) && sample == 0) return;
     const auto count = static_cast<std::int64_t>(bytes.numel()) / static_cast<std::int64_t>(c10::elementSize(dtype));
-    view_of(bytes, {.dtype = dtype, .sizes = {count}, .strides = {1}}).fill_(counts_from_one ? 1.0 : 0.5);
+    at::Tensor elements = view_of(bytes, {.dtype = dtype, .sizes = {count}, .strides = {1}});
+    elements.fill_(at::isFloatingType(dtype) ? at::Scalar(0.5) : at::Scalar(sample));
   }
   [[nodiscard]] at::Tensor tensor(const TensorUse& use) const { return view_of(bases_.at(use.value), use.geometry); }
   [[nodiscard]] c10::IValue value_of(const Argument& argument) const {

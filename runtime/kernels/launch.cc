@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -74,7 +75,8 @@ void* address_of(const at::Tensor& tensor, at::Device device) {
 // NOLINTNEXTLINE: the parameters are those of the schema
 std::vector<at::Tensor> launch(std::string file, std::string function, at::Device device, at::IntArrayRef grid,
                                at::IntArrayRef arguments, at::TensorList reads, at::TensorList changes,
-                               at::IntArrayRef made, std::int64_t workspace_bytes, bool /*atomic*/) {
+                               at::IntArrayRef made, std::int64_t workspace_bytes, bool /*atomic*/,
+                               at::IntArrayRef /*samples*/) {
   const LoadedKernel& kernel = LoadedKernel::find(file, function, device);
   std::vector<at::Tensor> results = allocate(made, device);
   at::Tensor workspace;
@@ -120,7 +122,7 @@ std::vector<at::Tensor> launch(std::string file, std::string function, at::Devic
 TORCH_LIBRARY_FRAGMENT(reprise, library) {
   library.def(
       "launch(str file, str function, Device device, int[] grid, int[] arguments, Tensor[] reads, "
-      "Tensor(a!)[] changes, int[] made, int workspace_bytes, bool atomic) -> Tensor[]",
+      "Tensor(a!)[] changes, int[] made, int workspace_bytes, bool atomic, int[] samples) -> Tensor[]",
       torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(launch)));
 }
 
@@ -149,5 +151,16 @@ std::vector<std::int64_t> to_numbers(std::span<const MadeMemory> made) {
 }
 
 bool uses_atomics(const Call& launch) { return flag(launch, "atomic"); }
+
+std::map<ValueId, std::int64_t> samples_of(const Call& call) {
+  std::map<ValueId, std::int64_t> samples;
+  if (call.op.operator_name().name != kLaunch) return samples;
+  const auto numbers = call.argument("samples")->constant.toIntVector();
+  const Argument& reads = *call.argument("reads");
+  for (std::size_t i = 0; i < std::min(numbers.size(), reads.tensors.size()); ++i) {
+    if (numbers[i] != 0) samples[reads.tensors[i]->value] = numbers[i];
+  }
+  return samples;
+}
 
 }  // namespace reprise

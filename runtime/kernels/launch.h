@@ -2,7 +2,7 @@
 // kernel is a call like any other:
 //
 //   launch(str file, str function, Device device, int[] grid, int[] arguments, Tensor[] reads, Tensor(a!)[] changes,
-//          int[] made, int workspace_bytes, bool atomic) -> Tensor[]
+//          int[] made, int workspace_bytes, bool atomic, int[] samples) -> Tensor[]
 //
 // It allocates what the kernel makes, and memory that the kernel needs meanwhile, and runs the kernel. `arguments` says
 // for each parameter of the kernel where it comes from, `made` describes the results; both are lists of numbers, which
@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -35,5 +36,9 @@ inline constexpr const char* kLaunch = "reprise::launch";
 
 // Whether a call of the operator runs a kernel that adds with atomics, in any order.
 [[nodiscard]] bool uses_atomics(const Call& launch);
+
+// What integers in the memory that a call reads have to be when its kernel runs alone on made-up operands, where 0 will
+// not do: a kernel may compute addresses from them and check nothing. Empty for all other operators.
+[[nodiscard]] std::map<ValueId, std::int64_t> samples_of(const Call& call);
 
 }  // namespace reprise

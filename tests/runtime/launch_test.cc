@@ -60,7 +60,8 @@ std::vector<c10::IValue> stack_of(const std::string& file, const std::string& fu
           c10::List<at::Tensor>({changed}),
           made(made_bytes),
           std::int64_t{64},
-          false};
+          false,
+          std::vector<std::int64_t>{}};
 }
 
 c10::OperatorHandle launch_operator() { return find_operator(kLaunch).value(); }
@@ -112,6 +113,10 @@ TEST(Launch, IsACallThatMakesAVersionOfWhatItChanges) {
   const Call call = call_with(false);
   EXPECT_TRUE(Kernel(call).repeats(at::kCPU));
   EXPECT_FALSE(Kernel(call_with(true)).repeats(at::kCPU));
+  EXPECT_TRUE(samples_of(call).empty());
+  Call with_sample = call;
+  with_sample.arguments[10].constant = std::vector<std::int64_t>{4};
+  EXPECT_THAT(samples_of(with_sample), ::testing::ElementsAre(::testing::Pair(read, 4)));
   const ValueId result = builder.made(24, at::kCPU);
   builder.call({.name = "sum",
                 .scope = "",

@@ -83,6 +83,18 @@ class Dropouts(nn.Module):
         return self.layers(x)
 
 
+class Pooled(nn.Module):
+    """What max pooling saves is where in its window each largest number was; windows at the border are padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+        self.pools = nn.ModuleList([nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.silu(self.pools[1](self.second(self.pools[0](functional.gelu(self.first(x))))))
+
+
 def images() -> Tensor:
     return torch.randn(8, 4, 12, 12, generator=torch.Generator().manual_seed(0)).to(DEVICE)
 
@@ -92,7 +104,7 @@ def two_blocks() -> nn.Module:
 
 
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
-    "perceptron": (Perceptron, lambda: batch(256)), "residual": (Residual, images),
+    "perceptron": (Perceptron, lambda: batch(256)), "residual": (Residual, images), "pooled": (Pooled, images),
     "attention": (two_blocks, lambda: batch(8 * 32).view(8, 32, 16)), "dropouts": (Dropouts, lambda: batch(256))}
 
 

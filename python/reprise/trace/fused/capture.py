@@ -88,7 +88,7 @@ class FusedCapture:
         self.changing = {self._primal(effect.buffer) for effect in self.effects}
         for i, fake in enumerate(self.primals):
             self.builder.input(self._outside(self._primal(i), fake, self.builder.resident))
-        outputs = self._side(self.step.forward, self.compiled.forward)
+        outputs = self._side(self.step.forward, self.compiled.forward, {})
         for effect in self.effects:
             buffer_name = self._primal(effect.buffer)
             buffer = _torch.Use(self.places[buffer_name].memory, geometry_of(self.primals[effect.buffer]))
@@ -98,7 +98,7 @@ class FusedCapture:
         self.places = {name: self._place(part) for name, part in saved if part is not None}
         seeds = [self._outside(f"tangents_{i + 1}", fake, self.builder.seed) for i, fake in enumerate(self.tangents)]
         self.builder.end_forward(outputs[: self.num_forward_outputs], seeds)
-        gradients = self._side(self.step.backward, self.compiled.backward)
+        gradients = self._side(self.step.backward, self.compiled.backward, self.step.samples)
         handed_over = [None if use is None else (use, geometry_of(primal), f"gradient_{i}", "")
                        for i, (use, primal) in enumerate(zip(gradients, self.primals, strict=True))]
         program, origins = self.builder.finish(handed_over, False)
@@ -110,9 +110,9 @@ class FusedCapture:
 
     # -- One side.
 
-    def _side(self, lowered: Lowered, files: dict[str, KernelFile]) -> list[Any]:
+    def _side(self, lowered: Lowered, files: dict[str, KernelFile], samples: dict[str, int]) -> list[Any]:
         """Adds the calls of forward or backward, and returns uses of what it returns."""
-        self.files = files
+        self.files, self.samples = files, samples
         self.allocations: dict[str, Allocation] = {}  # not made yet
         for name, tensor in lowered.constants.items():
             with self.mode:
@@ -160,6 +160,7 @@ class FusedCapture:
         """A call of reprise::launch. It reads zeros instead of what is `unread`."""
         kernel = self.files[launch.kernel]
         reads: list[_torch.Use] = []
+        samples: list[int] = []
         changes: list[_torch.Use] = []
         order = list(made)
         workspace = 0
@@ -184,6 +185,7 @@ class FusedCapture:
                     return "changed", len(changes) - 1
                 case (part, False):
                     reads.append(self._use(part))
+                    samples.append(self.samples.get(part.memory, 0))
                     return "read", len(reads) - 1
                 case number:
                     return "number", _bits(number, launch.types[position])
@@ -191,7 +193,8 @@ class FusedCapture:
         arguments = [argument(position) for position in kernel.order]
         return ("reprise::launch",
                 [kernel.file, kernel.function, self.device, list(kernel.grid), _torch.launch_arguments(arguments), reads, changes,
-                 _torch.launch_made([(_geometry(a.part), a.size) for a in made.values()]), workspace, launch.atomic], {})
+                 _torch.launch_made([(_geometry(a.part), a.size) for a in made.values()]), workspace, launch.atomic,
+                 samples if any(samples) else []], {})
 
     def _make_empty(self, allocation: Allocation) -> None:
         part = self.allocations.pop(allocation.part.memory).part

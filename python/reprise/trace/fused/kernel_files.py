@@ -18,10 +18,10 @@ _INCLUDE = "#include <torch/csrc/inductor/cpp_prefix.h>"
 
 def compiled(step: LoweredStep, device: torch.device) -> CompiledStep:
     """Compiles the kernels of a step, and tunes them where the device has a choice."""
-    return CompiledStep(step, _write_kernels(step.forward, device), _write_kernels(step.backward, device))
+    return CompiledStep(step, _write_kernels(step.forward, device, {}), _write_kernels(step.backward, device, step.samples))
 
 
-def _write_kernels(lowered: Lowered, device: torch.device) -> dict[str, KernelFile]:
+def _write_kernels(lowered: Lowered, device: torch.device, samples: dict[str, int]) -> dict[str, KernelFile]:
     """Compiles the kernels of one side into files of the cache."""
     launches = {item.kernel: item for item in lowered.items if isinstance(item, Launch)}
     if device.type == "cpu":
@@ -29,7 +29,7 @@ def _write_kernels(lowered: Lowered, device: torch.device) -> dict[str, KernelFi
     made = compile_triton({name: lowered.kernels[name] for name in launches})
     files = {}
     for name, launch in launches.items():
-        binary = tune(made[name], launch, device)
+        binary = tune(made[name], launch, device, samples)
         file = f"{hashlib.sha256(binary.image).hexdigest()}.cubin"
         _write(file, binary.image)
         files[name] = KernelFile(file, binary.function, binary.grid, binary.order)

@@ -96,6 +96,7 @@ class LoweredStep:
     forward: Lowered
     backward: Lowered
     saved: list[str]  # names of backward's inputs that forward returns after its own outputs
+    samples: dict[str, int]  # by name of such an input: a number that its kernels can be tried with, where 0 will not do
 
 
 @dataclass(frozen=True)
