@@ -3,10 +3,11 @@
     python bench/first_steps.py [--device cuda] [--cases resnet50,unrolled] [--engine eager fused]
                                 [--rival inductor aot_eager] [--share 0.5] [-o FILE]
 
-Each case runs in each way in two processes that share cache folders of their own, those of Inductor and Triton too: the
-first has to measure, to plan and to generate kernels, the second finds it done. "Importing" is that of torch.compile's own
-modules, where nothing has imported them before. "Rest" is what is not preparation: the two steps themselves, and torch's
-guards. Of torch.compile, with the backend that --rival names, all but the call itself is rest.
+Each case runs in each way in two processes that share cache folders of their own, also for Inductor and Triton: the first one
+has to measure, to plan and to generate kernels, and the second one finds the results in the caches. "Importing" is the time of
+importing torch.compile's own modules, if nothing has imported them before. "Rest" is what is not preparation: the two steps
+themselves, and torch's guards. For torch.compile itself, with the backend that --rival names, everything but the call that
+compiles the model is counted as rest.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def ways_of(options: argparse.Namespace) -> list[Way]:
 
 
 def rows_of(command: list[str]) -> Iterator[Row]:
-    """With caches that are empty, and with what that has left in them."""
+    """One row with empty caches, and one with what the first run has left in them."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {name: str(Path(folder) / name.lower()) for name in CACHES}
         for caches in ("empty", "full"):
@@ -64,7 +65,7 @@ def write(path: Path, options: argparse.Namespace, rows: list[Row]) -> None:
 
 
 def measure(options: argparse.Namespace) -> int:
-    """A way that fails, for want of a plan say, does not keep the others from being measured."""
+    """Measures every way. If one fails, for example because there is no plan, the others are still measured."""
     print(head_text(), flush=True)
     rows, failed = [], 0
     for name, (option, way) in itertools.product(options.cases.split(","), ways_of(options)):
@@ -86,10 +87,10 @@ def main() -> int:
     parser.add_argument("--device", type=torch.device, default="cpu")
     parser.add_argument("--cases", help="by default resnet50 and gpt2_medium on a GPU, and resnet50_96 on the CPU")
     parser.add_argument("--engine", nargs="+", choices=("eager", "fused"), default=[],
-                        help="of reprise.compile; eager by default, or none if there is a --rival")
-    parser.add_argument("--rival", nargs="+", choices=("inductor", "aot_eager"), default=[], help="of torch.compile")
-    parser.add_argument("--share", type=float, default=0.5, help="of a plain step's peak, for the budget")
-    parser.add_argument("--case", help="run this one here, in the first way, and print JSON")
+                        help="engines of reprise.compile; by default eager, or none if there is a --rival")
+    parser.add_argument("--rival", nargs="+", choices=("inductor", "aot_eager"), default=[], help="backends of torch.compile")
+    parser.add_argument("--share", type=float, default=0.5, help="the budget, as a share of a plain step's peak")
+    parser.add_argument("--case", help="run only this case, in the first way, in this process, and print JSON")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     on_gpu = options.device.type == "cuda"

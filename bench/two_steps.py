@@ -27,7 +27,7 @@ Way = tuple[str, str]  # the option that asks for it, and its value
 
 
 def cases(on_gpu: bool) -> dict[str, Case]:
-    """Those of the zoo, and some that are asked for here alone."""
+    """The networks of the zoo, and some that only this benchmark uses."""
     resnet50 = FULL_CASES["resnet50"]
     return (FULL_CASES if on_gpu else CASES) | registry(
         Case("gpt2_medium", 8, partial(hf.gpt2, 24, 1024), tokens(50257, 1024), lambda output: NEXT_TOKEN(output.logits)),
@@ -38,7 +38,7 @@ def cases(on_gpu: bool) -> dict[str, Case]:
 def run(case: Case, device: torch.device, share: float, way: Way) -> Row:
     _torch.install_meter()
     model = fresh_model(case, device)
-    peak_of_step(model, case, case.batch, device)  # libraries allocate what they keep
+    peak_of_step(model, case, case.batch, device)  # In the first step, libraries allocate memory that they keep.
     budget = int(share * peak_of_step(model, case, case.batch, device))
     row = {"case": case.name, "device": device.type}
     option, name = way

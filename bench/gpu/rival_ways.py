@@ -28,7 +28,7 @@ def keep_costly(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
 
 
 class Blocks(Way):
-    """Every block of the network a checkpoint."""
+    """Every block of the network is a checkpoint."""
 
     def __init__(self, training: Training, **options: Any) -> None:
         super().__init__(training)
@@ -58,8 +58,8 @@ class Selective(Blocks):
 
 
 class GraphedBlocks(Blocks):
-    """Forward and backward with checkpoints in one CUDA graph; inputs stay where they are. The random state cannot be
-    put back while a graph is recorded: dropout would draw other masks in the second run."""
+    """Forward and backward with checkpoints, recorded as one CUDA graph whose inputs stay in place. The random state cannot be
+    restored while a graph is recorded, so dropout draws other masks in the second run."""
 
     def __init__(self, training: Training) -> None:
         super().__init__(training, preserve_rng_state=False)
@@ -98,7 +98,7 @@ class Compiled(Way):
     def __init__(self, training: Training, budget: str, mode: str | None = None) -> None:
         super().__init__(training)
         torch._functorch.config.activation_memory_budget = float(budget)
-        # On the CPU only the choice of what is recomputed is tried, not the code that would be generated.
+        # On the CPU, this backend chooses what is recomputed as torch.compile does, but generates no code.
         backend = "inductor" if training.device.type == "cuda" else "aot_eager_decomp_partition"
         self.call = torch.compile(training.model, backend=backend, mode=mode).__call__
 
@@ -151,8 +151,8 @@ class CompiledGraphs(Compiled):
 
 
 class Planned(AsCompiled):
-    """Reprise at a budget. One capture serves all budgets. Planned here, without the device, but for graphs, which are
-    planned as they are recorded. `outside` is what lies beside the step."""
+    """Reprise at a budget. One capture serves all budgets. The plan is made here, without the device, except with CUDA graphs,
+    where it is made when they are recorded. `outside` is the memory beside the step."""
 
     def __init__(self, training: Training, budget: int, graphs: bool, outside: int) -> None:
         super().__init__(training)
