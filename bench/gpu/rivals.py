@@ -127,13 +127,15 @@ def rows_in(folder: Path, again: bool = False) -> Rows:
     return Rows(folder, KEYS, again, MEANT)
 
 
-def targets_of(rows: Rows, case: str, dtype: str, kinds: list[str]) -> list[tuple[str, str, int]]:
-    """What Reprise has to be measured at: the peaks of the others, and below torch.compile's, where it was not yet."""
+def targets_of(rows: Rows, case: str, dtype: str, kinds: list[str],
+               points: list[str] | None = None) -> list[tuple[str, str, int]]:
+    """What Reprise has to be measured at: the peaks of the others, and below torch.compile's, where it was not yet; or of these
+    the `points` alone."""
     wanted: list[tuple[str, str, int]] = []
 
     def want(kind: str, point: str, budget: int) -> None:
         known = rows.find(case=case, dtype=dtype, kind=kind, point=point)
-        if known is None or known["budget_bytes"] != budget:
+        if (known is None or known["budget_bytes"] != budget) and (points is None or point in points):
             wanted.append((kind, point, budget))
 
     compiled = []
@@ -164,7 +166,7 @@ def run_case(children: Children, rows: Rows, case: str, wanted: list[tuple[str, 
 
     failed = children.each(other, wanted)
     for engine, kinds in ENGINES.items():
-        targets = targets_of(rows, case, options.dtype, [kind for kind in own_kinds if kind in kinds])
+        targets = targets_of(rows, case, options.dtype, [kind for kind in own_kinds if kind in kinds], options.at)
         if not targets:
             continue
         error = children.run(["--one", case, "--kind", engine, "--targets", json.dumps(targets), *extra],
@@ -198,6 +200,7 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join([*POINTS, *OWN]))
     parser.add_argument("--dtype", choices=DTYPES, help="bf16 by default; with --cpu, where autocast may take seconds, fp32")
     parser.add_argument("--points", default=",".join(BUDGETS), type=lambda text: text.split(","), help="of compile")
+    parser.add_argument("--at", type=lambda text: text.split(","), help="points of Reprise, such as 'compile 1.0,eager'")
     parser.add_argument("--own-seconds", type=float, default=420, help="for all points of Reprise")
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     parser.add_argument("--point", default="", help=argparse.SUPPRESS)

@@ -88,11 +88,26 @@ class Pooled(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+        self.convolutions = nn.ModuleList([nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1)])
         self.pools = nn.ModuleList([nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(2)])
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.silu(self.pools[1](self.second(self.pools[0](functional.gelu(self.first(x))))))
+        for convolution in self.convolutions[:2]:
+            x = functional.gelu(convolution(x))
+        return functional.silu(self.pools[1](self.convolutions[2](self.pools[0](x))))
+
+
+class Normed(nn.Module):
+    """Layer norms whose backward reduces over rows and over columns. On CUDA, Inductor does both in one kernel, whose blocks
+    leave rows that are added up after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.LayerNorm(1024), nn.Linear(1024, 32), nn.GELU(), nn.Linear(32, 1024), nn.LayerNorm(1024),
+                                    nn.Linear(1024, 32), nn.GELU(), nn.Linear(32, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
 
 
 def images() -> Tensor:
@@ -105,6 +120,7 @@ def two_blocks() -> nn.Module:
 
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "perceptron": (Perceptron, lambda: batch(256)), "residual": (Residual, images), "pooled": (Pooled, images),
+    "normed": (Normed, lambda: batch(4096 * 64).view(4096, 1024)),
     "attention": (two_blocks, lambda: batch(8 * 32).view(8, 32, 16)), "dropouts": (Dropouts, lambda: batch(256))}
 
 
@@ -373,8 +389,8 @@ def test_an_unknown_engine_is_refused() -> None:
         reprise.compile(Perceptron(), engine="quick")
 
 
-def test_what_inductor_generates_is_read_completely(own_cache: Path) -> None:
-    """A step with a launch, calls with and without results of their own, and parts of one buffer."""
+def lowered(network: nn.Module, x: Tensor) -> inductor.LoweredStep:
+    """What Inductor made of the step."""
     found: list[inductor.LoweredStep] = []
     lower = inductor.lower_step
 
@@ -385,8 +401,44 @@ def test_what_inductor_generates_is_read_completely(own_cache: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inductor, "lower_step", keep)
         torch.manual_seed(0)
-        Trained(reprise.compile(WithLoss(Attention()).to(DEVICE), engine="fused"), batch(8 * 32).view(8, 32, 16)).step()
-    step = found[0]
+        Trained(reprise.compile(WithLoss(network).to(DEVICE), engine="fused"), x).step()
+    return found[0]
+
+
+def test_buffers_are_written_by_one_call_for_each_type() -> None:
+    model = reprise.compile(WithLoss(Residual()).to(DEVICE), engine="fused")
+    Trained(model, images()).step()
+    names = [model.plan.graph.op_name(op) for op in range(model.plan.graph.num_ops)]
+    assert len([name for name in names if name.startswith("buffers_")]) == 2  # statistics, and how many batches there were
+
+
+@pytest.mark.parametrize("tail, operator", [
+    ("sum(dim=0)", torch.ops.aten.sum.dim_IntList),
+    ("sum(dim=0).view([1, 64]).to(torch.bfloat16)", torch.ops.aten.sum.dim_IntList),
+    ("amax(dim=0).view([64])", torch.ops.aten.amax.default)])
+def test_a_reduction_that_inductor_writes_as_text_is_read(tail: str, operator: Any) -> None:
+    found = inductor._Gathered.in_text(f"buf7 = workspace_2[1 * (32) * (64) : (1 + 1) * (32) * (64)].view(32, 64).{tail}")
+    assert found == inductor._Gathered("buf7", "workspace_2", table=1, rows=32, columns=64, operator=operator)
+
+
+@pytest.mark.parametrize("line", ["buf7 = workspace_2[0 * (32) * (64) : 2048].view(32, 64).prod(dim=0)", "workspace_2.zero_()"])
+def test_other_text_is_not_taken_for_a_reduction(line: str) -> None:
+    assert inductor._Gathered.in_text(line) is None
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="kernels for the CPU leave nothing behind")
+def test_rows_that_blocks_leave_are_memory_of_the_step(own_cache: Path) -> None:
+    step = lowered(Normed(), batch(4096 * 64).view(4096, 1024))
+    sums = [item for item in step.backward.items if isinstance(item, Extern) and item.name.startswith("buf")
+            and item.operator is torch.ops.aten.sum.dim_IntList]
+    made = {item.part.memory for item in step.backward.items if isinstance(item, Allocation)}
+    assert len(sums) == 4  # weight and bias of two layer norms
+    assert {item.args[0].memory for item in sums} <= made
+
+
+def test_what_inductor_generates_is_read_completely(own_cache: Path) -> None:
+    """A step with a launch, calls with and without results of their own, and parts of one buffer."""
+    step = lowered(Attention(), batch(8 * 32).view(8, 32, 16))
     called = [item.operator.overloadpacket for item in step.forward.items if isinstance(item, Extern)]
     assert torch.ops.aten.addmm in called
     assert any("attention" in str(packet) for packet in called)

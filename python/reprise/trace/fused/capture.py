@@ -89,10 +89,7 @@ class FusedCapture:
         for i, fake in enumerate(self.primals):
             self.builder.input(self._outside(self._primal(i), fake, self.builder.resident))
         outputs = self._side(self.step.forward, self.compiled.forward, {})
-        for effect in self.effects:
-            buffer_name = self._primal(effect.buffer)
-            buffer = _torch.Use(self.places[buffer_name].memory, geometry_of(self.primals[effect.buffer]))
-            self.builder.call(f"{buffer_name}_new", "", ("aten::copy_", [buffer, outputs[effect.output]], {}), [])
+        self._copy_buffers(outputs)
         own = self.num_forward_outputs + len(self.effects)
         saved = zip(self.step.saved, self.step.forward.outputs[own:], strict=True)
         self.places = {name: self._place(part) for name, part in saved if part is not None}
@@ -103,6 +100,19 @@ class FusedCapture:
                        for i, (use, primal) in enumerate(zip(gradients, self.primals, strict=True))]
         program, origins = self.builder.finish(handed_over, False)
         return Captured(program, {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys})
+
+    def _copy_buffers(self, outputs: Sequence[Any]) -> None:
+        """Copies what forward made into the model's buffers, all that have one type in one call: a network has hundreds of
+        them, and a call for each would take longer than many of its kernels."""
+        alike: dict[Any, list[Effect]] = {}
+        for effect in self.effects:
+            buffer = self.primals[effect.buffer]
+            alike.setdefault((buffer.dtype, buffer.device), []).append(effect)
+        for number, effects in enumerate(alike.values()):
+            buffers = [_torch.Use(self.places[self._primal(effect.buffer)].memory, geometry_of(self.primals[effect.buffer]))
+                       for effect in effects]
+            called: tuple[Any, ...] = ("aten::_foreach_copy_", [buffers, [outputs[effect.output] for effect in effects]], {})
+            self.builder.call(f"buffers_{number}", "", called, [])
 
     def _primal(self, position: int) -> str:
         """The name of an input in the lowered graph."""
