@@ -1,8 +1,8 @@
-"""What a second partition of forward and backward would bring the fused engine, at the same budgets.
+"""What each partition of forward and backward takes in the fused engine, at the same budgets.
 
     python bench/gpu/partitions.py [--cases gpt2_medium_8x1024,...] [--samples 6] [--jobs 3] [-o FOLDER]
 
-near    what torch.compile saves for backward when memory does not matter; the fused engine lowers this
+near    what torch.compile saves for backward when memory does not matter
 far     less is saved: cheap chains are computed again inside backward's kernels (torch.compile's setting 0.8)
 
 Each is lowered and planned at the same bytes, shares of the peak that `near` has without a plan. Samples in turns with
@@ -15,7 +15,6 @@ import argparse
 import sys
 
 import torch
-import torch._functorch.config
 from children import Children, clock, command_line, compile_beside, device_alone, give
 from common import CPU, GPU, Training
 from measure import WARM_STEPS, Row, Rows, Way, fill
@@ -26,9 +25,7 @@ import reprise
 
 CASES = ("gpt2_medium_8x1024", "resnet50_96", "llama_1b_4x2048")
 SHARES = (1.0, 0.65, 0.5, 0.4)
-FAR = {"ban_recompute_used_far_apart": False, "ban_recompute_long_fusible_chains": False,
-       "ban_recompute_materialized_backward": False}
-KINDS: dict[str, dict[str, bool]] = {"near": {}, "far": FAR}
+KINDS = ("near", "far")
 KEYS = ("case", "kind", "share")
 COMMAND = "python bench/gpu/partitions.py"
 
@@ -36,11 +33,12 @@ COMMAND = "python bench/gpu/partitions.py"
 def one(case: str, options: argparse.Namespace) -> None:
     training = Training(case, "fp32", CPU, tiny=True) if options.cpu else Training(case, "bf16", GPU)
     eager, highest = Way(training), 0
-    for kind, settings in KINDS.items():
+    reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS, engine="fused")
+    for kind in KINDS:
         begin = clock()
-        reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS, engine="fused")
-        with torch._functorch.config.patch(settings):
-            compile_beside(training, options.lock)
+        training.model.plan.set_budget(None)
+        training.model.plan.set_partition(kind)
+        compile_beside(training, options.lock)
         with device_alone(options.lock):
             for _ in range(WARM_STEPS):
                 training.step()
@@ -58,7 +56,6 @@ def one(case: str, options: argparse.Namespace) -> None:
                 with device_alone(options.lock):
                     row |= at_budget(way, eager, options.samples, begin)
             give(row, f"{COMMAND} --cases {case}")
-        reprise.restore(training.model)
 
 
 def main() -> int:

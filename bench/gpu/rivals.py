@@ -79,7 +79,7 @@ def refusal(error: reprise.RepriseError) -> Row:
 def at_budget(way: Planned, eager: Way, samples: int, begin: float) -> Row:
     try:
         row, plan = measured(way, eager, samples, begin), way.training.model.plan
-        return row | {"predicted_bytes": plan.peak_bytes,
+        return row | {"predicted_bytes": plan.peak_bytes, **({} if plan.partition is None else {"partition": plan.partition}),
                       "recompute_percent": round(100 * plan.recompute_ns / max(1, plan.time_ns), 2)}
     except reprise.RepriseError as error:
         return refusal(error)
@@ -94,6 +94,10 @@ def own(case: str, options: argparse.Namespace) -> None:
     eager = Way(training)
     reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS, engine=options.kind)
     compile_beside(training, options.lock)
+    if options.kind == "fused":  # Both partitions are lowered now, and not while a budget is measured.
+        for partition in ("far", None):
+            training.model.plan.set_partition(partition)
+            compile_beside(training, options.lock)
     with device_alone(options.lock):
         eager.run(WARM_STEPS)
         before = {"eager_peak_bytes": eager.peak()["peak_bytes"]}

@@ -190,6 +190,9 @@ void bind_session(py::module_& module) {
       .def("forward", &run_forward, py::arg("inputs"), "(outputs, handle): the handle carries the step to backward().")
       .def("backward", &run_backward, py::arg("handle"), py::arg("seeds"))
       .def(
+          "owns", [](const Session& self, const at::Tensor& handle) { return running_of(handle).session == &self; },
+          py::arg("handle"), "Whether its forward gave this handle.")
+      .def(
           "plan_ahead",
           [](Session& self, std::int64_t outside_bytes) {
             const FoundPlan found = self.plan_ahead(outside_bytes);

@@ -335,7 +335,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   const auto plan = replay != nullptr ? plan_of(*replay, total, inputs) : plan_for(inputs, total, &Planning::find_soon);
   current_ = plan;
   last_call_ = ++clock_of_calls;
-  running = RunningStep{.number = last_call_};
+  running = RunningStep{.number = last_call_, .session = this};
   open_.reset();  // only the last forward is measured
   Open open{.number = last_call_, .plan = plan, .total_bytes = total, .room_bytes = room_in(total)};
   const bool measuring = device.is_cpu() || !around_.caller_is_user || plan->measured_steps < kMeasuredSteps;

@@ -65,6 +65,8 @@ struct PlanAtWork {
   [[nodiscard]] std::int64_t peak_bytes() const { return found.simulation.peak_bytes + outside_bytes; }
 };
 
+class Session;
+
 // A step whose forward has run. Its memory lives as long as this object.
 struct RunningStep {
   std::shared_ptr<const Executor> executor;  // for a step that does not run as CUDA graphs
@@ -72,6 +74,7 @@ struct RunningStep {
   std::weak_ptr<Replay> replay{};  // for one that does
   std::shared_ptr<const void> replay_token{};
   std::uint64_t number = 0;
+  const Session* session = nullptr;  // whose step it is
 };
 
 class Session {

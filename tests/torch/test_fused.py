@@ -19,6 +19,8 @@ from torch.nn import functional
 from training import DEVICE, batch
 
 import reprise
+from reprise.api.partitions import STEPS_BEFORE, PartitionedStep
+from reprise.api.settings import Settings
 from reprise.trace.fused import inductor, kept_steps
 from reprise.trace.fused.lowered import Allocation, Extern, Launch
 
@@ -156,7 +158,8 @@ def one_thread_for_all() -> Iterator[None]:
 def trained(request: pytest.FixtureRequest, one_thread_for_all: None) -> Iterator[Trained]:
     torch.manual_seed(0)
     kind, make_input = CASES[request.param]
-    model = reprise.compile(WithLoss(kind()).to(DEVICE), engine="fused")
+    model = reprise.compile(WithLoss(kind()).to(DEVICE), engine="fused", planning_seconds=1)
+    model.plan.set_partition("near")  # so that all budgets run the same kernels
     yield Trained(model, make_input())
 
 
@@ -178,6 +181,18 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def test_a_planned_step_has_the_bits_of_the_unplanned_one_inside_its_budget(trained: Trained) -> None:
+    check_bits_and_peaks(trained)
+
+
+def test_so_does_a_step_that_saves_less() -> None:
+    torch.manual_seed(0)
+    model = reprise.compile(WithLoss(nn.Sequential(Residual(), Residual())).to(DEVICE), engine="fused", planning_seconds=1)
+    model.plan.set_partition("far")
+    check_bits_and_peaks(Trained(model, images()))
+    assert model.plan.partition == "far"
+
+
+def check_bits_and_peaks(trained: Trained) -> None:
     plan: Any = trained.model.plan
     begin = copy.deepcopy(trained.model.state_dict())
 
@@ -382,6 +397,114 @@ def test_verify_does_not_compare_random_steps_with_fp64() -> None:
     found = reprise.verify(WithLoss(Dropouts()).to(DEVICE), batch(256), engine="fused", repeats=1)
     assert not found.errors
     assert "not compared: the step draws random numbers" in str(found)
+
+
+class TestPartitions:
+    """Which of two sessions runs, with sessions that are only pretended."""
+
+    @dataclass
+    class Session:
+        time_ns: int
+        smallest: int
+        recompute_ns: int = 10
+        plan_is_given: bool = False
+        name: str = "model"
+        calls: int = 0
+        outside_bytes: int = 0
+        budget: Callable[[], int | None] = lambda: None
+
+        @property
+        def runtime(self) -> Any:
+            return self
+
+        @property
+        def plan(self) -> Any:
+            return self
+
+        def measure(self) -> None:
+            pass
+
+        def plan_ahead(self, _: int) -> None:
+            self.refuse()
+
+        def refuse(self) -> None:
+            budget = self.budget()
+            if budget is not None and budget < self.smallest:
+                raise reprise.InfeasibleBudget("no", budget, self.smallest)
+
+        def forward(self, args: list[Any]) -> list[Any]:
+            self.refuse()
+            self.calls += 1
+            args.clear()
+            return [self]
+
+        def owns(self, handle: Any) -> bool:
+            return handle is self
+
+        def backward(self, args: list[Any]) -> list[Any]:
+            assert args == [self]
+            return []
+
+    def step(self, near: Session, far: Session, budget: int | None) -> tuple[PartitionedStep, Settings]:
+        settings = Settings(budget_bytes=budget, engine="fused")
+        near.budget = far.budget = lambda: settings.options.budget_bytes
+        return PartitionedStep({"near": near, "far": far}.__getitem__, settings), settings  # type: ignore[arg-type]
+
+    def ran(self, step: PartitionedStep, steps: int) -> None:
+        for _ in range(steps):
+            assert step.backward([step.forward([1])[0]]) == []
+
+    @pytest.mark.parametrize("far_ns, far_calls", [(90, 3), (110, 0)])
+    def test_the_faster_one_runs_after_the_first_steps(self, far_ns: int, far_calls: int) -> None:
+        near, far = self.Session(100, smallest=5), self.Session(far_ns, smallest=5)
+        step, _ = self.step(near, far, budget=10)
+        self.ran(step, STEPS_BEFORE + 3)
+        assert (near.calls, far.calls) == (STEPS_BEFORE + 3 - far_calls, far_calls)
+
+    def test_without_recomputation_nothing_is_compared(self) -> None:
+        near, far = self.Session(100, smallest=5, recompute_ns=0), self.Session(90, smallest=5)
+        step, settings = self.step(near, far, budget=10)
+        self.ran(step, 5)
+        settings.options.budget_bytes, near.recompute_ns = None, 10
+        self.ran(step, 5)
+        assert far.calls == 0
+
+    def test_where_one_does_not_fit_the_other_runs(self) -> None:
+        near, far = self.Session(100, smallest=5), self.Session(200, smallest=3)
+        step, settings = self.step(near, far, budget=4)
+        self.ran(step, 4)
+        assert (near.calls, far.calls) == (0, 4)
+        settings.options.budget_bytes = 10
+        self.ran(step, 4)
+        assert (near.calls, far.calls) == (4, 4)
+        settings.options.budget_bytes = 2
+        with pytest.raises(reprise.InfeasibleBudget) as refused:
+            step.forward([1])
+        assert refused.value.smallest_budget_bytes == 3
+
+    def test_what_the_user_fixes_stays(self) -> None:
+        near, far = self.Session(100, smallest=5), self.Session(90, smallest=3)
+        step, settings = self.step(near, far, budget=10)
+        settings.partition = "near"
+        self.ran(step, 5)
+        assert far.calls == 0
+        settings.options.budget_bytes = 4
+        with pytest.raises(reprise.InfeasibleBudget):
+            step.forward([1])
+        settings.partition, near.plan_is_given, settings.options.budget_bytes = None, True, 10
+        self.ran(step, 5)
+        assert far.calls == 0
+
+
+def test_the_partition_is_shown_and_can_be_fixed() -> None:
+    model = reprise.compile(WithLoss(Perceptron()).to(DEVICE), engine="fused")
+    Trained(model, batch(256)).step()
+    assert model.plan.partition == "near"
+    with pytest.raises(ValueError, match="partition='nearer': choose 'near', 'far' or None"):
+        model.plan.set_partition("nearer")
+    eager = reprise.compile(WithLoss(Perceptron()).to(DEVICE))
+    with pytest.raises(ValueError, match='only engine="fused" has partitions'):
+        eager.plan.set_partition("far")
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from torch import fx
 
 from ..errors import GraphBreak
-from ..trace.joint_graph import JointGraph, Run, trace
+from ..trace.fused.lowered import NEAR
+from ..trace.joint_graph import FUSED, JointGraph, Run, trace
+from .partitions import PartitionedStep
 from .session import StepSession
 from .settings import Settings, settings_from
 
@@ -33,8 +35,13 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
 
     def runs_of(joint: JointGraph) -> tuple[Run, Run]:
         name = "model" if settings.owner is None else type(settings.owner).__name__
-        session = StepSession(partial(joint.capture, name), settings, joint.device, name)
-        on_session(session)
-        return session.forward, session.backward
+
+        def session_of(partition: str) -> StepSession:
+            session = StepSession(partial(joint.capture, name, partition=partition), settings, joint.device, name, partition)
+            on_session(session)
+            return session
+
+        step = PartitionedStep(session_of, settings) if joint.engine == FUSED else session_of(NEAR)
+        return step.forward, step.backward
 
     return trace(gm, example_inputs, runs_of, settings.preparation, settings.engine)

@@ -14,6 +14,8 @@ from ..native import _torch
 from ..show.explanation import Explanation, module_rows
 from ..show.report import Facts, machine_facts, notebook_html, write_report
 from ..show.snapshot import write_snapshot
+from ..trace.fused.lowered import PARTITIONS
+from ..trace.joint_graph import FUSED
 from .arguments import byte_count
 from .session import StepSession
 from .settings import Settings
@@ -141,6 +143,20 @@ class ModelPlan:
         """Changes the budget from the next step on; nothing is captured or measured again."""
         self.settings.options.budget_bytes = None if budget is None else byte_count("budget", budget)
 
+    @property
+    def partition(self) -> str | None:
+        """Of the fused engine: "near" if forward saves what torch.compile saves when memory does not matter, "far" if backward's
+        kernels compute cheap chains again. The two round differently."""
+        return self.session.partition if self.settings.engine == FUSED else None
+
+    def set_partition(self, partition: str | None) -> None:
+        """Fixes the partition from the next step on. None: the faster one at this budget, decided after the first steps."""
+        if partition is not None and partition not in PARTITIONS:
+            raise ValueError(f"partition={partition!r}: choose {', '.join(map(repr, PARTITIONS))} or None")
+        if self.settings.engine != FUSED and partition is not None:
+            raise ValueError('only engine="fused" has partitions')
+        self.settings.partition = partition
+
     def set_cuda_graphs(self, use: bool | str) -> None:
         """Takes effect at the next step. What was recorded stays, with its memory, until `release_graphs`."""
         self.settings.set_cuda_graphs(use)
@@ -156,16 +172,19 @@ class ModelPlan:
 
         outside_bytes: memory that will be in use beside the step; by default, what was in use last.
         """
+        self.session.plan_is_given = False
         self.session.runtime.drop_plans()
         self.session.runtime.plan_ahead(self.outside_bytes if outside_bytes is None else outside_bytes)
 
     def use(self, plan: _core.Plan, planner: str) -> _torch.PlanAtWork:
         """Uses a plan that was made for `graph` elsewhere from the next step on, and turns CUDA graphs off. The result
         can be passed to `use_again`, with everything that was measured of it."""
-        return self.session.runtime.use(plan.capsule(), planner, "this plan")
+        return self._take(plan, planner, "this plan")
 
     def use_again(self, taken: _torch.PlanAtWork) -> None:
-        self.session.runtime.use(taken)
+        session = self.session
+        session.runtime.use(taken)
+        session.plan_is_given = True
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as *.plan.json, and its graph beside it as *.graph.json."""
@@ -178,10 +197,16 @@ class ModelPlan:
             _core.format_graph(self.graph, self.costs))
 
     def load(self, path: str | Path) -> None:
-        """Uses the plan in a file for steps of the same shapes from now on."""
+        """Uses the plan in a file for steps of the same shapes from now on; with engine="fused", of the same partition."""
         path = Path(path)
         file = _core.PlanFile.parse(path.read_text(), source=str(path))
-        self.session.runtime.use(file.plan.capsule(), file.planner, str(path))
+        self._take(file.plan, file.planner, str(path))
+
+    def _take(self, plan: _core.Plan, planner: str, source: str) -> _torch.PlanAtWork:
+        session = self.session
+        taken = session.runtime.use(plan.capsule(), planner, source)
+        session.plan_is_given = True
+        return taken
 
     def report(self, path: str | Path, *, curve_seconds: float = CURVE_SECONDS) -> Path:
         """Writes the plan as one HTML file: memory over the step, predicted and measured, what is kept and what is

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import _core
-from ..errors import Unsupported
+from ..errors import InfeasibleBudget, Unsupported
 from ..measuring import measuring
 from ..native import _torch
 from ..optimizer_state import optimizer_state_bytes, optimizer_tensors
@@ -21,7 +21,7 @@ class StepSession:
     """What the compiled model calls, and what its plan reports."""
 
     def __init__(self, capture: Callable[[Layouts], Captured], settings: Settings, device: torch.device,
-                 name: str) -> None:
+                 name: str, partition: str) -> None:
         def captured(layouts: Layouts) -> tuple[_torch.Program, dict[int, str]]:
             with settings.preparation.phase("capturing"):
                 made = capture(layouts)
@@ -30,23 +30,33 @@ class StepSession:
         _torch.install_meter()
         program, keys = captured(_torch.CostBook(device).layouts)
         self.name, self.settings, self.device = name, settings, device
+        self.partition = partition
+        self.plan_is_given = False  # by the user
         self.runtime = _torch.Session(
             program, keys, settings.options, known_tensors=settings.tensors, future_bytes=_future_bytes(settings, device),
             owned_inputs=settings.owned, capture_again=captured)
 
     def forward(self, args: list[Any]) -> list[Any]:
+        """Takes the arguments out of the list, so that they can be freed. If the budget is refused, they are in it again."""
         inputs = list(args)
         args.clear()
-        if self.runtime.last_call > 0:
-            outputs, handle = self.runtime.forward(inputs)
+        try:
+            if self.runtime.last_call > 0:
+                outputs, handle = self.runtime.forward(inputs)
+                return [*outputs, handle]
+            self.measure()
+            preparation = self.settings.preparation
+            with preparation.phase("first forward"):
+                outputs, handle = self.runtime.forward(inputs)
+            preparation.seconds["first forward"] -= self.runtime.planning_seconds
             return [*outputs, handle]
-        preparation = self.settings.preparation
-        with preparation.phase("profiling"), measuring():
+        except InfeasibleBudget:
+            args.extend(inputs)
+            raise
+
+    def measure(self) -> None:
+        with self.settings.preparation.phase("profiling"), measuring():
             self.runtime.measure()
-        with preparation.phase("first forward"):
-            outputs, handle = self.runtime.forward(inputs)
-        preparation.seconds["first forward"] -= self.runtime.planning_seconds
-        return [*outputs, handle]
 
     def backward(self, args: list[Any]) -> list[Any]:
         handle, *seeds = args

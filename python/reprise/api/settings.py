@@ -39,6 +39,7 @@ class Settings:
         self.options.waiting_seconds = WAITING_SECONDS
         self.options.measure = profile == "measure"
         self.engine = engine
+        self.partition: str | None = None  # of the fused engine's steps; None: whichever is faster
         self.set_cuda_graphs(cuda_graphs)
         # Compiled code may outlive the model and the optimizer.
         self.model = None if model is None else weakref.ref(model)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..trace.joint_graph import EAGER, FUSED
 from .arguments import call_arguments
 from .compiled_model import compile, restore
 from .model_plan import ModelPlan
+from .partitions import STEPS_BEFORE
 
 
 @dataclass
@@ -104,7 +106,7 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
     plain, planned = (_Runs(model, args, kwargs, loss, device) for _ in range(2))
     try:
         plain.run()
-        plain.run(keep=options.get("engine") == FUSED)
+        plain.run()
         if options.get("engine") == FUSED:
             return _compare_fused(model, budget, options, plain, planned, repeats)
         compile(model, budget, **options)
@@ -117,16 +119,24 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
 def _compare_fused(model: nn.Module, budget: str | int | None, options: dict[str, Any], plain: _Runs, planned: _Runs,
                    repeats: int) -> Verification:
     """Nothing but numbers is kept of the other runs while planned steps run, because tensors would count."""
-    exact = None if plain.draws else _in_fp64(plain)
-    known = {} if exact is None else _errors(plain.result, exact)
-    compile(model, None, **options)
+    compile(model, budget, **options)
+    plan: ModelPlan = model.__dict__["plan"]
+    for _ in range(STEPS_BEFORE + 1):
+        planned.run()
+    plan.set_partition(plan.partition)  # the one that was chosen for the budget, also without a budget
+    plan.set_budget(None)
+    with _as_it_was(model):
+        plain.run(keep=True)
+        exact = None if plain.draws else _in_fp64(plain)
+        known = {} if exact is None else _errors(plain.result, exact)
     planned.run(keep=True)
+    del planned.seconds[:-1]
     found = {} if exact is None else _errors(planned.result, exact)
     expected = planned.digests
     exact = None
     plain.forget()
     planned.forget()
-    model.__dict__["plan"].set_budget(budget)
+    plan.set_budget(budget)
     result = _compare(model, plain, planned, repeats)
     result.engine, result.tolerance = FUSED, 1e-3 if torch.is_autocast_enabled(plain.device.type) else 1e-5
     result.errors = {name: (known[name], found[name]) for name in found}
@@ -170,10 +180,8 @@ def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Ve
     planned.run()
     planned.run()
     for _ in range(repeats - 1):
-        call = model._compiled_call_impl
-        model._compiled_call_impl = None
-        plain.run()
-        model._compiled_call_impl = call
+        with _as_it_was(model):
+            plain.run()
         planned.run()
     # A planned step reads the allocator's peak in parts and resets it after each part.
     plan: ModelPlan = model.__dict__["plan"]
@@ -183,6 +191,16 @@ def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Ve
         predicted_peak_bytes=plan.peak_bytes, plain_seconds=statistics.median(plain.seconds[1:]),
         planned_seconds=statistics.median(planned.seconds[1:]), planner=plan.planner,
         different=_differences(plain.digests, planned.digests))
+
+
+@contextlib.contextmanager
+def _as_it_was(model: nn.Module) -> Iterator[None]:
+    """Lets the model run without its plan."""
+    call, model._compiled_call_impl = model._compiled_call_impl, None
+    try:
+        yield
+    finally:
+        model._compiled_call_impl = call
 
 
 def default_loss(output: Any) -> Tensor:

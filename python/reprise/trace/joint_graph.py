@@ -18,6 +18,7 @@ from ..progress import Preparation
 from .capture import Capture
 from .captured import Captured
 from .eager_kernels import kept_whole
+from .fused.lowered import NEAR
 from .layouts import Layouts
 from .lowering import lower
 
@@ -49,16 +50,16 @@ class JointGraph:
     device: torch.device
     engine: str = EAGER
 
-    def capture(self, name: str, layouts: Layouts) -> Captured:
-        """The step as a program."""
+    def capture(self, name: str, layouts: Layouts, partition: str = NEAR) -> Captured:
+        """The step as a program. With eager's operators there is one partition."""
         if self.engine == FUSED:
-            return self._fused.run(name, layouts)
+            return self._fused.run(name, layouts, partition)
         return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts).run()
 
     @property
     def kernel_files(self) -> list[str]:
         """Names of the files with the step's generated kernels."""
-        return sorted(self._fused.compiled.files) if self.engine == FUSED else []
+        return sorted(self._fused.compiled_as(NEAR).files) if self.engine == FUSED else []
 
     @functools.cached_property
     def _fused(self) -> FusedCapture:

@@ -23,7 +23,7 @@ from ...native import _torch
 from ..captured import Captured
 from ..layouts import Layouts, extent_bytes, geometry_of, layout_key, storage_of, with_layouts
 from .kept_steps import compiled_step
-from .lowered import Allocation, Extern, KernelFile, Launch, Lowered, Part, Scratch
+from .lowered import NEAR, Allocation, CompiledStep, Extern, KernelFile, Launch, Lowered, Part, Scratch
 
 aten = torch.ops.aten
 
@@ -70,18 +70,26 @@ class _Place:
 
 
 class FusedCapture:
-    """Lowers the joint graph once; `run` gives the program."""
+    """Lowers the joint graph once for each partition; `run` gives the program."""
 
     def __init__(self, joint: fx.GraphModule, primals: Sequence[Any], tangents: Sequence[Any], num_forward_outputs: int,
                  device: torch.device) -> None:
         self.primals, self.tangents, self.device = primals, tangents, device
         self.num_forward_outputs = num_forward_outputs
         self.effects = take_effects(joint, num_forward_outputs)
-        self.compiled = compiled_step(joint, (primals, tangents), num_forward_outputs + len(self.effects), device)
-        self.step = self.compiled.lowered
+        self.joint = joint
+        self._compiled: dict[str, CompiledStep] = {}
         self.mode = next(p.fake_mode for p in primals if isinstance(p, FakeTensor))
 
-    def run(self, name: str, layouts: Layouts) -> Captured:
+    def compiled_as(self, partition: str) -> CompiledStep:
+        if partition not in self._compiled:
+            self._compiled[partition] = compiled_step(self.joint, (self.primals, self.tangents),
+                                                      self.num_forward_outputs + len(self.effects), self.device, partition)
+        return self._compiled[partition]
+
+    def run(self, name: str, layouts: Layouts, partition: str = NEAR) -> Captured:
+        self.compiled = self.compiled_as(partition)
+        self.step = self.compiled.lowered
         self.builder = _torch.ProgramBuilder(name, self.device)
         self.layouts, self.keys = layouts, dict[int, str]()
         self.places: dict[str, _Place] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import functools
 import operator
 import re
@@ -20,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import detect_fake_mode
 from torch._inductor import compile_fx, config, ir
@@ -39,7 +41,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ...errors import Unsupported
 from ..nodes import scope_of
-from .lowered import Allocation, Binary, Extern, Launch, Lowered, LoweredStep, Part, Scratch
+from .lowered import FAR, NEAR, Allocation, Binary, Extern, Launch, Lowered, LoweredStep, Part, Scratch
 
 aten = torch.ops.aten
 
@@ -53,9 +55,16 @@ _IGNORED = (lines.FreeLine, lines.FreeIfNotReusedLine, lines.CommentLine, lines.
             lines.ExitDeviceContextManagerLine, LineContext)
 
 
-def lower_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int) -> LoweredStep:
-    """Lowers forward and backward as torch.compile partitions them when memory does not matter."""
-    with _settings(), V.set_fake_mode(detect_fake_mode(joint_inputs)):
+_PARTITIONS: dict[str, dict[str, Any]] = {NEAR: {}, FAR: {
+    "ban_recompute_used_far_apart": False, "ban_recompute_long_fusible_chains": False,
+    "ban_recompute_materialized_backward": False}}
+
+
+def lower_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int, partition: str = NEAR) -> LoweredStep:
+    """Lowers forward and backward. The graph stays as it is."""
+    joint = fx.GraphModule(joint, copy.deepcopy(joint.graph))
+    with (_settings(), functorch_config.patch(_PARTITIONS[partition]),
+          V.set_fake_mode(detect_fake_mode(joint_inputs))):
         joint = compile_fx._recursive_joint_graph_passes(joint)
         for node in joint.graph.nodes:
             if _is_random(node):

@@ -31,24 +31,25 @@ log = logging.getLogger("reprise")
 _LARGEST_CONSTANT = 1 << 20  # bytes, of tensors that belong to the graph
 
 
-def compiled_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int, device: torch.device) -> CompiledStep:
+def compiled_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int, device: torch.device,
+                  partition: str) -> CompiledStep:
     """The step from the cache; otherwise it is lowered, compiled and kept there."""
-    name = _name(joint, num_forward_outputs, device)
+    name = _name(joint, num_forward_outputs, device, partition)
     found = None if name is None else _read(name)
     if found is not None:
         return found
     from . import inductor, kernel_files  # importing Inductor takes long
 
-    made = kernel_files.compiled(inductor.lower_step(joint, joint_inputs, num_forward_outputs), device)
+    made = kernel_files.compiled(inductor.lower_step(joint, joint_inputs, num_forward_outputs, partition), device)
     if name is not None:
         _keep(name, made)
     return made
 
 
-def _name(joint: fx.GraphModule, num_forward_outputs: int, device: torch.device) -> str | None:
+def _name(joint: fx.GraphModule, num_forward_outputs: int, device: torch.device, partition: str) -> str | None:
     """The name of the step's file, or None if something in the graph cannot be identified by a text."""
     digest = hashlib.sha256()
-    around = (_torch.environment(device), device, torch.__version__, configuration(), _own_code(), num_forward_outputs)
+    around = (_torch.environment(device), device, torch.__version__, configuration(), _own_code(), num_forward_outputs, partition)
     digest.update(f"{around}\n".encode())
     for node in joint.graph.nodes:
         line = _described(joint, node)

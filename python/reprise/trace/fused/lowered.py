@@ -7,6 +7,11 @@ from typing import Any
 
 import torch
 
+# What forward saves for backward. NEAR: what torch.compile saves if memory does not matter. FAR: less, because chains of
+# cheap operators are computed again inside backward's kernels.
+NEAR, FAR = "near", "far"
+PARTITIONS = (NEAR, FAR)
+
 
 @dataclass(frozen=True)
 class Part:
