@@ -99,19 +99,6 @@ class Pooled(nn.Module):
         return functional.silu(self.pools[1](self.convolutions[2](self.pools[0](x))))
 
 
-class Normed(nn.Module):
-    """Layer norms whose backward reduces over rows and over columns. On CUDA, Inductor does both in one kernel, whose blocks
-    leave rows that are added up after it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.LayerNorm(1024), nn.Linear(1024, 32), nn.GELU(), nn.Linear(32, 1024), nn.LayerNorm(1024),
-                                    nn.Linear(1024, 32), nn.GELU(), nn.Linear(32, 4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
-
-
 def images() -> Tensor:
     return torch.randn(8, 4, 12, 12, generator=torch.Generator().manual_seed(0)).to(DEVICE)
 
@@ -122,7 +109,6 @@ def two_blocks() -> nn.Module:
 
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "perceptron": (Perceptron, lambda: batch(256)), "residual": (Residual, images), "pooled": (Pooled, images),
-    "normed": (Normed, lambda: batch(4096 * 64).view(4096, 1024)),
     "attention": (two_blocks, lambda: batch(8 * 32).view(8, 32, 16)), "dropouts": (Dropouts, lambda: batch(256))}
 
 
@@ -533,30 +519,6 @@ def test_buffers_are_written_by_one_call_for_each_type() -> None:
     Trained(model, images()).step()
     names = [model.plan.graph.op_name(op) for op in range(model.plan.graph.num_ops)]
     assert len([name for name in names if name.startswith("buffers_")]) == 2  # statistics, and how many batches there were
-
-
-@pytest.mark.parametrize("tail, operator", [
-    ("sum(dim=0)", torch.ops.aten.sum.dim_IntList),
-    ("sum(dim=0).view([1, 64]).to(torch.bfloat16)", torch.ops.aten.sum.dim_IntList),
-    ("amax(dim=0).view([64])", torch.ops.aten.amax.default)])
-def test_a_reduction_that_inductor_writes_as_text_is_read(tail: str, operator: Any) -> None:
-    found = inductor._Gathered.in_text(f"buf7 = workspace_2[1 * (32) * (64) : (1 + 1) * (32) * (64)].view(32, 64).{tail}")
-    assert found == inductor._Gathered("buf7", "workspace_2", table=1, rows=32, columns=64, operator=operator)
-
-
-@pytest.mark.parametrize("line", ["buf7 = workspace_2[0 * (32) * (64) : 2048].view(32, 64).prod(dim=0)", "workspace_2.zero_()"])
-def test_other_text_is_not_taken_for_a_reduction(line: str) -> None:
-    assert inductor._Gathered.in_text(line) is None
-
-
-@pytest.mark.skipif(DEVICE.type != "cuda", reason="kernels for the CPU leave nothing behind")
-def test_rows_that_blocks_leave_are_memory_of_the_step(own_cache: Path) -> None:
-    step = lowered(Normed(), batch(4096 * 64).view(4096, 1024))
-    sums = [item for item in step.backward.items if isinstance(item, Extern) and item.name.startswith("buf")
-            and item.operator is torch.ops.aten.sum.dim_IntList]
-    made = {item.part.memory for item in step.backward.items if isinstance(item, Allocation)}
-    assert len(sums) == 4  # weight and bias of two layer norms
-    assert {item.args[0].memory for item in sums} <= made
 
 
 def test_what_inductor_generates_is_read_completely(own_cache: Path) -> None:
