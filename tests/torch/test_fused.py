@@ -19,10 +19,10 @@ from torch.nn import functional
 from training import DEVICE, batch
 
 import reprise
-from reprise.api.partitions import STEPS_BEFORE, PartitionedStep
+from reprise.api.fused_step import STEPS_BEFORE, FusedStep
 from reprise.api.settings import Settings
 from reprise.trace.fused import inductor, kept_steps
-from reprise.trace.fused.lowered import Allocation, Extern, Launch
+from reprise.trace.fused.lowered import FIRST_FORM, Allocation, Extern, Form, Launch
 
 # Beside the package of the build: tests/runtime/train_program.cc
 DRIVER = Path(reprise.__file__).parents[2] / "tests" / "runtime" / "train_program"
@@ -172,7 +172,8 @@ def test_a_planned_step_has_the_bits_of_the_unplanned_one_inside_its_budget(trai
 
 def test_so_does_a_step_that_saves_less() -> None:
     torch.manual_seed(0)
-    model = reprise.compile(WithLoss(nn.Sequential(Residual(), Residual())).to(DEVICE), engine="fused", planning_seconds=1)
+    network = WithLoss(nn.Sequential(Residual(), nn.BatchNorm2d(4), nn.SiLU())).to(DEVICE)
+    model = reprise.compile(network, engine="fused", planning_seconds=1)
     model.plan.set_partition("far")
     check_bits_and_peaks(Trained(model, images()))
     assert model.plan.partition == "far"
@@ -397,6 +398,8 @@ class TestPartitions:
         name: str = "model"
         calls: int = 0
         outside_bytes: int = 0
+        peak_bytes: int = 1000
+        form: Form = FIRST_FORM
         budget: Callable[[], int | None] = lambda: None
 
         @property
@@ -428,17 +431,18 @@ class TestPartitions:
             return handle is self
 
         def backward(self, args: list[Any]) -> list[Any]:
-            assert args == [self]
+            assert args[0] is self
             return []
 
-    def step(self, near: Session, far: Session, budget: int | None) -> tuple[PartitionedStep, Settings]:
+    def step(self, near: Session, far: Session, budget: int | None) -> tuple[FusedStep, Settings]:
         settings = Settings(budget_bytes=budget, engine="fused")
         near.budget = far.budget = lambda: settings.options.budget_bytes
-        return PartitionedStep({"near": near, "far": far}.__getitem__, settings), settings  # type: ignore[arg-type]
+        sessions: Any = {Form("near"): near, Form("far"): far}
+        return FusedStep(sessions.__getitem__, settings, [8]), settings
 
-    def ran(self, step: PartitionedStep, steps: int) -> None:
+    def ran(self, step: FusedStep, steps: int) -> None:
         for _ in range(steps):
-            assert step.backward([step.forward([1])[0]]) == []
+            assert step.backward([step.forward([1])[0], torch.ones(2)]) == []
 
     @pytest.mark.parametrize("far_ns, far_calls", [(90, 3), (110, 0)])
     def test_the_faster_one_runs_after_the_first_steps(self, far_ns: int, far_calls: int) -> None:
@@ -480,6 +484,46 @@ class TestPartitions:
         settings.partition, near.plan_is_given, settings.options.budget_bytes = None, True, 10
         self.ran(step, 5)
         assert far.calls == 0
+
+
+class WithLogits(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 1024))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.layers(x)
+        return functional.log_softmax(logits, dim=-1)[:, 0].mean(), logits
+
+
+def test_gradients_that_are_never_there_take_no_memory() -> None:
+    torch.manual_seed(0)
+    model, x = reprise.compile(WithLogits().to(DEVICE), engine="fused"), batch(256)
+    size = 256 * 1024 * 4
+
+    def step(use_logits: bool = False) -> dict[str, Tensor]:
+        gc.collect()
+        model.zero_grad()
+        loss, logits = model(x)
+        (loss + logits.mean() if use_logits else loss).backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    expected = step()
+    before = model.plan.at_work.step_peak_bytes
+    for _ in range(STEPS_BEFORE + 1):
+        found = step()
+    assert model.plan.at_work.step_peak_bytes == before - size
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name])
+    with pytest.raises(reprise.RepriseError, match="a gradient for output 1 of WithLogits, which no step had before"):
+        step(use_logits=True)
+    plain = WithLogits().to(DEVICE)
+    plain.load_state_dict(model.state_dict())
+    loss, logits = plain(x)
+    (loss + logits.mean()).backward()
+    found = step(use_logits=True)
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad)
 
 
 def test_the_partition_is_shown_and_can_be_fixed() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from torch import fx
 
 from ..errors import GraphBreak
-from ..trace.fused.lowered import NEAR
+from ..trace.fused.lowered import FIRST_FORM, Form
 from ..trace.joint_graph import FUSED, JointGraph, Run, trace
-from .partitions import PartitionedStep
+from .fused_step import FusedStep
 from .session import StepSession
 from .settings import Settings, settings_from
 
@@ -36,12 +36,12 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
     def runs_of(joint: JointGraph) -> tuple[Run, Run]:
         name = "model" if settings.owner is None else type(settings.owner).__name__
 
-        def session_of(partition: str) -> StepSession:
-            session = StepSession(partial(joint.capture, name, partition=partition), settings, joint.device, name, partition)
+        def session_of(form: Form) -> StepSession:
+            session = StepSession(partial(joint.capture, name, form=form), settings, joint.device, name, form)
             on_session(session)
             return session
 
-        step = PartitionedStep(session_of, settings) if joint.engine == FUSED else session_of(NEAR)
+        step = FusedStep(session_of, settings, joint.seed_bytes) if joint.engine == FUSED else session_of(FIRST_FORM)
         return step.forward, step.backward
 
     return trace(gm, example_inputs, runs_of, settings.preparation, settings.engine)

@@ -147,7 +147,7 @@ class ModelPlan:
     def partition(self) -> str | None:
         """Of the fused engine: "near" if forward saves what torch.compile saves when memory does not matter, "far" if backward's
         kernels compute cheap chains again. The two round differently."""
-        return self.session.partition if self.settings.engine == FUSED else None
+        return self.session.form.partition if self.settings.engine == FUSED else None
 
     def set_partition(self, partition: str | None) -> None:
         """Fixes the partition from the next step on. None: the faster one at this budget, decided after the first steps."""

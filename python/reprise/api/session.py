@@ -13,6 +13,7 @@ from ..measuring import measuring
 from ..native import _torch
 from ..optimizer_state import optimizer_state_bytes, optimizer_tensors
 from ..trace.captured import Captured
+from ..trace.fused.lowered import Form
 from ..trace.layouts import Layouts
 from .settings import Settings
 
@@ -21,7 +22,7 @@ class StepSession:
     """What the compiled model calls, and what its plan reports."""
 
     def __init__(self, capture: Callable[[Layouts], Captured], settings: Settings, device: torch.device,
-                 name: str, partition: str) -> None:
+                 name: str, form: Form) -> None:
         def captured(layouts: Layouts) -> tuple[_torch.Program, dict[int, str]]:
             with settings.preparation.phase("capturing"):
                 made = capture(layouts)
@@ -30,7 +31,7 @@ class StepSession:
         _torch.install_meter()
         program, keys = captured(_torch.CostBook(device).layouts)
         self.name, self.settings, self.device = name, settings, device
-        self.partition = partition
+        self.form = form  # with eager's operators there is one
         self.plan_is_given = False  # by the user
         self.runtime = _torch.Session(
             program, keys, settings.options, known_tensors=settings.tensors, future_bytes=_future_bytes(settings, device),

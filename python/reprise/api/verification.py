@@ -20,8 +20,8 @@ from ..native import _torch
 from ..trace.joint_graph import EAGER, FUSED
 from .arguments import call_arguments
 from .compiled_model import compile, restore
+from .fused_step import STEPS_BEFORE
 from .model_plan import ModelPlan
-from .partitions import STEPS_BEFORE
 
 
 @dataclass

@@ -18,8 +18,8 @@ from ..progress import Preparation
 from .capture import Capture
 from .captured import Captured
 from .eager_kernels import kept_whole
-from .fused.lowered import NEAR
-from .layouts import Layouts
+from .fused.lowered import FIRST_FORM, Form
+from .layouts import Layouts, extent_bytes
 from .lowering import lower
 
 if TYPE_CHECKING:
@@ -50,16 +50,21 @@ class JointGraph:
     device: torch.device
     engine: str = EAGER
 
-    def capture(self, name: str, layouts: Layouts, partition: str = NEAR) -> Captured:
-        """The step as a program. With eager's operators there is one partition."""
+    def capture(self, name: str, layouts: Layouts, form: Form = FIRST_FORM) -> Captured:
+        """The step as a program. With eager's operators there is one form."""
         if self.engine == FUSED:
-            return self._fused.run(name, layouts, partition)
+            return self._fused.run(name, layouts, form)
         return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts).run()
 
     @property
     def kernel_files(self) -> list[str]:
         """Names of the files with the step's generated kernels."""
-        return sorted(self._fused.compiled_as(NEAR).files) if self.engine == FUSED else []
+        return sorted(self._fused.compiled_as(FIRST_FORM).files) if self.engine == FUSED else []
+
+    @property
+    def seed_bytes(self) -> list[int]:
+        """For each gradient that backward gets, how large it is."""
+        return [extent_bytes(seed) if isinstance(seed, torch.Tensor) else 0 for seed in self.tangents]
 
     @functools.cached_property
     def _fused(self) -> FusedCapture:

@@ -23,7 +23,7 @@ from ...native import _torch
 from ..captured import Captured
 from ..layouts import Layouts, extent_bytes, geometry_of, layout_key, storage_of, with_layouts
 from .kept_steps import compiled_step
-from .lowered import NEAR, Allocation, CompiledStep, Extern, KernelFile, Launch, Lowered, Part, Scratch
+from .lowered import FIRST_FORM, Allocation, CompiledStep, Extern, Form, KernelFile, Launch, Lowered, Part, Scratch
 
 aten = torch.ops.aten
 
@@ -70,7 +70,7 @@ class _Place:
 
 
 class FusedCapture:
-    """Lowers the joint graph once for each partition; `run` gives the program."""
+    """Lowers the joint graph once for each form; `run` gives the program."""
 
     def __init__(self, joint: fx.GraphModule, primals: Sequence[Any], tangents: Sequence[Any], num_forward_outputs: int,
                  device: torch.device) -> None:
@@ -78,17 +78,17 @@ class FusedCapture:
         self.num_forward_outputs = num_forward_outputs
         self.effects = take_effects(joint, num_forward_outputs)
         self.joint = joint
-        self._compiled: dict[str, CompiledStep] = {}
+        self._compiled: dict[Form, CompiledStep] = {}
         self.mode = next(p.fake_mode for p in primals if isinstance(p, FakeTensor))
 
-    def compiled_as(self, partition: str) -> CompiledStep:
-        if partition not in self._compiled:
-            self._compiled[partition] = compiled_step(self.joint, (self.primals, self.tangents),
-                                                      self.num_forward_outputs + len(self.effects), self.device, partition)
-        return self._compiled[partition]
+    def compiled_as(self, form: Form) -> CompiledStep:
+        if form not in self._compiled:
+            self._compiled[form] = compiled_step(self.joint, (self.primals, self.tangents),
+                                                      self.num_forward_outputs + len(self.effects), self.device, form)
+        return self._compiled[form]
 
-    def run(self, name: str, layouts: Layouts, partition: str = NEAR) -> Captured:
-        self.compiled = self.compiled_as(partition)
+    def run(self, name: str, layouts: Layouts, form: Form = FIRST_FORM) -> Captured:
+        self.compiled = self.compiled_as(form)
         self.step = self.compiled.lowered
         self.builder = _torch.ProgramBuilder(name, self.device)
         self.layouts, self.keys = layouts, dict[int, str]()

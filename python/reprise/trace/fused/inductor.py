@@ -40,7 +40,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ...errors import Unsupported
 from ..nodes import scope_of
-from .lowered import FAR, NEAR, Allocation, Binary, Extern, Launch, Lowered, LoweredStep, Part, Scratch
+from .lowered import FAR, FIRST_FORM, NEAR, Allocation, Binary, Extern, Form, Launch, Lowered, LoweredStep, Part, Scratch
 
 aten = torch.ops.aten
 
@@ -61,11 +61,12 @@ _PARTITIONS: dict[str, dict[str, Any]] = {NEAR: {}, FAR: {
     "ban_recompute_materialized_backward": False}}
 
 
-def lower_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int, partition: str = NEAR) -> LoweredStep:
+def lower_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int, form: Form = FIRST_FORM) -> LoweredStep:
     """Lowers forward and backward. The graph stays as it is."""
     joint = fx.GraphModule(joint, copy.deepcopy(joint.graph))
-    with (_settings(), functorch_config.patch(_PARTITIONS[partition]),
+    with (_settings(), functorch_config.patch(_PARTITIONS[form.partition]),
           V.set_fake_mode(detect_fake_mode(joint_inputs))):
+        _put_zeros(joint.graph, [f"tangents_{i + 1}" for i in form.absent])
         joint = compile_fx._recursive_joint_graph_passes(joint)
         for node in joint.graph.nodes:
             if _is_random(node):
@@ -79,6 +80,19 @@ def lower_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: in
         second = _lower(backward, _examples(backward), range(len(_results(backward))), is_backward=True,
                         layout_opt=first.layout_opt)
     return LoweredStep(first, second, saved, _samples(forward, saved))
+
+
+def _put_zeros(graph: fx.Graph, names: Sequence[str]) -> None:
+    """Lets the graph compute with zeros instead of these inputs; the passes that follow take the computation away."""
+    placeholders = graph.find_nodes(op="placeholder")
+    for node in placeholders:
+        if node.name not in names:
+            continue
+        fake = node.meta["val"]
+        with graph.inserting_after(placeholders[-1]):
+            zeros = graph.call_function(aten.full.default, (list(fake.shape), 0), {"dtype": fake.dtype, "device": fake.device})
+        zeros.meta["val"] = fake
+        node.replace_all_uses_with(zeros)
 
 
 def _samples(forward: fx.GraphModule, saved: Sequence[str]) -> dict[str, int]:

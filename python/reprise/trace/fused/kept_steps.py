@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...native import _torch
 from ..nodes import scope_of
-from .lowered import CompiledStep
+from .lowered import CompiledStep, Form
 from .settings import configuration
 
 log = logging.getLogger("reprise")
@@ -32,24 +32,25 @@ _LARGEST_CONSTANT = 1 << 20  # bytes, of tensors that belong to the graph
 
 
 def compiled_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int, device: torch.device,
-                  partition: str) -> CompiledStep:
+                  form: Form) -> CompiledStep:
     """The step from the cache; otherwise it is lowered, compiled and kept there."""
-    name = _name(joint, num_forward_outputs, device, partition)
+    name = _name(joint, num_forward_outputs, device, form)
     found = None if name is None else _read(name)
     if found is not None:
         return found
     from . import inductor, kernel_files  # importing Inductor takes long
 
-    made = kernel_files.compiled(inductor.lower_step(joint, joint_inputs, num_forward_outputs, partition), device)
+    made = kernel_files.compiled(inductor.lower_step(joint, joint_inputs, num_forward_outputs, form), device)
     if name is not None:
         _keep(name, made)
     return made
 
 
-def _name(joint: fx.GraphModule, num_forward_outputs: int, device: torch.device, partition: str) -> str | None:
+def _name(joint: fx.GraphModule, num_forward_outputs: int, device: torch.device, form: Form) -> str | None:
     """The name of the step's file, or None if something in the graph cannot be identified by a text."""
     digest = hashlib.sha256()
-    around = (_torch.environment(device), device, torch.__version__, configuration(), _own_code(), num_forward_outputs, partition)
+    around = (_torch.environment(device), device, torch.__version__, configuration(), _own_code(), num_forward_outputs,
+              form.partition, sorted(form.absent))
     digest.update(f"{around}\n".encode())
     for node in joint.graph.nodes:
         line = _described(joint, node)

@@ -14,6 +14,17 @@ PARTITIONS = (NEAR, FAR)
 
 
 @dataclass(frozen=True)
+class Form:
+    """In which form a step is lowered."""
+
+    partition: str = NEAR
+    absent: frozenset[int] = frozenset()  # outputs of forward for which backward gets no gradient
+
+
+FIRST_FORM = Form()
+
+
+@dataclass(frozen=True)
 class Part:
     """Memory by its name, as a call sees it."""
 
