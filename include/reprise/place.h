@@ -26,7 +26,7 @@ struct PlaceOptions {
   // What outlives the step is stacked down from the top of the arena in the order in which it is made, so that the rest
   // of the arena is one piece when the step is over.
   bool outliving_on_top = true;
-  std::size_t work = 100'000'000;  // how many placed buffers the search looks at (no clock)
+  std::size_t work = 80'000'000;  // how many placed buffers the search looks at (no clock)
 };
 
 // Something that needs memory from time `begin` until just before time `end`.
