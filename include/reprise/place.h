@@ -77,6 +77,10 @@ struct Placement {
 // the graph.
 [[nodiscard]] Placement place(const Graph& graph, const Costs& costs, const Plan& plan, const PlaceOptions& options);
 
+// The most that lies outside the arena at once. With the arena this is what a step takes that has one. REQUIRES and
+// throws as place() does.
+[[nodiscard]] std::int64_t bytes_outside(const Graph& graph, const Costs& costs, const Plan& plan);
+
 // What is wrong with the addresses, or nothing: whether each request of the plan has exactly one, inside the arena and
 // at a multiple of the alignment, nothing live overlaps, and the load is as said. It replays the plan and shares no
 // code with place(). REQUIRES: validate(graph, plan) found nothing. Throws InputError if the costs do not belong to the
