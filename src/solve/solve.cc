@@ -161,9 +161,9 @@ const Front::Point* best_with_arena(Front& front, const Planner& planner, const 
   solution.placement = search.placement();
   const Front::Point* fastest = front.fastest(solution.budget_bytes);
   if (best == nullptr) {
-    solution.message = "no arena of " + std::to_string(search.tried()) + " plans fits " +
-                       std::to_string(solution.budget_bytes) + " bytes; the least found takes " +
-                       std::to_string(search.least_bytes());
+    solution.message = "no arena that was tried fits " + std::to_string(solution.budget_bytes) +
+                       " bytes; the smallest takes " + std::to_string(search.least_bytes()) +
+                       " bytes with what lies outside it";
     return fastest;
   }
   if (best != fastest && solution.status == Status::kOptimal) solution.status = Status::kFeasible;

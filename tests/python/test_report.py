@@ -219,6 +219,7 @@ def test_memory_by_address(chromium: browser.Browser, page: tuple[Path, dict], t
     path = tmp_path / "addresses.html"
     path.write_text(_core.report_page(json.dumps(page[1] | {"arena": arena})))
     chromium.open(path)
+    chromium.value("document.getElementById('addresses').scrollIntoView({block: 'center'})")
     assert shown(chromium, "arena.arena_bytes") == [8 << 20] and shown(chromium, "arena.load_bytes") == [7 << 20]
     boxes = chromium.value("[...document.querySelectorAll('#addresses [data-life]')].map(e => {"
                            "const b = e.getBoundingClientRect(); return [b.left, b.right, b.top, b.bottom]; })")
