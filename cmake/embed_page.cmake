@@ -1,10 +1,13 @@
 # cmake -DFOLDER=src/report -DOUT=page_text.cc -P embed_page.cmake
-# Writes page.html, with page.css and page.js inside it, as a string literal in a C++ file.
+# Writes page.html, with page.css, page.js and the parts of the script that have files of their own inside it, as a
+# string literal in a C++ file.
 file(READ ${FOLDER}/page.html page)
 foreach(part css js)
   file(READ ${FOLDER}/page.${part} text)
   string(REPLACE "@PAGE_${part}@" "${text}" page "${page}")
 endforeach()
+file(READ ${FOLDER}/arena.js text)
+string(REPLACE "// @PAGE_arena@\n" "${text}" page "${page}")
 if(page MATCHES "\\)page\"")
   message(FATAL_ERROR "the page contains )page\", which ends the literal it is embedded in")
 endif()

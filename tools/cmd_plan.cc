@@ -24,6 +24,10 @@ PlanFile plan_file(const Solution& solution, const CostedGraph& file, const Opti
 int verdict(const Solution& solution) {
   const std::string why = solution.message.empty() ? "" : ": " + solution.message;
   const std::int64_t smallest = solution.smallest_budget_bytes;
+  if (solution.found() && solution.stats.arenas > 0 && !solution.placement) {
+    complain(solution.message);
+    return kInfeasible;
+  }
   if (solution.found()) return kFound;
   if (solution.status == Status::kInfeasible) {
     complain("no plan fits " + std::to_string(solution.budget_bytes) + " bytes; the smallest budget known: " +
@@ -44,6 +48,8 @@ int run_plan(Options& options) {
   Report report = graph_report(file.graph);
   add_solution(solution, file.graph, report);
   add_placement(solution.placement, report);
+  if (solution.stats.arenas > 0)
+    report.number("arenas", "plans packed", static_cast<std::int64_t>(solution.stats.arenas));
   report.seconds("seconds", "planned in", watch.elapsed_seconds());
   if (has_plan(solution) && !options.plan.empty()) {
     write_text(options.plan, format_plan(plan_file(solution, file, options)));

@@ -42,7 +42,8 @@ int run_report(Options& options) {
                     .plan = file.plan,
                     .planner = file.planner,
                     .budget_bytes = file.budget_bytes,
-                    .time_in_units = file_step.graph.forward_only()};
+                    .time_in_units = file_step.graph.forward_only(),
+                    .placement = file.placement};
   if (!options.no_curve) {
     const Watch watch(options.solve, options.seconds);
     input.curve = curve(file_step.graph, file_step.costs, options.solve).points;

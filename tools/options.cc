@@ -109,6 +109,9 @@ void add_plan_options(CLI::App& app, Options& options) {
   app.add_flag("--keep-last", options.solve.keep_last, "judge formula: keep the last block instead of recomputing it");
   app.add_option("-o,--output", options.plan, "write the plan here")->type_name("PLAN");
   add_addresses(app, options, "also place everything in one arena, with what outlives the step at its top or anywhere");
+  app.add_flag("--arena-within-budget", options.solve.arena_within_budget,
+               "with --addresses: take a plan whose arena fits the budget too, with what lies outside it")
+      ->needs("--addresses");
 }
 
 void add_simulate_options(CLI::App& app, Options& options) {

@@ -26,7 +26,7 @@ struct PlaceOptions {
   // What outlives the step is stacked down from the top of the arena in the order in which it is made, so that the rest
   // of the arena is one piece when the step is over.
   bool outliving_on_top = true;
-  std::size_t work = 100'000'000;  // how many placed buffers the search looks at (no clock)
+  std::size_t work = 80'000'000;  // how many placed buffers the search looks at (no clock)
 };
 
 // Something that needs memory from time `begin` until just before time `end`.
@@ -76,6 +76,10 @@ struct Placement {
 // REQUIRES: validate(graph, plan) found nothing. Throws InputError as pack() does, and if the costs do not belong to
 // the graph.
 [[nodiscard]] Placement place(const Graph& graph, const Costs& costs, const Plan& plan, const PlaceOptions& options);
+
+// The most that lies outside the arena at once. With the arena this is what a step takes that has one. REQUIRES and
+// throws as place() does.
+[[nodiscard]] std::int64_t bytes_outside(const Graph& graph, const Costs& costs, const Plan& plan);
 
 // What is wrong with the addresses, or nothing: whether each request of the plan has exactly one, inside the arena and
 // at a multiple of the alignment, nothing live overlaps, and the load is as said. It replays the plan and shares no

@@ -15,6 +15,7 @@
 
 #include "reprise/costs.h"
 #include "reprise/graph.h"
+#include "reprise/place.h"
 #include "reprise/plan.h"
 #include "reprise/solve.h"
 
@@ -35,6 +36,7 @@ struct ReportInput {
   std::int64_t outside_bytes = 0;  // on the device, but not part of the step: added to every amount shown
   bool time_in_units = false;      // times are counts of the papers' kind, not nanoseconds
   std::optional<MeasuredStep> measured{};
+  std::optional<Placement> placement{};                      // of this plan. REQUIRES: validate_addresses found nothing
   std::vector<Solution> curve{};                             // of this graph, smallest peak first; empty: not known
   std::vector<std::pair<std::string, std::string>> facts{};  // shown at the top: device, versions
 };

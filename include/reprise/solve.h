@@ -53,6 +53,9 @@ struct SolveOptions {
   bool keep_last = false;  // judge formula: keep the last block instead of recomputing it. Otherwise always considered
 
   std::optional<PlaceOptions> addresses{};  // also say where everything lies in one arena
+  // With addresses, a budget and judge simulated: the arena and what lies outside it have to be within the budget. If
+  // those of the fastest plan are not, slower ones are packed, and at most two more searches made for them.
+  bool arena_within_budget = false;
 
   std::size_t work = 250'000'000;  // planner auto: how many reads it looks at (no clock); twice as many for all budgets
   std::function<bool()> should_stop{};  // asked between pieces of work; true ends the search
@@ -75,8 +78,9 @@ struct Solution {
   Plan plan{};  // for the graph, or for complete_backward(graph, costs) if it is forward-only; after a stopped search,
                 // the best so far that fits; empty if there is none
   Simulation simulation{};
-  // Of `plan`, if addresses were asked for. The peak alone is compared with the budget: the arena follows the plan, and
-  // what lies outside it comes on top of arena_bytes.
+  // Of `plan`, if addresses were asked for. Unless arena_within_budget is set, the peak alone is compared with the
+  // budget: the arena follows the plan, and what lies outside it comes on top of arena_bytes. If it is set and no arena
+  // that was tried fits, there is no placement, and the message says so; the plan's peak fits nevertheless.
   std::optional<Placement> placement{};
   std::int64_t budget_bytes = 0;           // as asked for, or the smallest feasible one if none was given
   std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known
@@ -97,6 +101,7 @@ struct Solution {
     std::size_t lower_sets = 0;  // in the family searched
     std::size_t partials = 0;    // partial sequences made by the search
     std::size_t candidates = 0;  // plans simulated
+    std::size_t arenas = 0;      // plans packed, if the arena has to be within the budget
   } stats{};
 
   // How much faster another plan of this order could be at most; nothing if that is not known.

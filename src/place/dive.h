@@ -35,17 +35,28 @@ class Dive {
   // `ceilings` are by section. Both outlive the dive.
   Dive(std::span<const Item> items, std::span<const std::int64_t> ceilings);
 
-  // `ranks` are by item; of equal floors the lowest rank comes first. Whether everything lies under the ceilings; if
-  // so, offsets() says where.
+  // `ranks` are by item, each different; of equal floors the lowest rank comes first. Whether everything lies under the
+  // ceilings; if so, offsets() says where.
   [[nodiscard]] bool run(std::span<const std::uint32_t> ranks, Limits limits);
 
   [[nodiscard]] const std::vector<std::int64_t>& offsets() const { return offsets_; }
+  // Where the last run failed for the first time, a section could not take these items any more: they came too late.
+  [[nodiscard]] const std::vector<std::uint32_t>& blamed() const { return blamed_; }
   [[nodiscard]] std::size_t work() const { return work_; }  // of all runs
 
  private:
   static constexpr std::size_t kBranches = 3;
   static constexpr std::size_t kMaxUndo = std::size_t{1} << 22;
 
+  // What a node looks at for each item that is not placed, side by side in memory.
+  struct Open {
+    std::int64_t floor;
+    std::int64_t bytes;
+    std::uint32_t first;
+    std::uint32_t last;
+    std::uint32_t rank;
+    std::uint32_t item;
+  };
   struct Level {
     std::array<std::uint32_t, kBranches> candidates;
     std::size_t count = 0;
@@ -58,22 +69,25 @@ class Dive {
     std::int64_t floor;  // before
   };
 
-  void start();
-  void push_level(std::span<const std::uint32_t> ranks);
+  void start(std::span<const std::uint32_t> ranks);
+  void push_level();
   [[nodiscard]] bool put(std::uint32_t item);
   void take_back(const Level& level);
+  void blame(std::uint32_t item, std::int64_t top);
 
   std::span<const Item> items_;
   std::span<const std::int64_t> ceilings_;
   std::vector<std::int64_t> offsets_;
-  std::vector<std::int64_t> floors_;    // by item
   std::vector<std::int64_t> to_come_;   // by section: bytes of open items
-  std::vector<std::uint32_t> open_;     // items that are not placed, in any order
+  std::vector<Open> open_;              // items that are not placed, in any order
   std::vector<std::uint32_t> open_at_;  // by item: where in open_
+  std::vector<Open> placed_;            // those taken out of open_, as they were then, the latest at the end
   std::vector<Level> levels_;
   std::vector<Raised> raised_;
+  std::vector<std::uint32_t> blamed_;
   std::size_t fixed_levels_ = 0;  // the first levels, which can no longer be undone
   std::int64_t lowest_offset_ = 0;
+  std::int64_t lowest_end_ = 0;  // no open item can end below it
   std::size_t work_ = 0;
 };
 

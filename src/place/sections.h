@@ -24,6 +24,12 @@ struct Item {
   [[nodiscard]] bool meets(const Item& other) const { return first < other.last && other.first < last; }
 };
 
+// What items are ordered by.
+inline double bytes_of(const Item& item) { return static_cast<double>(item.bytes); }
+inline double length_of(const Item& item) { return static_cast<double>(item.length); }
+inline double load_of(const Item& item) { return static_cast<double>(item.highest_load); }
+inline double area_of(const Item& item) { return bytes_of(item) * length_of(item); }
+
 struct Sections {
   std::vector<Item> items{};          // by buffer
   std::vector<std::int64_t> loads{};  // by section

@@ -402,6 +402,7 @@ function table(host, columns, getRows, keyOf, empty) {
 }
 const cell = (key, n, text) => `<span data-key="${key}" data-value="${n}">${n === 0 ? "" : text}</span>`;
 
+// @PAGE_arena@
 // ---- Live at the peak.
 
 const peakDraw = (() => {
@@ -669,9 +670,9 @@ document.querySelectorAll(".scroll").forEach((box) => {
   addEventListener("resize", check);
 });
 lead();
-[memory.draw, peakDraw, againDraw, frontDraw, modulesDraw].forEach((draw) => draw());
+[memory.draw, arenaDraw, peakDraw, againDraw, frontDraw, modulesDraw].forEach((draw) => draw());
 memory.toPeak();
 let width = innerWidth;
-addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; memory.draw(); frontDraw(); } });
+addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; memory.draw(); arenaDraw(); frontDraw(); } });
 document.documentElement.dataset.ready = "yes";
 })();

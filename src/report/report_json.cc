@@ -1,10 +1,12 @@
 // The report's data as JSON: docs/report.md. Amounts of memory include what lies beside the step.
 #include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/json_writer.h"
+#include "place/requests.h"
 #include "report/step_story.h"
 #include "reprise/error.h"
 #include "reprise/report.h"
@@ -79,6 +81,7 @@ class Writer {
       add_recomputed(report);
       add_modules(report);
       add_curve(report);
+      if (input_.placement) add_arena(report, *input_.placement);
     }
     return out + '\n';
   }
@@ -247,6 +250,28 @@ class Writer {
       } else {
         append_number(out, *point.lower_bound_ns);
       }
+    });
+  }
+
+  // What lies in the arena: from which run to before which.
+  void add_arena(Object& report, const Placement& placement) {
+    std::map<std::pair<std::size_t, ValueId>, std::int64_t> offsets;
+    for (const Address& address : placement.addresses) offsets[{address.action, address.value}] = address.offset;
+    const std::vector<detail::Request> asked = detail::requests(graph_, costs_, input_.plan);
+    const auto run_from = [&](std::size_t action) {
+      return std::ranges::lower_bound(planned_.runs, action, {}, &StepRun::action) - planned_.runs.begin();
+    };
+    Object arena(report.line("arena"));
+    arena.line("arena_bytes", placement.arena_bytes);
+    arena.line("load_bytes", placement.load_bytes);
+    arena.column("begin", asked, [&](const detail::Request& r) { return run_from(r.buffer.begin); });
+    arena.column("end", asked, [&](const detail::Request& r) { return run_from(r.buffer.end); });
+    arena.column("offset", asked, [&](const detail::Request& r) { return offsets.at({r.buffer.begin, r.value}); });
+    arena.column("bytes", asked, [](const detail::Request& r) { return r.buffer.bytes; });
+    arena.column("op", asked,
+                 [&](const detail::Request& r) { return index(input_.plan.actions[r.buffer.begin].op()); });
+    arena.column("kind", asked, [](const detail::Request& r) {
+      return r.buffer.outlives ? 2 : r.value == kNoValue ? 1 : 0;
     });
   }
 

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "reprise/validate.h"
+#include "solve/arena_search.h"
 #include "solve/auto/evaluator.h"
 #include "solve/auto/lower_bound.h"
 #include "solve/front.h"
@@ -142,6 +143,33 @@ bool fits_as_it_is(const Front& front, const SolveOptions& options) {
   return plain != nullptr && plain->simulation.recompute_ns == 0;
 }
 
+// The fastest plan whose arena was found to fit, or else the fastest.
+const Front::Point* best_with_arena(Front& front, const Planner& planner, const Problem& problem,
+                                    const SolveOptions& options, Solution& solution) {
+  constexpr int kMoreSearches = 2;
+  detail::ArenaSearch search(problem, *options.addresses, solution.budget_bytes);
+  const Front::Point* best = search.first_that_fits(front, solution.budget_bytes);
+  SolveOptions lower = options;
+  for (int more = 0; best == nullptr && more < kMoreSearches && search.lower_budget_bytes() > 0; ++more) {
+    lower.budget_bytes = search.lower_budget_bytes();
+    const Solution again = fill(front, planner, problem, lower);
+    solution.stats.candidates = front.simulated();
+    best = search.first_that_fits(front, *lower.budget_bytes);
+    if (again.status == Status::kStopped) break;
+  }
+  solution.stats.arenas = search.tried();
+  solution.placement = search.placement();
+  const Front::Point* fastest = front.fastest(solution.budget_bytes);
+  if (best == nullptr) {
+    solution.message = "no arena that was tried fits " + std::to_string(solution.budget_bytes) +
+                       " bytes; the smallest takes " + std::to_string(search.least_bytes()) +
+                       " bytes with what lies outside it";
+    return fastest;
+  }
+  if (best != fastest && solution.status == Status::kOptimal) solution.status = Status::kFeasible;
+  return best;
+}
+
 Solution solve_simulated(const Planner& planner, const Problem& problem, const SolveOptions& options) {
   Front front(problem);
   front.add_plain();
@@ -156,6 +184,7 @@ Solution solve_simulated(const Planner& planner, const Problem& problem, const S
   solution.budget_bytes = options.budget_bytes.value_or(solution.smallest_budget_bytes);
   const Front::Point* best = front.fastest(solution.budget_bytes);
   if (best != nullptr) {
+    if (options.arena_within_budget) best = best_with_arena(front, planner, problem, options, solution);
     attach(*best, problem, solution);
   } else {
     if (solution.status != Status::kStopped) solution.status = Status::kInfeasible;
@@ -169,6 +198,10 @@ Solution solve_simulated(const Planner& planner, const Problem& problem, const S
 void check_options(const SolveOptions& options) {
   if (options.budget_bytes && *options.budget_bytes < 0) {
     throw InputError("budget_bytes is negative: " + std::to_string(*options.budget_bytes));
+  }
+  const bool with_arena = options.addresses && options.budget_bytes && options.judge == Judge::kSimulated;
+  if (options.arena_within_budget && !with_arena) {
+    throw InputError("arena_within_budget needs addresses, a budget and judge simulated");
   }
   if (knobs_of(options).candidates == 0) throw InputError("candidates must be at least 1");
 }
@@ -185,7 +218,7 @@ Solution solve(const Graph& graph, const Costs& costs, const SolveOptions& optio
     solution.message = "no plan of planner " + solution.planner + " fits " + std::to_string(solution.budget_bytes) +
                        " bytes; the smallest budget known is " + std::to_string(solution.smallest_budget_bytes);
   }
-  if (options.addresses && !solution.plan.actions.empty()) {
+  if (options.addresses && !options.arena_within_budget && !solution.plan.actions.empty()) {
     solution.placement = place(problem.step(), problem.costs(), solution.plan, *options.addresses);
   }
   return solution;
@@ -201,13 +234,14 @@ std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& 
 
 Curve curve(const Graph& graph, const Costs& costs, const SolveOptions& options) {
   const Planner& planner = planner_named(options.planner);
-  check_options(options);
-  const Problem problem(graph, costs);
-  Front front(problem);
-  front.add_plain();
   SolveOptions all_budgets = options;
   all_budgets.budget_bytes.reset();
   all_budgets.all_budgets = true;
+  all_budgets.arena_within_budget = false;
+  check_options(all_budgets);
+  const Problem problem(graph, costs);
+  Front front(problem);
+  front.add_plain();
   Solution base = fill(front, planner, problem, all_budgets);
   base.stats.candidates = front.simulated();
   Curve result{.points = {}, .stopped = base.status == Status::kStopped, .message = base.message};

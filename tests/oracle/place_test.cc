@@ -142,7 +142,7 @@ TEST(PackTest, IsMostlyTheLeastArenaOnSevenBuffers) {
     }
     gap.add(buffers);
   }
-  gap.expect_rare(0.05);
+  gap.expect_rare(0.001);
 }
 
 }  // namespace

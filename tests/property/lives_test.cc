@@ -6,18 +6,10 @@
 #include <vector>
 
 #include "fixtures/naive_replay.h"
-#include "fixtures/odd_plans.h"
-#include "fixtures/odd_steps.h"
-#include "reprise/reprise.h"
-#include "solve/planner_knobs.h"
-#include "support/random.h"
-#include "support/random_step.h"
-#include "support/small_tests.h"
+#include "property/plans_of_steps.h"
 
 namespace reprise::test {
 namespace {
-
-constexpr std::uint64_t kSeeds = kSmallTests ? 150 : 1500;
 
 // The bytes of all values that are live while action `at` runs. A value that takes over the memory of another one does
 // not count until the action is done.
@@ -31,7 +23,6 @@ std::int64_t bytes_during(const Lives& lives, const Costs& costs, std::size_t at
 }
 
 void expect_same_memory(const Graph& graph, const Costs& costs, const Plan& plan) {
-  SCOPED_TRACE(text_of(plan) + '\n' + format_graph(graph, costs));
   const Lives all = lives(graph, plan);
   const Timeline naive = NaiveReplay(graph, costs).run(plan);
   std::int64_t peak = naive.start_bytes;
@@ -45,42 +36,24 @@ void expect_same_memory(const Graph& graph, const Costs& costs, const Plan& plan
   ASSERT_EQ(peak, simulate(graph, costs, plan).peak_bytes);
 }
 
-TEST(LivesTest, AddUpToTheSimulatedPeakOfOddPlans) {
-  for (std::uint64_t seed = 0; seed < kSeeds && !testing::Test::HasFatalFailure(); ++seed) {
-    const auto [graph, costs] = odd_step(seed);
-    expect_same_memory(graph, costs, odd_plan(graph, seed));
-  }
-}
-
-TEST(LivesTest, AddUpToTheSimulatedPeakOfPlannersPlans) {
-  for (std::uint64_t seed = 0; seed < kSeeds / 10 && !testing::Test::HasFatalFailure(); ++seed) {
-    Random random(seed);
-    const StepOptions options{.forward_ops = random.between(2, 12), .backward_ops = random.between(1, 14)};
-    const auto [graph, costs] = random_step(options, [&](std::int64_t bound) { return random.below(bound); });
-    for (const char* planner : {"none", "chen", "lower-sets-approx", "revolve", "auto"}) {
-      expect_same_memory(graph, costs,
-                         solve(graph, costs, {.planner = planner, .knobs = knobs({.candidates = 4})}).plan);
-    }
-  }
-}
+TEST(LivesTest, AddUpToTheSimulatedPeakOfOddPlans) { for_odd_plans(expect_same_memory); }
+TEST(LivesTest, AddUpToTheSimulatedPeakOfPlannersPlans) { for_planners_plans(expect_same_memory); }
 
 // The lives of one value overlap only if the later one is marked as a second copy.
 TEST(LivesTest, OfOneValueFollowEachOther) {
-  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const auto [graph, costs] = odd_step(seed);
-    const Plan plan = odd_plan(graph, seed);
+  for_odd_plans([](const Graph& graph, const Costs&, const Plan& plan) {
     std::vector<Lives> by_value(graph.num_values());
     for (const Life& life : lives(graph, plan)) {
       Lives& before = by_value[index(life.value)];
       if (life.second_copy) {
-        ASSERT_FALSE(before.empty()) << text_of(plan);
-        ASSERT_GE(before.back().last.value_or(plan.actions.size()), *life.first) << text_of(plan);
+        ASSERT_FALSE(before.empty());
+        ASSERT_GE(before.back().last.value_or(plan.actions.size()), *life.first);
         continue;
       }
-      ASSERT_TRUE(before.empty() || *before.back().last <= *life.first) << text_of(plan);
+      ASSERT_TRUE(before.empty() || *before.back().last <= *life.first);
       before.push_back(life);
     }
-  }
+  });
 }
 
 }  // namespace

@@ -209,6 +209,33 @@ def test_the_chart_by_mouse(chromium: browser.Browser, page: tuple[Path, dict]) 
     assert "body." in tip and "MiB while it runs" in tip
 
 
+def test_memory_by_address(chromium: browser.Browser, page: tuple[Path, dict], tmp_path: Path) -> None:
+    chromium.open(page[0])
+    assert chromium.value("document.getElementById('arena').hidden"), "this plan has no addresses"
+    runs = page[1]["planned_runs"]["op"]
+    arena = {"arena_bytes": 8 << 20, "load_bytes": 7 << 20, "begin": [0, 1, len(runs) // 2], "end": [4, 2, len(runs)],
+             "offset": [0, 2 << 20, 6 << 20], "bytes": [2 << 20, 1 << 20, 2 << 20],
+             "op": [runs[0], runs[1], runs[len(runs) // 2]], "kind": [0, 1, 2]}
+    path = tmp_path / "addresses.html"
+    path.write_text(_core.report_page(json.dumps(page[1] | {"arena": arena})))
+    chromium.open(path)
+    chromium.value("document.getElementById('addresses').scrollIntoView({block: 'center'})")
+    assert shown(chromium, "arena.arena_bytes") == [8 << 20] and shown(chromium, "arena.load_bytes") == [7 << 20]
+    boxes = chromium.value("[...document.querySelectorAll('#addresses [data-life]')].map(e => {"
+                           "const b = e.getBoundingClientRect(); return [b.left, b.right, b.top, b.bottom]; })")
+    bottom, height = boxes[0][3], boxes[0][3] - boxes[0][2]
+    for i, (_, _, high, low) in enumerate(boxes):
+        assert bottom - low == pytest.approx(arena["offset"][i] / (2 << 20) * height, abs=0.3)
+        assert low - high == pytest.approx(arena["bytes"][i] / (2 << 20) * height, abs=0.3)
+    assert boxes[0][0] < boxes[1][0] < boxes[1][1] < boxes[0][1] < boxes[2][0] < boxes[2][1]
+    chromium.point(boxes[2][0] + 20, (boxes[2][2] + boxes[2][3]) / 2)
+    tip = chromium.value("document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent")
+    assert "stays after the step" in tip and "2.00 MiB at 6.00 MiB" in tip
+    chromium.value("document.getElementById('addresses').focus()")
+    chromium.press("Home")
+    assert "2.00 MiB at 0 B, from run 1" in chromium.value("document.getElementById('arena-readout').textContent")
+
+
 def test_search_by_keyboard(chromium: browser.Browser, page: tuple[Path, dict]) -> None:
     chromium.open(page[0])
     chromium.press("/")

@@ -46,6 +46,7 @@ TEST(DiveTest, GoesBackWhereItFails) {
   const std::vector<std::uint32_t> ranks{0, 1, 2, 3};
   Dive dive(items, ceilings);
   EXPECT_FALSE(dive.run(ranks, {.nodes = items.size(), .work = kNoLimit.work}));
+  EXPECT_THAT(dive.blamed(), ElementsAre(2));
   ASSERT_TRUE(dive.run(ranks, kNoLimit));
   EXPECT_THAT(dive.offsets(), ElementsAre(0, 2, 0, 2));
 }

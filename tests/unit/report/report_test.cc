@@ -124,6 +124,27 @@ TEST(ReportJsonTest, AMeasuredStepIsOfThisPlan) {
   EXPECT_THROW(static_cast<void>(trace_json(input)), InputError);
 }
 
+// By run, not by action: frees are no runs. The caller's part, and what is there from the start, lie outside.
+TEST(ReportJsonTest, ThereIsARectangleForEveryAddress) {
+  const auto [graph, costs] = two_modules();
+  const Plan plan = without_a();
+  ReportInput input{.graph = graph, .costs = costs, .plan = plan};
+  EXPECT_THAT(report_json(input), Not(HasSubstr("\"arena\"")));
+  input.placement = place(graph, costs, plan, {.alignment_bytes = 4});
+  const std::string json = report_json(input);
+  std::string offsets, ops;
+  std::size_t runs = 0;
+  for (const Address& address : input.placement->addresses) {
+    offsets += (offsets.empty() ? "" : ",") + std::to_string(address.offset);
+    ops += (ops.empty() ? "" : ",") + std::to_string(index(plan.actions[address.action].op()));
+  }
+  for (const Action action : plan.actions) runs += action.computes() ? 1 : 0;
+  EXPECT_THAT(json, HasSubstr("\"arena\":{\n\"arena_bytes\":" + std::to_string(input.placement->arena_bytes) + ","));
+  EXPECT_THAT(json, HasSubstr("\"offset\":[" + offsets + "],"));
+  EXPECT_THAT(json, HasSubstr("\"op\":[" + ops + "],\n\"kind\""));
+  EXPECT_THAT(json, HasSubstr("," + std::to_string(runs) + "],\n\"offset\""));  // the gradient stays to the end
+}
+
 TEST(ReportJsonTest, AForwardOnlyGraphHasToBeCompleted) {
   GraphBuilder builder("forward");
   const ValueId x = builder.value(8);

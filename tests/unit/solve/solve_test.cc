@@ -36,6 +36,12 @@ TEST(SolveTest, RefusesOptionsThatMeanNothing) {
   EXPECT_EQ(error({.planner = "best"}), "unknown planner 'best'; the planners are " + names);
   EXPECT_EQ(error({.planner = ""}), "unknown planner ''; the planners are " + names);
   EXPECT_EQ(error({.budget_bytes = -1}), "budget_bytes is negative: -1");
+  const std::string needs = "arena_within_budget needs addresses, a budget and judge simulated";
+  EXPECT_EQ(error({.budget_bytes = 1, .arena_within_budget = true}), needs);
+  EXPECT_EQ(error({.addresses = PlaceOptions{}, .arena_within_budget = true}), needs);
+  EXPECT_EQ(
+      error({.budget_bytes = 1, .judge = Judge::kFormula, .addresses = PlaceOptions{}, .arena_within_budget = true}),
+      needs);
   EXPECT_EQ(error({.knobs = knobs({.candidates = 0})}), "candidates must be at least 1");
   EXPECT_EQ(input_error([] { static_cast<void>(curve(test::dropout_step(), {.planner = "best"})); }),
             error({.planner = "best"}));
