@@ -1,8 +1,7 @@
-// Tests planned addresses: blocks that hand out nothing twice.
+// Tests planned addresses: blocks that hand out nothing twice, scripts of calls, and steps that run in an arena, with
+// every range filled with NaN when it is freed.
 #include "runtime/device/arena.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/sum.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -11,7 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "reprise/torch/errors.h"
 #include "runtime/device/meter.h"
+#include "runtime/engine/call_script.h"
+#include "runtime/training.h"
 
 namespace reprise::test {
 namespace {
@@ -146,6 +148,178 @@ TEST(Arenas, GrowWhereGradientsAreAddedUpAgainAndAgain) {
     give_back_to_arena(gradient);
   }
   EXPECT_EQ(blocks, 3);  // the third has room for both
+}
+
+// -- Scripts.
+
+const auto kAll = [](ValueId /*value*/) { return true; };
+
+TEST(Scripts, PutTemporariesWhereAnOutputWillLie) {
+  const std::vector<SeenRequest> seen = {
+      {.bytes = 800, .begin = 0, .end = 1},
+      {.bytes = 100, .begin = 2, .end = 5},
+      {.bytes = 60, .begin = 3, .end = 6},
+      {.bytes = 800, .begin = 4, .output = value_id(7)},
+  };
+  const CallScript script = make_script(seen, 64, kAll);
+  EXPECT_EQ(script.requests[0], (ScriptedRequest{.bytes = 800, .output = value_id(7)}));
+  EXPECT_EQ(script.requests[1], (ScriptedRequest{.bytes = 100}));  // the output comes before it is freed
+  EXPECT_EQ(script.requests[2], (ScriptedRequest{.bytes = 60, .offset = 128}));
+  EXPECT_EQ(script.requests[3], (ScriptedRequest{.bytes = 800, .output = value_id(7)}));
+  EXPECT_EQ(script.workspace_bytes, 192);
+  const CallScript held = make_script(seen, 64, [](ValueId) { return false; });
+  EXPECT_EQ(held.workspace_bytes, 832);
+}
+
+TEST(Scripts, GiveNoMemoryToWhatALibraryKeeps) {
+  const CallScript script = make_script(std::vector<SeenRequest>{{.bytes = 64, .begin = 0}}, 64, kAll);
+  EXPECT_TRUE(script.requests[0].is_kept);
+  EXPECT_EQ(script.workspace_bytes, 0);
+}
+
+TEST(Scripts, ChangeTheirVersionWithTheWorkspaceThatTheyNeed) {
+  CallScripts scripts;
+  const CallScripts::Kind first{.op = op_id(3), .first = true};
+  EXPECT_EQ(scripts.workspace_bytes(op_id(3)), std::nullopt);
+  scripts.learn(first, {.requests = {{.bytes = 64}}, .workspace_bytes = 64});
+  const std::size_t version = scripts.version();
+  scripts.learn({.op = op_id(3)}, {.requests = {{.bytes = 32}}, .workspace_bytes = 64});
+  EXPECT_EQ(scripts.version(), version);
+  EXPECT_EQ(scripts.find({.op = op_id(3)})->requests[0].bytes, 32);
+  EXPECT_EQ(scripts.find({.op = op_id(3), .in_place = true}), nullptr);
+  for (int i = 1; i <= 4; ++i) {
+    EXPECT_FALSE(scripts.is_settled(first));
+    scripts.learn(first, {.workspace_bytes = 64 + i});
+  }
+  EXPECT_TRUE(scripts.is_settled(first));
+  EXPECT_EQ(scripts.version(), version + 4);
+}
+
+// -- Steps.
+
+struct Poisoned {
+  Poisoned() { poison_arenas(true); }
+  ~Poisoned() { poison_arenas(false); }
+  Poisoned(const Poisoned&) = delete;
+  Poisoned& operator=(const Poisoned&) = delete;
+};
+
+struct Budgets {
+  std::int64_t plain;
+  std::int64_t smallest;
+};
+
+Budgets budgets_of(TrainingStep& step) {
+  const std::int64_t plain = step.plan({.arena = UseArena::kOff}).peak_bytes;
+  const StepAnswer least = step.try_plan({.budget_bytes = 1, .planning_seconds = 1, .arena = UseArena::kOff});
+  return {plain, least.smallest_budget_bytes};
+}
+
+struct Network {
+  const char* name;
+  Case (*make)();
+};
+
+class InArenas : public testing::TestWithParam<Network> {};
+
+TEST_P(InArenas, TrainBitForBitAtManyBudgets) {
+  const Poisoned poisoned;
+  torch::manual_seed(1);
+  const Case reference = GetParam().make();
+  const Trained plain = train(reference, plainly(reference), sgd);
+  for (const double share : {1.0, 0.6, 0.2, -1.0}) {
+    torch::manual_seed(1);
+    const Case network = GetParam().make();
+    TrainingStep step = capture(network.module, network.loss, network.batch(1));
+    const Budgets budgets = budgets_of(step);
+    StepOptions options{.planning_seconds = 1, .arena = UseArena::kOn};
+    if (share > 0) {
+      const auto more = static_cast<std::int64_t>(share * static_cast<double>(budgets.plain - budgets.smallest));
+      options.budget_bytes = budgets.smallest + more + budgets.plain / 5;
+    }
+    step.plan(options);
+    const Trained planned = train(network, planned_run(step), sgd);
+    expect_same(plain, planned);
+    EXPECT_GT(step.summary().arena_bytes, 0) << share;
+    EXPECT_EQ(step.summary().peak_bytes, step.measured_peak_bytes()) << share;
+    EXPECT_LE(step.measured_peak_bytes(), options.budget_bytes.value_or(step.measured_peak_bytes())) << share;
+  }
+}
+
+TEST_P(InArenas, AddUpGradients) {
+  const Poisoned poisoned;
+  torch::manual_seed(1);
+  const Case reference = GetParam().make();
+  const Trained plain = train(reference, plainly(reference), adam, /*micro_batches=*/3);
+  torch::manual_seed(1);
+  const Case network = GetParam().make();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  step.plan({.arena = UseArena::kOn});
+  expect_same(plain, train(network, planned_run(step), adam, /*micro_batches=*/3));
+  EXPECT_GT(step.summary().arena_bytes, 0);
+  EXPECT_EQ(step.summary().peak_bytes, step.measured_peak_bytes());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, InArenas,
+                         testing::Values(Network{"resnet", resnet_case}, Network{"attention", attention_case},
+                                         Network{"recurrent", recurrent_case}, Network{"in_place", in_place_case}),
+                         [](const auto& made) { return made.param.name; });
+
+TEST(ArenaSteps, LeaveGradientsWithWhoeverHoldsThem) {
+  const Poisoned poisoned;
+  const Case network = resnet_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  step.plan({.arena = UseArena::kOn});
+  std::vector<at::Tensor> held;
+  std::vector<at::Tensor> copies;
+  for (int i = 0; i < 5; ++i) {
+    network.module->zero_grad();
+    step.run(network.batch(i));
+    held.push_back(network.module->parameters()[static_cast<std::size_t>(i)].grad());
+    copies.push_back(held.back().clone());
+  }
+  EXPECT_GT(step.summary().arena_bytes, 0);
+  EXPECT_EQ(step.summary().peak_bytes, step.measured_peak_bytes());
+  for (std::size_t i = 0; i < held.size(); ++i) EXPECT_TRUE(same_bits(held[i], copies[i])) << i;
+}
+
+TEST(ArenaSteps, GoOnAfterMemoryHasRunOut) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "only the CPU's allocator can be made to fail";
+  const Poisoned poisoned;
+  torch::manual_seed(1);
+  const Case reference = resnet_case();
+  reference.module->eval();
+  plainly(reference)(reference.batch(1));
+  torch::manual_seed(1);
+  const Case network = resnet_case();
+  network.module->eval();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  step.plan({.arena = UseArena::kOn});
+  step.run(network.batch(1));
+  for (int nth = 1; nth < 60; nth += 7) {
+    network.module->zero_grad();
+    fail_allocation(nth);
+    EXPECT_THROW(step.run(network.batch(1)), c10::OutOfMemoryError) << nth;
+    fail_allocation(0);
+    network.module->zero_grad();
+    step.run(network.batch(1));
+    EXPECT_GT(step.summary().arena_bytes, 0);
+    for (std::size_t i = 0; i < network.module->parameters().size(); ++i) {
+      EXPECT_TRUE(same_bits(network.module->parameters()[i].grad(), reference.module->parameters()[i].grad())) << i;
+    }
+  }
+}
+
+TEST(ArenaSteps, RefuseABudgetNoLaterThanStepsWithout) {
+  const Case network = resnet_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  const Budgets budgets = budgets_of(step);
+  step.plan({.budget_bytes = budgets.smallest, .planning_seconds = 1, .arena = UseArena::kOn});
+  for (int i = 0; i < 3; ++i) {
+    network.module->zero_grad();
+    step.run(network.batch(1));
+    EXPECT_LE(step.measured_peak_bytes(), budgets.smallest);
+  }
 }
 
 }  // namespace
