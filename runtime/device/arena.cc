@@ -154,8 +154,6 @@ std::int64_t Arena::left_if_retired() const {
   return live == 0 || block_->can_shrink() ? live : block_->bytes();
 }
 
-std::int64_t Arena::spare_bytes() const { return block_bytes() - left_if_retired(); }
-
 std::int64_t Arena::excess(std::int64_t bytes, std::int64_t limit) const {
   return std::max<std::int64_t>(0, left_if_retired() + bytes - limit);
 }

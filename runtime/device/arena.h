@@ -104,8 +104,7 @@ class Arena {
 
   [[nodiscard]] std::int64_t block_bytes() const { return block_ == nullptr ? 0 : block_->bytes(); }
   [[nodiscard]] std::int64_t live_bytes() const { return block_ == nullptr ? 0 : block_->live_bytes(); }
-  // What would be given back if the block were retired.
-  [[nodiscard]] std::int64_t spare_bytes() const;
+  [[nodiscard]] std::int64_t free_bytes() const { return block_bytes() - live_bytes(); }
   [[nodiscard]] std::int64_t alignment_bytes() const { return device_.is_cpu() ? 64 : 512; }
 
  private:

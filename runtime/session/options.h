@@ -32,4 +32,11 @@ struct SessionOptions {
   mutable std::mutex turn{};       // the model's sessions take turns: they share a budget
 };
 
+// The arena of the model on a device.
+[[nodiscard]] inline std::shared_ptr<ModelArena> arena_of(const SessionOptions& options, c10::Device device) {
+  std::shared_ptr<ModelArena>& arena = options.arenas[device.str()];
+  if (arena == nullptr) arena = make_model_arena(numbered(device));
+  return arena;
+}
+
 }  // namespace reprise

@@ -62,12 +62,10 @@ Session::Session(CapturedStep step, std::shared_ptr<const SessionOptions> option
       resident_bytes_(resident_bytes(*step_.program)),
       own_tensors_(own_tensors(*step_.program)),
       ledger_(step_.program->device, around_.known_tensors, options_->metered),
+      arena_(arena_of(*options_, step_.program->device)),
       caller_(*step_.program, around_.caller_is_user),
       planning_(options_),
       replays_(policy_for(step_, options_, around_)) {
-  auto& shared = options_->arenas[program().device.str()];
-  if (shared == nullptr) shared = std::make_shared<ModelArena>(numbered(program().device));
-  arena_ = shared;
   install_meter();
   split_blocks_exactly(program().device);
 }
@@ -265,8 +263,7 @@ std::int64_t Session::backward_peak(const Plan& plan) const {
 }
 
 std::int64_t Session::outside_bytes(std::int64_t absent_bytes) const {
-  const std::int64_t free = arena_->block.block_bytes() - arena_->block.live_bytes();  // for the step
-  const std::int64_t there = ledger_.expected_bytes(own_tensors_, absent_bytes) - free;
+  const std::int64_t there = ledger_.expected_bytes(own_tensors_, absent_bytes) - arena_->block.free_bytes();
   return there + hidden_bytes(program().device) - resident_bytes_;
 }
 
@@ -317,8 +314,7 @@ void Session::release() {
   drop_plans();
   current_.reset();
   release_replay();
-  if (const auto open = arena_->open.lock()) open->close();
-  arena_->block.give_back();
+  release_arena();
 }
 
 void Session::release_replay() {
@@ -334,19 +330,14 @@ void Session::forget_replay() {
 Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningStep& running,
                                   const std::function<void()>& interrupted) {
   const std::lock_guard turn(options_->turn);
+  const std::lock_guard arena_turn(arena_->turn);
   const at::NoGradGuard no_grad;
   const at::Device device = program().device;
   if (!priced_) price();
   std::shared_ptr<Replay> replay;
-  if (replays_ != nullptr && !replays_are_off_) replay = replays_->ready(situation(inputs));
+  if (replays_ != nullptr && !replays_are_off_ && !wants_arena()) replay = replays_->ready(situation(inputs));
   open_.reset();  // only the last forward is measured
-  Ready ready;
-  if (replay != nullptr) {
-    ready.total_bytes = total_with(inputs);
-    ready.plan = plan_of(*replay, ready.total_bytes, inputs);
-  } else {
-    ready = get_ready(inputs);
-  }
+  Ready ready = get_ready(replay.get(), inputs);
   const auto plan = ready.plan;
   current_ = plan;
   last_call_ = ++clock_of_calls;
@@ -384,6 +375,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
 Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& running,
                                    const std::function<void()>& interrupted) {
   const std::lock_guard turn(options_->turn);
+  const std::lock_guard arena_turn(arena_->turn);
   const at::NoGradGuard no_grad;
   std::optional<Open> open;
   if (open_ && open_->number == running.number) open = std::exchange(open_, std::nullopt);

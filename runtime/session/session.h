@@ -131,6 +131,7 @@ class Session {
   // The same, and gives back what they keep between steps.
   void release();
   void release_replay();
+  void release_arena();
   void forget_replay();  // also forgets that there was one
   // Allows CUDA graphs again, also after a plan was given, which turns them off; what is recorded stays.
   void allow_replays() { replays_are_off_ = false; }
@@ -178,7 +179,7 @@ class Session {
     std::shared_ptr<ArenaStep> arena = nullptr;  // nothing: there is none, and the step is not watched
   };
   [[nodiscard]] bool wants_arena() const;
-  [[nodiscard]] Ready get_ready(std::span<const at::Tensor> inputs);
+  [[nodiscard]] Ready get_ready(const Replay* replay, std::span<const at::Tensor> inputs);
   [[nodiscard]] std::string seat(Ready& ready);
   [[nodiscard]] std::string why_not_seated();
   void address(PlanAtWork& plan) const;
@@ -220,6 +221,7 @@ class Session {
   std::int64_t resident_bytes_;
   std::vector<at::Tensor> own_tensors_;  // of the program
   Ledger ledger_;
+  std::shared_ptr<ModelArena> arena_;  // of the model
   Caller caller_;
   Planning planning_;
   std::unique_ptr<ReplayPolicy> replays_;  // nothing: the device has no CUDA graphs
@@ -230,7 +232,6 @@ class Session {
   std::weak_ptr<PlanAtWork> searched_for_;  // the provisional plan, while a search goes on beside the steps
   bool plan_is_given_ = false;
   bool replays_are_off_ = false;
-  std::shared_ptr<ModelArena> arena_;  // of the model
   std::shared_ptr<CallScripts> scripts_ = std::make_shared<CallScripts>();
   std::shared_ptr<ArenaCounts> requests_ = std::make_shared<ArenaCounts>();
   ArenaUse arena_use_{};

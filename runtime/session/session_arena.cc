@@ -21,15 +21,24 @@ bool Session::wants_arena() const {
   const at::Device device = program().device;
   if (options_->arena != UseArena::kOn) return options_->arena == UseArena::kAuto && device.is_cpu();
   if (!has_arena(device)) {
-    throw InputError("this build of Reprise has no arena on " + device.str() + ": use UseArena::kOff");
+    throw InputError("this build of Reprise has no arena on " + device.str() + ": turn it off");
+  }
+  if (device.is_cuda() && options_->cuda_graphs == CudaGraphs::kOn) {
+    throw InputError("a step runs as CUDA graphs or in an arena: turn one of them off");
   }
   return true;
 }
 
 // A step begins with the block as if it held only what is live in it. If the step does not run there, that becomes
 // true.
-Session::Ready Session::get_ready(std::span<const at::Tensor> inputs) {
-  Ready ready{.total_bytes = total_with(inputs) - (arena_->block.block_bytes() - arena_->block.live_bytes())};
+Session::Ready Session::get_ready(const Replay* replay, std::span<const at::Tensor> inputs) {
+  if (options_->budget_bytes) make_idle_arenas_give_way(*arena_);
+  Ready ready{.total_bytes = total_with(inputs)};
+  if (replay != nullptr) {
+    ready.plan = plan_of(*replay, ready.total_bytes, inputs);
+    return ready;
+  }
+  ready.total_bytes -= arena_->block.free_bytes();
   const std::string why = why_not_seated();
   ready.plan = plan_for(inputs, ready.total_bytes, &Planning::find_soon);
   ready.plan->arena.reset();
@@ -73,7 +82,7 @@ std::string Session::seat(Ready& ready) {
     const auto limit = room ? std::optional(*room - plan->beside_arena->peak_bytes) : std::nullopt;
     if (auto found = arena_->block.seat(bytes, limit)) {
       // Than was counted. What is live in an older block is counted there.
-      const std::int64_t more = arena_->block.block_bytes() - arena_->block.live_bytes();
+      const std::int64_t more = arena_->block.free_bytes();
       plan->arena = {.block_bytes = arena_->block.block_bytes(),
                      .step_peak_bytes = plan->beside_arena->peak_bytes + more,
                      .backward_peak_bytes = plan->beside_arena->backward_peak_bytes + more};
@@ -122,6 +131,12 @@ void Session::run_without_arena(Ready& ready, std::span<const at::Tensor> inputs
   }
   ++arena_use_.steps_without;
   arena_use_.why_without = std::move(why);
+}
+
+void Session::release_arena() {
+  const std::lock_guard turn(arena_->turn);
+  if (const auto open = arena_->open.lock()) open->close();
+  arena_->block.give_back();
 }
 
 ArenaUse Session::arena_use() const {

@@ -310,6 +310,28 @@ TEST(ArenaSteps, GoOnAfterMemoryHasRunOut) {
   }
 }
 
+TEST(ArenaSteps, GiveWayToStepsOfAnotherModel) {
+  const Case first = resnet_case();
+  const Case second = resnet_case();
+  TrainingStep one = capture(first.module, first.loss, first.batch(1));
+  TrainingStep other = capture(second.module, second.loss, second.batch(1));
+  other.plan({.arena = UseArena::kOff});
+  other.run(second.batch(1));
+  second.module->zero_grad();
+  const std::int64_t budget = other.measured_peak_bytes();
+  one.plan({.arena = UseArena::kOn});
+  for (int i = 0; i < 2; ++i) one.run(first.batch(1));
+  first.module->zero_grad();
+  EXPECT_GT(one.summary().arena_bytes, 0);
+  other.plan({.planning_seconds = 1, .arena = UseArena::kOff});
+  other.run(second.batch(1));
+  EXPECT_EQ(other.measured_peak_bytes(), budget + one.summary().arena_bytes);  // without a budget it may stay
+  second.module->zero_grad();
+  other.plan({.budget_bytes = 1 << 30, .planning_seconds = 1, .arena = UseArena::kOff});
+  other.run(second.batch(1));
+  EXPECT_EQ(other.measured_peak_bytes(), budget);
+}
+
 TEST(ArenaSteps, RefuseABudgetNoLaterThanStepsWithout) {
   const Case network = resnet_case();
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
