@@ -12,6 +12,7 @@ namespace reprise {
 namespace {
 
 std::atomic<bool> poisons{false};
+std::atomic<GiveBackIdle> give_back_idle{nullptr};
 
 std::int64_t round_down(std::int64_t bytes, std::int64_t alignment) { return bytes / alignment * alignment; }
 std::int64_t round_up(std::int64_t bytes, std::int64_t alignment) {
@@ -205,6 +206,13 @@ bool give_back_to_arena(void* data) {
 const void* arena_base_of(const void* data) {
   const std::shared_ptr<ArenaBlock> block = blocks().find(data);
   return block == nullptr ? nullptr : block->base();
+}
+
+void set_give_back_idle(GiveBackIdle how) { give_back_idle.store(how); }
+
+bool give_back_idle_arenas(c10::DeviceType device) {
+  const GiveBackIdle how = give_back_idle.load();
+  return how != nullptr && how(device);
 }
 
 void poison_arenas(bool on) { poisons.store(on); }

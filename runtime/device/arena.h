@@ -147,6 +147,12 @@ bool give_back_to_arena(void* data);
 // The beginning of the block in which this address lies, or nullptr.
 [[nodiscard]] const void* arena_base_of(const void* data);
 
+// Gives back blocks of arenas that no step uses, and returns whether there were any. An allocator calls it when it runs
+// short, on any thread and under a lock of its own. Whoever owns arenas says how.
+using GiveBackIdle = bool (*)(c10::DeviceType device);
+void set_give_back_idle(GiveBackIdle how);
+bool give_back_idle_arenas(c10::DeviceType device);
+
 // For tests: fills each range with ones when it is given back, so that a late reader sees NaN.
 void poison_arenas(bool on);
 
