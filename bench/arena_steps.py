@@ -4,7 +4,8 @@
 
 Large tensors of PyTorch's CPU allocator are mapped and unmapped one by one, and every page faults when it is first written;
 the pages of an arena fault once. The three ways take turns in one process with one thread, so that the machine's mood
-falls on all of them alike; the first step of a turn is not counted. Page faults are counted by the kernel. Bits are compared at the end."""
+falls on all of them alike; the first step of a turn is not counted. Page faults are counted by the kernel. Bits are
+compared at the end."""
 
 import argparse
 import copy
@@ -50,7 +51,8 @@ def residual() -> tuple[nn.Module, Tensor]:
 
 def transformer() -> tuple[nn.Module, Tensor]:
     layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
-    return nn.Sequential(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False), nn.Linear(128, 10)), torch.randn(16, 128, 128)
+    encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    return nn.Sequential(encoder, nn.Linear(128, 10)), torch.randn(16, 128, 128)
 
 
 def perceptron() -> tuple[nn.Module, Tensor]:
