@@ -1,5 +1,6 @@
 #include <pybind11/functional.h>
 
+#include "runtime/device/arena.h"
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
 #include "runtime/messages.h"
@@ -40,6 +41,7 @@ void bind_memory(py::module_& module) {
       "storage_bytes",
       [](const std::vector<at::Tensor>& tensors, at::Device device) { return storage_bytes(tensors, device); },
       "Bytes of the distinct storages of these tensors on the device, and of their gradients.");
+  module.def("poison_arenas", &poison_arenas, "For tests: fills memory of arenas with ones when it is freed.");
   module.def("fail_allocation", &fail_allocation, "For tests: the nth CPU allocation from now on fails.");
   module.def("generator_state_bytes", &generator_state_bytes);
 }

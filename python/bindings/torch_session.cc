@@ -124,6 +124,17 @@ CudaGraphs cuda_graphs_from(const py::object& value) {
   throw InputError("cuda_graphs=" + py::repr(value).cast<std::string>() + ": choose 'auto', True or False");
 }
 
+py::object arena_to(UseArena arena) {
+  if (arena == UseArena::kAuto) return py::str("auto");
+  return py::bool_(arena == UseArena::kOn);
+}
+
+UseArena arena_from(const py::object& value) {
+  if (py::isinstance<py::bool_>(value)) return value.cast<bool>() ? UseArena::kOn : UseArena::kOff;
+  if (py::isinstance<py::str>(value) && value.cast<std::string>() == "auto") return UseArena::kAuto;
+  throw InputError("arena=" + py::repr(value).cast<std::string>() + ": choose 'auto', True or False");
+}
+
 void bind_options(py::module_& module) {
   py::class_<SessionOptions, std::shared_ptr<SessionOptions>>(
       module, "Options", "What the user asked for; shared by the steps of a model.")
@@ -138,7 +149,10 @@ void bind_options(py::module_& module) {
       .def_readwrite("launch_bound", &SessionOptions::launch_bound)
       .def_property(
           "cuda_graphs", [](const SessionOptions& self) { return cuda_graphs_to(self.cuda_graphs); },
-          [](SessionOptions& self, const py::object& value) { self.cuda_graphs = cuda_graphs_from(value); });
+          [](SessionOptions& self, const py::object& value) { self.cuda_graphs = cuda_graphs_from(value); })
+      .def_property(
+          "arena", [](const SessionOptions& self) { return arena_to(self.arena); },
+          [](SessionOptions& self, const py::object& value) { self.arena = arena_from(value); });
 }
 
 void bind_plan_at_work(py::module_& module) {
@@ -154,12 +168,33 @@ void bind_plan_at_work(py::module_& module) {
       .def_readonly("measured_peak_bytes", &PlanAtWork::measured_peak_bytes)
       .def_readonly("as_cuda_graphs", &PlanAtWork::as_cuda_graphs)
       .def_property_readonly(
+          "arena_bytes", [](const PlanAtWork& self) { return self.arena ? self.arena->block_bytes : 0; },
+          "Of the block in which the latest step lay; 0 if it had none.")
+      .def_property_readonly(
           "measured",
           [](const PlanAtWork& self) -> std::optional<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> {
             if (!self.measured) return std::nullopt;
             return std::pair(self.measured->during_bytes, self.measured->after_bytes);
           },
           "Bytes during and after every action, of the latest step that was measured action by action.");
+}
+
+void bind_arena(py::module_& module, py::class_<Session, std::shared_ptr<Session>>& session) {
+  py::class_<ArenaUse>(module, "ArenaUse", "How the steps of a model use their arena.")
+      .def_readonly("is_on", &ArenaUse::is_on)
+      .def_readonly("block_bytes", &ArenaUse::block_bytes, "Of the block, which is kept between steps.")
+      .def_readonly("arena_bytes", &ArenaUse::arena_bytes, "That the latest plan needs.")
+      .def_readonly("load_bytes", &ArenaUse::load_bytes, "The most that is live in it at once.")
+      .def_readonly("steps", &ArenaUse::steps, "That were served from it.")
+      .def_readonly("steps_without", &ArenaUse::steps_without)
+      .def_readonly("why_without", &ArenaUse::why_without, "Of the latest step without.")
+      .def_property_readonly("served", [](const ArenaUse& self) { return self.requests.served; })
+      .def_property_readonly(
+          "unplanned", [](const ArenaUse& self) { return self.requests.unplanned; },
+          "Requests that were not of the plan, and went to PyTorch's allocator.")
+      .def_property_readonly(
+          "kept", [](const ArenaUse& self) { return self.requests.kept; }, "Blocks that a call kept for itself.");
+  session.def_property_readonly("arena", &Session::arena_use).def("release_arena", &Session::release_arena);
 }
 
 void bind_cuda_graphs(py::module_& module, py::class_<Session, std::shared_ptr<Session>>& session) {
@@ -233,6 +268,7 @@ void bind_session(py::module_& module) {
       .def_property_readonly("profile_seconds", &Session::profile_seconds)
       .def_property_readonly("planning_seconds", &Session::planning_seconds)
       .def_property_readonly("last_call", &Session::last_call);
+  bind_arena(module, session);
   bind_cuda_graphs(module, session);
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "reprise/error.h"
+#include "runtime/device/arena.h"
 
 namespace reprise {
 
@@ -36,12 +37,13 @@ class CountingAllocator final : public c10::Allocator {
     if (due_to_fail()) {
       TORCH_CHECK_WITH(OutOfMemoryError, false, "an allocation of ", bytes, " bytes was made to fail for a test");
     }
-    void* data = base_->raw_allocate(bytes);
-    c10::DataPtr result(data, data, &CountingAllocator::release, c10::Device(c10::kCPU));
-    const std::lock_guard lock(mutex_);
-    if (data != nullptr) blocks_.insert_or_assign(data, Block{bytes, next_++});
-    allocated_ += static_cast<std::int64_t>(bytes);
-    peak_ = std::max(peak_, allocated_);
+    RequestGuide* guide = guide_of_thread(c10::kCPU);
+    if (guide == nullptr) return served(bytes);
+    if (void* data = guide->take(static_cast<std::int64_t>(bytes))) {
+      return {data, data, &CountingAllocator::release, c10::Device(c10::kCPU)};
+    }
+    c10::DataPtr result = served(bytes);
+    guide->was_served(result.get(), static_cast<std::int64_t>(bytes));
     return result;
   }
 
@@ -66,15 +68,18 @@ class CountingAllocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     return allocated_ - mark.unseen_bytes;
   }
+  // Memory in an arena brings its whole block.
   [[nodiscard]] bool add(MeteredSince::Mark& mark, const void* data) {
+    const void* arena = arena_base_of(data);
     const std::lock_guard lock(mutex_);
-    const auto found = blocks_.find(data);
-    if (found == blocks_.end()) return false;
-    const Block& block = found->second;
-    if (block.number < mark.first && mark.added.insert(data).second) {
-      mark.unseen_bytes -= static_cast<std::int64_t>(block.bytes);
-    }
-    return true;
+    return arena == nullptr ? add(mark, blocks_, data) : add(mark, arenas_, arena);
+  }
+  void count(const void* begin, std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto [found, is_new] = arenas_.try_emplace(begin, Block{0, next_});
+    if (is_new) ++next_;
+    resize(begin, found->second, bytes);
+    if (bytes == 0) arenas_.erase(found);
   }
   void reset_peak() {
     const std::lock_guard lock(mutex_);
@@ -91,7 +96,24 @@ class CountingAllocator final : public c10::Allocator {
   }
 
  private:
+  struct Block {
+    std::size_t bytes = 0;
+    std::uint64_t number = 0;  // in the order of allocation
+  };
+  using Counted = std::unordered_map<const void*, Block>;
+
+  c10::DataPtr served(std::size_t bytes) {
+    void* data = base_->raw_allocate(bytes);
+    c10::DataPtr result(data, data, &CountingAllocator::release, c10::Device(c10::kCPU));
+    const std::lock_guard lock(mutex_);
+    if (data != nullptr) blocks_.insert_or_assign(data, Block{bytes, next_++});
+    allocated_ += static_cast<std::int64_t>(bytes);
+    peak_ = std::max(peak_, allocated_);
+    return result;
+  }
   static void release(void* data) {
+    if (RequestGuide* guide = guide_of_thread(c10::kCPU)) guide->will_be_freed(data);
+    if (give_back_to_arena(data)) return;
     CountingAllocator& meter = *instance();
     meter.forget(data);
     meter.base_->raw_deallocate(data);
@@ -100,12 +122,28 @@ class CountingAllocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return;  // a block of zero bytes
-    const auto bytes = static_cast<std::int64_t>(found->second.bytes);
-    allocated_ -= bytes;
-    for (auto mark = marks_.rbegin(); mark != marks_.rend() && found->second.number < (*mark)->first; ++mark) {
-      if ((*mark)->added.erase(data) == 0) (*mark)->unseen_bytes -= bytes;
-    }
+    resize(data, found->second, 0);
     blocks_.erase(found);
+  }
+  // Marks that are younger than a block count it only if it was added to them.
+  void resize(const void* data, Block& block, std::int64_t bytes) {
+    const std::int64_t less = static_cast<std::int64_t>(block.bytes) - bytes;
+    block.bytes = static_cast<std::size_t>(bytes);
+    allocated_ -= less;
+    peak_ = std::max(peak_, allocated_);
+    for (auto mark = marks_.rbegin(); mark != marks_.rend() && block.number < (*mark)->first; ++mark) {
+      const bool was_added = bytes == 0 ? (*mark)->added.erase(data) > 0 : (*mark)->added.contains(data);
+      if (!was_added) (*mark)->unseen_bytes -= less;
+    }
+  }
+  [[nodiscard]] static bool add(MeteredSince::Mark& mark, const Counted& counted, const void* data) {
+    const auto found = counted.find(data);
+    if (found == counted.end()) return false;
+    const Block& block = found->second;
+    if (block.number < mark.first && mark.added.insert(data).second) {
+      mark.unseen_bytes -= static_cast<std::int64_t>(block.bytes);
+    }
+    return true;
   }
   [[nodiscard]] bool due_to_fail() {
     const std::lock_guard lock(mutex_);
@@ -114,11 +152,8 @@ class CountingAllocator final : public c10::Allocator {
 
   c10::Allocator* base_;
   std::mutex mutex_;
-  struct Block {
-    std::size_t bytes = 0;
-    std::uint64_t number = 0;  // in the order of allocation
-  };
-  std::unordered_map<const void*, Block> blocks_;
+  Counted blocks_;
+  Counted arenas_;  // by the beginning of a block
   std::uint64_t next_ = 0;
   std::vector<MeteredSince::Mark*> marks_;  // oldest first
   std::int64_t allocated_ = 0;
@@ -186,6 +221,8 @@ std::int64_t granted_bytes(c10::Device device, std::int64_t bytes) {
   constexpr std::int64_t kBlock = 512;
   return device.is_cpu() ? bytes : (bytes + kBlock - 1) / kBlock * kBlock;
 }
+
+void count_block(const void* begin, std::int64_t bytes) { cpu_meter().count(begin, bytes); }
 
 void fail_allocation(std::int64_t nth) { cpu_meter().fail(nth); }
 

@@ -2,7 +2,8 @@
 // highest since the last reset. On CUDA it reads the caching allocator's own numbers.
 //
 // PyTorch has no such count for the CPU. The meter puts itself in front of the current CPU allocator at first use;
-// blocks handed out before are not counted, and are freed as they would have been.
+// blocks handed out before are not counted, and are freed as they would have been. Memory that an arena hands out
+// counts as a part of its block, which counts as a whole for as long as it exists: it is not available to anybody else.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -44,6 +45,10 @@ class MeteredSince {
  private:
   std::unique_ptr<Mark> mark_;
 };
+
+// Counts memory on the CPU that no request to its allocator has brought, such as the block of an arena: as so many
+// bytes from now on, however they are used. 0: it is gone.
+void count_block(const void* begin, std::int64_t bytes);
 
 // How much a request for so many bytes counts: CUDA's allocator hands out blocks of 512 bytes.
 [[nodiscard]] std::int64_t granted_bytes(c10::Device device, std::int64_t bytes);

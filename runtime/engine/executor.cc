@@ -30,6 +30,7 @@ void StepState::clear() {
   ran.clear();
   versions.clear();
   trace.reset();
+  arena.reset();
   pending = false;
 }
 
@@ -40,7 +41,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : p
   find_produced();
   ops_.reserve(program_->ops.size());
   for (const ProgramOp& op : program_->ops) {
-    ops_.push_back({&op, prepare(op.call), prepare(op.first_call), prepare(op.in_place_call)});
+    ops_.push_back({&op, makes(op), prepare(op.call), prepare(op.first_call), prepare(op.in_place_call)});
   }
   optional_seeds_ = optional_seeds(*program_);
   find_boundary(plan);
@@ -155,8 +156,10 @@ void Executor::find_watched() {
 std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Tensor> inputs, StepState& state,
                                                          const std::function<void()>& interrupted) const {
   const auto trace = state.trace;
+  const auto arena = state.arena;
   state.clear();
   state.trace = trace;
+  state.arena = arena;
   if (inputs.size() != program_->inputs.size()) {
     throw InputError("forward of '" + program_->name + "' takes " + std::to_string(program_->inputs.size()) +
                      " tensors, got " + std::to_string(inputs.size()));
@@ -233,7 +236,11 @@ void Executor::run_here(std::size_t begin, std::size_t end, StepState& state,
   for (std::size_t i = begin; i < end; ++i) {
     if (interrupted) interrupted();
     if (state.trace != nullptr) reset_meter_peak(program_->device);
-    take(actions_[i], state);
+    if (state.arena != nullptr && actions_[i].computes()) {
+      take_in_arena(i, state);
+    } else {
+      take(actions_[i], state);
+    }
     if (state.trace != nullptr) {
       const MeterReading reading = read_meter(program_->device);
       state.trace->during_bytes.push_back(reading.peak_bytes);
@@ -253,6 +260,22 @@ void Executor::take(Action action, StepState& state) const {
       state.slots[index(action.value())].reset();
       return;
   }
+}
+
+void Executor::take_in_arena(std::size_t action, StepState& state) const {
+  const std::size_t op = index(actions_[action].op());
+  const bool in_place = actions_[action].kind() == Action::Kind::kComputeInPlace;
+  state.arena->begin(action, {.op = actions_[action].op(), .first = state.ran[op] == 0, .in_place = in_place});
+  {
+    const GuideScope scope(program_->device.type(), state.arena.get());
+    take(actions_[action], state);
+  }
+  std::vector<std::pair<ValueId, const void*>> made;
+  for (const ValueId value : ops_[op].makes) {
+    const at::Tensor& slot = state.slots[index(value)];
+    if (slot.defined() && slot.has_storage()) made.emplace_back(value, slot.storage().data());
+  }
+  state.arena->end(made);
 }
 
 void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) const {

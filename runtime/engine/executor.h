@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "reprise/plan.h"
+#include "runtime/engine/arena_step.h"
 #include "runtime/program/program.h"
 #include "runtime/program/tensor_memory.h"
 
@@ -39,6 +40,7 @@ struct StepState {
   std::vector<std::uint8_t> ran;        // by op
   std::vector<std::uint32_t> versions;  // versions of the caller's tensors that backward reads, in the executor's order
   std::shared_ptr<Trace> trace;         // filled if it is set
+  std::shared_ptr<ArenaStep> arena;     // serves the step, or watches it, if it is set
   bool pending = false;                 // forward has run, backward has not
 
   void clear();
@@ -78,6 +80,7 @@ class Executor {
   };
   struct PreparedOp {
     const ProgramOp* op;
+    std::vector<ValueId> makes;
     PreparedCall call;
     PreparedCall first_call;
     PreparedCall in_place_call;
@@ -95,6 +98,7 @@ class Executor {
   void run(std::size_t begin, std::size_t end, StepState& state, const std::function<void()>& interrupted) const;
   void run_here(std::size_t begin, std::size_t end, StepState& state, const std::function<void()>& interrupted) const;
   void take(Action action, StepState& state) const;
+  void take_in_arena(std::size_t action, StepState& state) const;
   void compute(const PreparedOp& op, bool in_place, StepState& state) const;
   [[nodiscard]] bool pass_through(const ProgramOp& op, bool in_place, StepState& state) const;
   void compute_mutation(const PreparedOp& op, bool in_place, bool first, StepState& state) const;

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "reprise/torch/training_step.h"
 #include "runtime/device/meter.h"
+#include "runtime/session/model_arena.h"
 
 namespace reprise {
 
@@ -19,11 +22,21 @@ struct SessionOptions {
   double waiting_seconds = 0.5;  // how long a step waits for a plan; the rest of the search goes on beside the steps
   bool measure = true;           // measure the cost of each call; otherwise use the roofline
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
+  UseArena arena = UseArena::kAuto;
   int steps_before_cuda_graphs = 2;  // in which libraries choose algorithms and the caller's needs become known
   double launch_bound = 0.8;         // graphs are used if issuing takes at least this share of a step's time
 
+  // By device. Made when a step needs it; the block lives until the model is restored.
+  mutable std::map<std::string, std::shared_ptr<ModelArena>> arenas{};
   mutable MeteredSince metered{};  // on the CPU, what counts beside what belongs to the model
   mutable std::mutex turn{};       // the model's sessions take turns: they share a budget
 };
+
+// The arena of the model on a device.
+[[nodiscard]] inline std::shared_ptr<ModelArena> arena_of(const SessionOptions& options, c10::Device device) {
+  std::shared_ptr<ModelArena>& arena = options.arenas[device.str()];
+  if (arena == nullptr) arena = make_model_arena(numbered(device));
+  return arena;
+}
 
 }  // namespace reprise

@@ -62,6 +62,7 @@ Session::Session(CapturedStep step, std::shared_ptr<const SessionOptions> option
       resident_bytes_(resident_bytes(*step_.program)),
       own_tensors_(own_tensors(*step_.program)),
       ledger_(step_.program->device, around_.known_tensors, options_->metered),
+      arena_(arena_of(*options_, step_.program->device)),
       caller_(*step_.program, around_.caller_is_user),
       planning_(options_),
       replays_(policy_for(step_, options_, around_)) {
@@ -99,6 +100,7 @@ void Session::measure() {
   resident_bytes_ = resident_bytes(program());
   own_tensors_ = own_tensors(program());
   caller_ = Caller(program(), around_.caller_is_user);
+  scripts_ = std::make_shared<CallScripts>();
   replays_ = policy_for(step_, options_, around_);
 }
 
@@ -261,7 +263,7 @@ std::int64_t Session::backward_peak(const Plan& plan) const {
 }
 
 std::int64_t Session::outside_bytes(std::int64_t absent_bytes) const {
-  const std::int64_t there = ledger_.expected_bytes(own_tensors_, absent_bytes);
+  const std::int64_t there = ledger_.expected_bytes(own_tensors_, absent_bytes) - arena_->block.free_bytes();
   return there + hidden_bytes(program().device) - resident_bytes_;
 }
 
@@ -273,6 +275,7 @@ FoundPlan Session::plan_ahead(std::int64_t outside_bytes) {
   try {
     current_ = plan_for({}, total, &Planning::find);
     settle();
+    current_->arena.reset();
     return current_->found;
   } catch (const InfeasibleBudget& refusal) {
     return {.smallest_budget_bytes = refusal.smallest_budget_bytes(), .message = refusal.what()};
@@ -311,6 +314,7 @@ void Session::release() {
   drop_plans();
   current_.reset();
   release_replay();
+  release_arena();
 }
 
 void Session::release_replay() {
@@ -326,18 +330,20 @@ void Session::forget_replay() {
 Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningStep& running,
                                   const std::function<void()>& interrupted) {
   const std::lock_guard turn(options_->turn);
+  const std::lock_guard arena_turn(arena_->turn);
   const at::NoGradGuard no_grad;
   const at::Device device = program().device;
   if (!priced_) price();
   std::shared_ptr<Replay> replay;
-  if (replays_ != nullptr && !replays_are_off_) replay = replays_->ready(situation(inputs));
-  std::int64_t total = total_with(inputs);
-  const auto plan = replay != nullptr ? plan_of(*replay, total, inputs) : plan_for(inputs, total, &Planning::find_soon);
+  if (replays_ != nullptr && !replays_are_off_ && !wants_arena()) replay = replays_->ready(situation(inputs));
+  open_.reset();  // only the last forward is measured
+  Ready ready = get_ready(replay.get(), inputs);
+  const auto plan = ready.plan;
   current_ = plan;
   last_call_ = ++clock_of_calls;
   running = RunningStep{.number = last_call_, .session = this};
-  open_.reset();  // only the last forward is measured
-  Open open{.number = last_call_, .plan = plan, .total_bytes = total, .room_bytes = room_in(total)};
+  Open open{.number = last_call_, .plan = plan, .room_bytes = room_in(ready.total_bytes)};
+  open.total_bytes = plan->arena ? total_with(inputs) : ready.total_bytes;
   const bool measuring = device.is_cpu() || !around_.caller_is_user || plan->measured_steps < kMeasuredSteps;
   if (measuring) reset_meter_peak(device);
   open.entry_bytes = read_meter(device).allocated_bytes;
@@ -347,9 +353,11 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
     running.replay = replay;
     running.replay_token = replay->open();
   } else {
-    if (plan->measured_steps < kTracedSteps) open.trace = std::make_shared<Trace>();
+    // In an arena nothing is allocated at an action.
+    if (plan->measured_steps < kTracedSteps && !plan->arena) open.trace = std::make_shared<Trace>();
     running.executor = plan->executor;
     running.state.trace = open.trace;
+    running.state.arena = std::move(ready.arena);
     if (replays_ != nullptr && open.trace == nullptr) replays_->pace().begin_step();
     const auto begin = std::chrono::steady_clock::now();
     outputs = plan->executor->forward(inputs, running.state, interrupted);
@@ -367,6 +375,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
 Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& running,
                                    const std::function<void()>& interrupted) {
   const std::lock_guard turn(options_->turn);
+  const std::lock_guard arena_turn(arena_->turn);
   const at::NoGradGuard no_grad;
   std::optional<Open> open;
   if (open_ && open_->number == running.number) open = std::exchange(open_, std::nullopt);
@@ -421,7 +430,9 @@ void Session::meet_caller(Open& open, const std::vector<at::Tensor>& seeds) {
                                      format_bytes(reached) + ", above the budget of " + budget +
                                      "; the next step is planned for it");
   }
-  if (more > 0 && open.plan->backward_peak_bytes + more > *open.room_bytes) {
+  const std::int64_t backward =
+      open.plan->arena ? open.plan->arena->backward_peak_bytes : open.plan->backward_peak_bytes;
+  if (more > 0 && backward + more > *open.room_bytes) {
     throw BudgetExceeded("between forward and backward " + format_bytes(kept) + " were allocated and kept, " +
                          format_bytes(more) + " more than this step was planned for, and backward would not stay " +
                          "inside the budget of " + budget + ". The next plan counts it: run the step again.");
@@ -439,6 +450,8 @@ void Session::look_again() {
     const std::int64_t peak = plan->found.simulation.peak_bytes;
     plan->found.simulation = simulate(graph_, costs_, plan->found.plan);
     plan->backward_peak_bytes = backward_peak(plan->found.plan);
+    plan->beside_arena.reset();
+    plan->smaller.reset();
     const Simulation& now = plan->found.simulation;
     const auto unused = static_cast<double>(peak - now.peak_bytes);
     const bool is_right = !plan->room_bytes || now.peak_bytes <= *plan->room_bytes;

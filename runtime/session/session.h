@@ -50,6 +50,13 @@ struct MeasuredMemory {
   std::vector<std::int64_t> after_bytes;
 };
 
+// The latest step of a plan in its arena.
+struct ArenaShare {
+  std::int64_t block_bytes = 0;
+  std::int64_t step_peak_bytes = 0;  // with the whole block in the place of what lies in it
+  std::int64_t backward_peak_bytes = 0;
+};
+
 // A plan in use.
 struct PlanAtWork {
   FoundPlan found;
@@ -61,8 +68,16 @@ struct PlanAtWork {
   int measured_steps = 0;
   std::optional<MeasuredMemory> measured{};  // of the latest step that was measured action by action
   bool as_cuda_graphs = false;
+  std::shared_ptr<const ArenaPlan> addresses{};     // made when a step is to run in an arena
+  std::optional<ArenaPlan::Beside> beside_arena{};  // by the costs as they are now
+  std::optional<ArenaShare> arena{};                // nothing: the latest step ran without
+  // The plan that steps use instead if this one does not fit an arena inside the budget, once it was searched for.
+  std::optional<std::shared_ptr<PlanAtWork>> smaller{};
 
-  [[nodiscard]] std::int64_t peak_bytes() const { return found.simulation.peak_bytes + outside_bytes; }
+  [[nodiscard]] std::int64_t step_peak_bytes() const {
+    return arena ? arena->step_peak_bytes : found.simulation.peak_bytes;
+  }
+  [[nodiscard]] std::int64_t peak_bytes() const { return step_peak_bytes() + outside_bytes; }
 };
 
 class Session;
@@ -75,6 +90,18 @@ struct RunningStep {
   std::shared_ptr<const void> replay_token{};
   std::uint64_t number = 0;
   const Session* session = nullptr;  // whose step it is
+};
+
+// How steps use their arena.
+struct ArenaUse {
+  bool is_on = false;
+  std::int64_t block_bytes = 0;  // of the model, kept between steps
+  std::int64_t arena_bytes = 0;  // that the latest plan needs
+  std::int64_t load_bytes = 0;   // the most that is live in it at once
+  std::int64_t steps = 0;        // that were served
+  std::int64_t steps_without = 0;
+  std::string why_without{};  // of the latest of those
+  ArenaCounts requests{};     // of all steps
 };
 
 class Session {
@@ -107,6 +134,7 @@ class Session {
   // The same, and gives back what they keep between steps.
   void release();
   void release_replay();
+  void release_arena();
   void forget_replay();  // also forgets that there was one
   // Allows CUDA graphs again, also after a plan was given, which turns them off; what is recorded stays.
   void allow_replays() { replays_are_off_ = false; }
@@ -124,6 +152,7 @@ class Session {
   // Of the latest step that was measured.
   [[nodiscard]] std::optional<std::int64_t> measured_peak_bytes() const { return measured_peak_bytes_; }
   [[nodiscard]] const Caller& caller() const { return caller_; }
+  [[nodiscard]] ArenaUse arena_use() const;
   [[nodiscard]] ReplayUse replay_use() const { return replays_ == nullptr ? ReplayUse{} : replays_->use(); }
   [[nodiscard]] std::size_t num_plans() const { return plans_.size(); }
   [[nodiscard]] std::int64_t total_bytes() const { return ledger_.expected_bytes(own_tensors_, 0); }
@@ -145,6 +174,20 @@ class Session {
     std::int64_t caller_peak_bytes = 0;
     std::int64_t caller_end_bytes = 0;
   };
+
+  // What a step that is called begins with.
+  struct Ready {
+    std::shared_ptr<PlanAtWork> plan;
+    std::int64_t total_bytes = 0;                // on the device, without what the arena has free
+    std::shared_ptr<ArenaStep> arena = nullptr;  // nothing: there is none, and the step is not watched
+  };
+  [[nodiscard]] bool wants_arena() const;
+  [[nodiscard]] Ready get_ready(const Replay* replay, std::span<const at::Tensor> inputs);
+  [[nodiscard]] std::string seat(Ready& ready);
+  [[nodiscard]] std::string why_not_seated();
+  void address(PlanAtWork& plan) const;
+  [[nodiscard]] std::shared_ptr<PlanAtWork> smaller_plan(PlanAtWork& plan, std::int64_t excess);
+  void run_without_arena(Ready& ready, std::span<const at::Tensor> inputs, std::string why);
 
   void price();
   void measure();
@@ -181,6 +224,7 @@ class Session {
   std::int64_t resident_bytes_;
   std::vector<at::Tensor> own_tensors_;  // of the program
   Ledger ledger_;
+  std::shared_ptr<ModelArena> arena_;  // of the model
   Caller caller_;
   Planning planning_;
   std::unique_ptr<ReplayPolicy> replays_;  // nothing: the device has no CUDA graphs
@@ -191,6 +235,9 @@ class Session {
   std::weak_ptr<PlanAtWork> searched_for_;  // the provisional plan, while a search goes on beside the steps
   bool plan_is_given_ = false;
   bool replays_are_off_ = false;
+  std::shared_ptr<CallScripts> scripts_ = std::make_shared<CallScripts>();
+  std::shared_ptr<ArenaCounts> requests_ = std::make_shared<ArenaCounts>();
+  ArenaUse arena_use_{};
   std::optional<Open> open_;
   std::optional<std::int64_t> measured_peak_bytes_{};
   std::int64_t excess_bytes_ = 0;  // how much more than their plans steps took

@@ -138,6 +138,7 @@ struct TrainingStep::State {
     options->planner = asked.planner;
     options->planning_seconds = asked.planning_seconds;
     options->cuda_graphs = asked.cuda_graphs;
+    options->arena = asked.arena;
   }
   [[nodiscard]] StepOptions asked() const {
     return {.budget_bytes = options->budget_bytes,
@@ -145,7 +146,8 @@ struct TrainingStep::State {
             .optimizer = optimizer,
             .planner = options->planner,
             .planning_seconds = options->planning_seconds,
-            .cuda_graphs = options->cuda_graphs};
+            .cuda_graphs = options->cuda_graphs,
+            .arena = options->arena};
   }
 
   // Plans the latest shape for other options, which stay in force if there is a plan.
@@ -251,7 +253,8 @@ StepSummary TrainingStep::summary() const {
           .time_ns = plan->found.simulation.time_ns,
           .recompute_ns = plan->found.simulation.recompute_ns,
           .lower_bound_ns = plan->found.lower_bound_ns,
-          .as_cuda_graph = plan->as_cuda_graphs};
+          .as_cuda_graph = plan->as_cuda_graphs,
+          .arena_bytes = plan->arena ? plan->arena->block_bytes : 0};
 }
 
 std::int64_t TrainingStep::measured_peak_bytes() const {

@@ -49,6 +49,10 @@ using LossFunction = std::function<at::Tensor(const std::vector<at::Tensor>& bat
 // bytes twice.
 enum class CudaGraphs : std::uint8_t { kOff, kOn, kAuto };
 
+// Whether steps run in an arena: one block of memory, kept between steps, in which everything that a step makes has an
+// address that is known beforehand. Then what is reserved is what was planned. kAuto: where it makes steps faster.
+enum class UseArena : std::uint8_t { kOff, kOn, kAuto };
+
 struct StepOptions {
   // The highest number of bytes that may be allocated on the device while the step runs, including parameters,
   // gradients, inputs and whatever else is there. On the CPU, memory that does not belong to the module, the batch or
@@ -60,6 +64,7 @@ struct StepOptions {
   std::string planner = "auto";
   double planning_seconds = 10;
   CudaGraphs cuda_graphs = CudaGraphs::kOff;
+  UseArena arena = UseArena::kAuto;
 
   friend bool operator==(const StepOptions&, const StepOptions&) = default;
 };
@@ -71,6 +76,7 @@ struct StepSummary {
   std::int64_t recompute_ns = 0;                 // the part of it that is recomputation
   std::optional<std::int64_t> lower_bound_ns{};  // no plan with this order is faster within the budget
   bool as_cuda_graph = false;                    // whether the latest run was one
+  std::int64_t arena_bytes = 0;                  // of the block in which the latest run lay; 0: it had none
 };
 
 // The answer to whether a budget can be kept.

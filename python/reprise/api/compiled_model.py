@@ -29,7 +29,7 @@ log = logging.getLogger("reprise")
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
             planning_seconds: float = 10.0, profile: str = "measure",
-            cuda_graphs: bool | str = "auto", engine: str = "eager") -> torch.nn.Module:
+            cuda_graphs: bool | str = "auto", arena: bool | str = "auto", engine: str = "eager") -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
     The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
@@ -45,6 +45,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     profile: "measure" the time of each operator, or estimate it by a "roofline".
     cuda_graphs: on CUDA, run forward and backward as CUDA graphs: True, False, or "auto" where issuing
         the operators takes about as long as running them.
+    arena: serve steps from one block that is kept between them, at addresses that are planned, so that what is
+        reserved is what was planned: True, False, or "auto" where it makes steps faster.
     engine: "eager" runs the operators that eager runs and gives its bits; "fused" runs kernels that Inductor
         generates, which are faster and round differently.
 
@@ -54,7 +56,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
     settings = settings_from(budget, reserve, planner=planner, planning_seconds=planning_seconds,
-                             profile=profile, cuda_graphs=cuda_graphs, engine=engine, optimizer=optimizer, model=model)
+                             profile=profile, cuda_graphs=cuda_graphs, arena=arena, engine=engine, optimizer=optimizer,
+                             model=model)
     _torch.install_meter()
     restore(model)
     runner = _Runner(model, settings)

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from .. import _core, planning
 from ..errors import RepriseError
 from ..native import _torch
-from ..show.explanation import Explanation, module_rows
+from ..show.explanation import Explanation, arena_line, module_rows
 from ..show.report import Facts, machine_facts, notebook_html, write_report
 from ..show.snapshot import write_snapshot
 from ..trace.fused.lowered import PARTITIONS
@@ -134,6 +134,11 @@ class ModelPlan:
         """How steps run as CUDA graphs."""
         return self.session.runtime.cuda_graphs
 
+    @property
+    def arena(self) -> _torch.ArenaUse:
+        """How steps use their arena."""
+        return self.session.runtime.arena
+
     def smallest_budget_bytes(self, seconds: float = 10.0) -> int:
         """The smallest budget found in that time, counting the memory that is now in use beside the step."""
         planner = self.session.settings.options.planner
@@ -162,6 +167,15 @@ class ModelPlan:
         self.settings.set_cuda_graphs(use)
         for session in self._sessions:
             session.runtime.allow_cuda_graphs()
+
+    def set_arena(self, use: bool | str) -> None:
+        """Takes effect at the next step."""
+        self.settings.set_arena(use)
+
+    def release_arena(self) -> None:
+        """Gives the block back; the next step in an arena makes another one."""
+        for session in self._sessions:
+            session.runtime.release_arena()
 
     def release_graphs(self) -> None:
         for session in self._sessions:
@@ -268,4 +282,5 @@ def explain(model: torch.nn.Module) -> Explanation:
         outside_bytes=plan.outside_bytes, optimizer_peak_bytes=session.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
         recompute_ns=plan.recompute_ns, profile_seconds=plan.profile_seconds,
         planning_seconds=plan.planning_seconds, modules=module_rows(graph, costs, plan.actions),
+        arena=arena_line(plan.arena),
         at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")

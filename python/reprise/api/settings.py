@@ -17,6 +17,7 @@ from .arguments import byte_count
 
 PROFILES = ("measure", "roofline")
 CUDA_GRAPHS = ("auto", True, False)
+ARENA = ("auto", True, False)
 WAITING_SECONDS = 0.5  # that a step waits for a plan; the rest of the search goes on beside the steps
 
 
@@ -25,7 +26,7 @@ class Settings:
 
     def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, planner: str = planning.AUTO,
                  planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
-                 engine: str = EAGER, model: torch.nn.Module | None = None,
+                 arena: bool | str = "auto", engine: str = EAGER, model: torch.nn.Module | None = None,
                  optimizer: torch.optim.Optimizer | None = None) -> None:
         planning.check_planner(planner)
         if profile not in PROFILES:
@@ -41,6 +42,7 @@ class Settings:
         self.engine = engine
         self.partition: str | None = None  # of the fused engine's steps; None: whichever is faster
         self.set_cuda_graphs(cuda_graphs)
+        self.set_arena(arena)
         # Compiled code may outlive the model and the optimizer.
         self.model = None if model is None else weakref.ref(model)
         self.optimizer = None if optimizer is None else weakref.ref(without_wrappers(optimizer))
@@ -51,6 +53,11 @@ class Settings:
         if use not in CUDA_GRAPHS:
             raise ValueError(f"cuda_graphs={use!r}: choose 'auto', True or False")
         self.options.cuda_graphs = use
+
+    def set_arena(self, use: bool | str) -> None:
+        if use not in ARENA:
+            raise ValueError(f"arena={use!r}: choose 'auto', True or False")
+        self.options.arena = use
 
     @property
     def owner(self) -> torch.nn.Module | None:
@@ -77,7 +84,7 @@ class Settings:
 
 def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module | None = None,
                   optimizer: torch.optim.Optimizer | None = None, **options: Any) -> Settings:
-    known = {"planner", "planning_seconds", "profile", "cuda_graphs", "engine"}
+    known = {"planner", "planning_seconds", "profile", "cuda_graphs", "arena", "engine"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)}; the options are budget, optimizer, reserve, "

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 from .. import _core, planning
+from ..native import _torch
 
 ROWS = 40
 
@@ -38,6 +39,7 @@ class Explanation:
     profile_seconds: float
     planning_seconds: float
     modules: list[ModuleRow] = field(default_factory=list)
+    arena: str = ""
     at_peak: str = ""
 
     def __str__(self) -> str:
@@ -53,6 +55,7 @@ class Explanation:
             ("optimizer.step()", "not watched: give optimizer= to reprise.compile" if
              self.optimizer_peak_bytes is None else f"{size(self.optimizer_peak_bytes)} at its own peak"),
             ("recomputation", f"{self.recompute_ns / 1e6:.2f} ms, {percent:.1f} % of the step"),
+            ("arena", self.arena),
             ("planner", f"{self.planner}; profiled in {self.profile_seconds:.1f} s, "
              f"planned in {self.planning_seconds:.1f} s"),
         ]
@@ -71,6 +74,21 @@ class Explanation:
         chosen = sorted(self.modules, key=lambda row: (row.kept_bytes, row.recompute_ns), reverse=True)[:ROWS]
         names = {row.name for row in chosen}
         return [row for row in self.modules if row.name in names]
+
+
+def arena_line(use: _torch.ArenaUse) -> str:
+    size = _core.format_bytes
+    if not use.is_on:
+        return "off"
+    without = f"{use.steps_without} steps without, at last because {use.why_without}" if use.steps_without else ""
+    if not use.steps:
+        return without or "no step has run yet"
+    facts = [f"{size(use.block_bytes)}", f"{use.steps} steps",
+             f"{size(use.arena_bytes)} planned, {use.arena_bytes / max(1, use.load_bytes):.4f} of what is live at once",
+             f"{use.unplanned} of {use.served + use.unplanned} requests not of the plan"]
+    if use.kept:
+        facts.append(f"{use.kept} blocks kept by operators")
+    return "; ".join([*facts, *([without] if without else [])])
 
 
 def module_rows(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan) -> list[ModuleRow]:
