@@ -1,6 +1,8 @@
 // How a session gives its steps addresses: whether a step runs in the model's arena, with which plan, and what it takes
 // then. Beside the arena lie what was there before, what the caller holds, and what it takes; together with the block
 // they stay inside the budget.
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -80,7 +82,13 @@ std::string Session::seat(Ready& ready) {
     const std::int64_t bytes = plan->addresses->arena_bytes();
     if (bytes == 0) return "the plan has nothing to put into it";
     const auto limit = room ? std::optional(*room - plan->beside_arena->peak_bytes) : std::nullopt;
-    if (auto found = arena_->block.seat(bytes, limit)) {
+    std::optional<Arena::Seat> found;
+    try {
+      found = arena_->block.seat(bytes, limit);
+    } catch (const c10::OutOfMemoryError&) {
+      return "the device does not have its " + format_bytes(bytes) + " in one piece";
+    }
+    if (found) {
       // Than was counted. What is live in an older block is counted there.
       const std::int64_t more = arena_->block.free_bytes();
       plan->arena = {.block_bytes = arena_->block.block_bytes(),
