@@ -22,7 +22,7 @@ struct SessionOptions {
   double waiting_seconds = 0.5;  // how long a step waits for a plan; the rest of the search goes on beside the steps
   bool measure = true;           // measure the cost of each call; otherwise use the roofline
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
-  UseArena arena = UseArena::kAuto;
+  UseArena arena = UseArena::kOff;
   int steps_before_cuda_graphs = 2;  // in which libraries choose algorithms and the caller's needs become known
   double launch_bound = 0.8;         // graphs are used if issuing takes at least this share of a step's time
 

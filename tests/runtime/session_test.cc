@@ -95,12 +95,12 @@ TEST(Sessions, CountWhateverElseIsOnTheDevice) {
   const Case network = resnet_case();
   const Batch batch = network.batch(1);
   TrainingStep step = capture(network.module, network.loss, batch);
-  step.plan({.arena = UseArena::kOff});
+  step.plan({});
   step.run(batch);
   network.module->zero_grad();
-  const std::int64_t peak = step.plan({.arena = UseArena::kOff}).peak_bytes;
+  const std::int64_t peak = step.plan({}).peak_bytes;
   const at::Tensor other = torch::ones({1 << 20}, torch::TensorOptions().device(test_device()));
-  EXPECT_EQ(step.plan({.arena = UseArena::kOff}).peak_bytes - peak, 4 << 20);
+  EXPECT_EQ(step.plan({}).peak_bytes - peak, 4 << 20);
   step.run(batch);
   EXPECT_EQ(step.summary().peak_bytes - peak, 4 << 20);
 }

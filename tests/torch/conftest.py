@@ -1,6 +1,5 @@
 """Tests of the torch layer run with two threads, so that results do not depend on the machine."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +9,6 @@ import torch
 from reprise.api import settings
 
 torch.set_num_threads(2)
-# The same tests can be run with every step in an arena, or with none:  REPRISE_TEST_ARENA=1 pytest tests/torch
-if "REPRISE_TEST_ARENA" in os.environ:
-    set_arena = settings.Settings.set_arena
-    forced = os.environ["REPRISE_TEST_ARENA"] == "1"
-    settings.Settings.set_arena = lambda self, use: set_arena(self, forced if use == "auto" else use)  # type: ignore[method-assign]
 settings.WAITING_SECONDS = 1e9  # Steps wait for the final plan, so that the plan a test sees is the one its steps ran with.
 
 

@@ -98,7 +98,7 @@ def test_a_refused_budget_names_one_that_works_and_leaves_everything_as_it_was()
 def test_the_peak_is_as_predicted_and_never_above_any_budget(name: str) -> None:
     case = dataclasses.replace(CASES[name], batch=64)
     model = model_of(case)
-    free = reprise.compile(copy.deepcopy(model), arena=False)
+    free = reprise.compile(copy.deepcopy(model))
     run_step(free, case)
     run_step(free, case)
     highest, lowest = free.plan.peak_bytes, smallest_of_case(model, case)
@@ -109,8 +109,7 @@ def test_the_peak_is_as_predicted_and_never_above_any_budget(name: str) -> None:
     budgets = [lowest + (highest - lowest) * i // 9 for i in range(10)]
     recomputation = []
     for budget in budgets:
-        # A block that is kept between steps, also that of another model, would be there before the peak is looked at.
-        planned = reprise.compile(copy.deepcopy(model), budget, arena=False)
+        planned = reprise.compile(copy.deepcopy(model), budget)
         # While the step is captured, PyTorch keeps a few numbers that cannot be told from the caller's.
         for allowed in (budget + 64, budget):
             with Peak(there) as peak:

@@ -105,28 +105,23 @@ class Recovery:
             self.model.zero_grad()
         assert self.model.plan.recompute_ns > 0
 
-    def allocated(self) -> int:
-        """Without the block of its arena, which is kept between steps."""
-        self.model.plan.release_arena()
-        return allocated()
-
     def check(self, fail: Callable[[nn.Module], bool], at_once: bool = True) -> int:
         """Calls `fail` until it says that the step did not fail. After each failure, memory must be as before (at once, or
         after the next step), and a step from the same state must give eager's bits."""
         gc.collect()
-        level = self.allocated()
+        level = allocated()
         failures = 0
         while fail(self.model):
             failures += 1
             self.model.zero_grad()
             gc.collect()
-            assert self.allocated() == level or not at_once, f"failure {failures}"
+            assert allocated() == level or not at_once, f"failure {failures}"
             self.model.load_state_dict(self.begin)
             step(self.model)
             different = [name for name, bits in state_of(self.model).items() if bits != self.wanted[name]]
             assert not different, f"failure {failures}: {different}"
             self.model.zero_grad()
-            assert self.allocated() == level, f"step after failure {failures}"
+            assert allocated() == level, f"step after failure {failures}"
         return failures
 
 
@@ -204,7 +199,7 @@ def test_ctrl_c_in_the_middle_of_a_step_is_survived() -> None:
 
 
 def test_ctrl_c_ends_a_step_that_runs_no_python() -> None:
-    model = reprise.compile(Mlp(width=256, layers=10), "1GB", arena=False)  # its block would be there afterwards
+    model = reprise.compile(Mlp(width=256, layers=10), "1GB")
     x = batch(rows=4096, width=256)
     model(x).sum().backward()
     model.zero_grad()

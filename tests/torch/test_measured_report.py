@@ -55,7 +55,7 @@ def test_measured_and_predicted_memory_are_the_same_curve(model: torch.nn.Module
 
 def test_looking_at_every_op_does_not_change_the_measured_peak() -> None:
     torch.manual_seed(0)
-    model = reprise.compile(Mlp(layers=6), arena=False)  # in an arena, no op allocates
+    model = reprise.compile(Mlp(layers=6))
     peaks = set()
     for _ in range(5):  # The first two steps of a plan are observed op by op, the others are not.
         train(model)

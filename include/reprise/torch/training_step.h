@@ -50,7 +50,7 @@ using LossFunction = std::function<at::Tensor(const std::vector<at::Tensor>& bat
 enum class CudaGraphs : std::uint8_t { kOff, kOn, kAuto };
 
 // Whether steps run in an arena: one block of memory, kept between steps, in which everything that a step makes has an
-// address that is known beforehand. Then what is reserved is what was planned. kAuto: where it makes steps faster.
+// address that is known beforehand. Then what is reserved is what was planned. kAuto: on the CPU.
 enum class UseArena : std::uint8_t { kOff, kOn, kAuto };
 
 struct StepOptions {
@@ -64,7 +64,7 @@ struct StepOptions {
   std::string planner = "auto";
   double planning_seconds = 10;
   CudaGraphs cuda_graphs = CudaGraphs::kOff;
-  UseArena arena = UseArena::kAuto;
+  UseArena arena = UseArena::kOff;
 
   friend bool operator==(const StepOptions&, const StepOptions&) = default;
 };

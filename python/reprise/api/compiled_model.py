@@ -29,7 +29,7 @@ log = logging.getLogger("reprise")
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
             planning_seconds: float = 10.0, profile: str = "measure",
-            cuda_graphs: bool | str = "auto", arena: bool | str = "auto", engine: str = "eager") -> torch.nn.Module:
+            cuda_graphs: bool | str = "auto", arena: bool | str = False, engine: str = "eager") -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
     The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
@@ -46,7 +46,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     cuda_graphs: on CUDA, run forward and backward as CUDA graphs: True, False, or "auto" where issuing
         the operators takes about as long as running them.
     arena: serve steps from one block that is kept between them, at addresses that are planned, so that what is
-        reserved is what was planned: True, False, or "auto" where it makes steps faster.
+        reserved is what was planned: True, False, or "auto": on the CPU where the plan fits that way.
     engine: "eager" runs the operators that eager runs and gives its bits; "fused" runs kernels that Inductor
         generates, which are faster and round differently.
 

@@ -26,7 +26,7 @@ class Settings:
 
     def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, planner: str = planning.AUTO,
                  planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
-                 arena: bool | str = "auto", engine: str = EAGER, model: torch.nn.Module | None = None,
+                 arena: bool | str = False, engine: str = EAGER, model: torch.nn.Module | None = None,
                  optimizer: torch.optim.Optimizer | None = None) -> None:
         planning.check_planner(planner)
         if profile not in PROFILES:
