@@ -12,7 +12,6 @@ namespace reprise {
 namespace {
 
 std::atomic<bool> poisons{false};
-std::atomic<GiveBackIdle> give_back_idle{nullptr};
 
 std::int64_t round_down(std::int64_t bytes, std::int64_t alignment) { return bytes / alignment * alignment; }
 std::int64_t round_up(std::int64_t bytes, std::int64_t alignment) {
@@ -173,8 +172,7 @@ std::optional<Arena::Seat> Arena::seat(std::int64_t bytes, std::optional<std::in
   const bool has_room = !limit || excess(bytes + more, *limit) == 0;
   const std::int64_t size = has_room ? bytes + more : bytes;
   give_back();
-  auto memory = device_.is_cpu() ? cpu_arena_memory(size) : cuda_arena_memory(device_, size);
-  block_ = std::make_shared<ArenaBlock>(std::move(memory), size);
+  block_ = std::make_shared<ArenaBlock>(cpu_arena_memory(size), size);
   blocks().add(block_);
   return Seat{block_, round_down(size - bytes, alignment_bytes())};
 }
@@ -208,12 +206,7 @@ const void* arena_base_of(const void* data) {
   return block == nullptr ? nullptr : block->base();
 }
 
-void set_give_back_idle(GiveBackIdle how) { give_back_idle.store(how); }
-
-bool give_back_idle_arenas(c10::DeviceType device) {
-  const GiveBackIdle how = give_back_idle.load();
-  return how != nullptr && how(device);
-}
+bool has_arena(c10::Device device) { return device.is_cpu(); }
 
 void poison_arenas(bool on) { poisons.store(on); }
 

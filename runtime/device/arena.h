@@ -40,14 +40,11 @@ class ArenaMemory {
   virtual void poison(std::byte* data, std::int64_t bytes) = 0;
 };
 
-// On the CPU, pages of the system, which are touched when they are first used and kept from then on. On CUDA, one
-// request to PyTorch's allocator. Throws c10::OutOfMemoryError if there is not so much memory.
+// On the CPU, pages of the system, which are touched when they are first used and kept from then on. Throws
+// c10::OutOfMemoryError if there is not so much memory.
 [[nodiscard]] std::unique_ptr<ArenaMemory> cpu_arena_memory(std::int64_t bytes);
-[[nodiscard]] std::unique_ptr<ArenaMemory> cuda_arena_memory(c10::Device device, std::int64_t bytes);
-// Whether this build can serve requests on the device from an arena.
+// Whether requests on the device can be served from an arena.
 [[nodiscard]] bool has_arena(c10::Device device);
-// Puts Reprise in front of the device's allocator, once.
-void install_arena(c10::Device device);
 
 class ArenaBlock {
  public:
@@ -146,12 +143,6 @@ class GuideScope {
 bool give_back_to_arena(void* data);
 // The beginning of the block in which this address lies, or nullptr.
 [[nodiscard]] const void* arena_base_of(const void* data);
-
-// Gives back blocks of arenas that no step uses, and returns whether there were any. An allocator calls it when it runs
-// short, on any thread and under a lock of its own. Whoever owns arenas says how.
-using GiveBackIdle = bool (*)(c10::DeviceType device);
-void set_give_back_idle(GiveBackIdle how);
-bool give_back_idle_arenas(c10::DeviceType device);
 
 // For tests: fills each range with ones when it is given back, so that a late reader sees NaN.
 void poison_arenas(bool on);

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -58,7 +59,9 @@ class CallScripts {
     bool first = false;
     bool in_place = false;
 
-    friend auto operator<=>(const Kind&, const Kind&) = default;
+    friend bool operator<(const Kind& a, const Kind& b) {
+      return std::tie(a.op, a.first, a.in_place) < std::tie(b.op, b.first, b.in_place);
+    }
   };
 
   // The script of such a run, or of one that differs only in being the first or not; nullptr if there is none.

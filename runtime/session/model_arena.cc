@@ -16,7 +16,7 @@ ModelArenas& model_arenas() {
 }
 
 template <typename Chosen>
-bool give_back_where(const Chosen& is_chosen) {
+void give_back_where(const Chosen& is_chosen) {
   std::vector<std::shared_ptr<ModelArena>> chosen;
   {
     const std::lock_guard lock(model_arenas().mutex);
@@ -25,18 +25,11 @@ bool give_back_where(const Chosen& is_chosen) {
       if (arena != nullptr && is_chosen(*arena)) chosen.push_back(std::move(arena));
     }
   }
-  bool gave = false;
   for (const auto& arena : chosen) {
     const std::unique_lock turn(arena->turn, std::try_to_lock);  // one that runs now is not idle
     if (!turn.owns_lock() || !arena->open.expired() || arena->block.block_bytes() == 0) continue;
     arena->block.give_back();
-    gave = true;
   }
-  return gave;
-}
-
-bool give_back_all_idle(c10::DeviceType device) {
-  return give_back_where([&](const ModelArena& arena) { return arena.device.type() == device; });
 }
 
 }  // namespace
@@ -46,12 +39,11 @@ std::shared_ptr<ModelArena> make_model_arena(c10::Device device) {
   const std::lock_guard lock(model_arenas().mutex);
   std::erase_if(model_arenas().all, [](const auto& other) { return other.expired(); });
   model_arenas().all.push_back(arena);
-  set_give_back_idle(&give_back_all_idle);
   return arena;
 }
 
 void make_idle_arenas_give_way(const ModelArena& to) {
-  (void)give_back_where([&](const ModelArena& arena) { return &arena != &to && arena.device == to.device; });
+  give_back_where([&](const ModelArena& arena) { return &arena != &to && arena.device == to.device; });
 }
 
 }  // namespace reprise

@@ -23,10 +23,7 @@ bool Session::wants_arena() const {
   const at::Device device = program().device;
   if (options_->arena != UseArena::kOn) return options_->arena == UseArena::kAuto && device.is_cpu();
   if (!has_arena(device)) {
-    throw InputError("this build of Reprise has no arena on " + device.str() + ": turn it off");
-  }
-  if (device.is_cuda() && options_->cuda_graphs == CudaGraphs::kOn) {
-    throw InputError("a step runs as CUDA graphs or in an arena: turn one of them off");
+    throw InputError("there are arenas on the CPU alone, and the model is on " + device.str() + ": turn it off");
   }
   return true;
 }
@@ -53,7 +50,6 @@ Session::Ready Session::get_ready(const Replay* replay, std::span<const at::Tens
 // on in an arena after another forward has begun, because both would need all of it.
 std::string Session::why_not_seated() {
   if (!wants_arena()) return "it is turned off";
-  install_arena(program().device);
   if (const auto open = arena_->open.lock()) {
     open->close();
     ++arena_->overlaps;

@@ -220,7 +220,19 @@ struct Network {
   Case (*make)();
 };
 
-class InArenas : public testing::TestWithParam<Network> {};
+class InArenas : public testing::TestWithParam<Network> {
+ protected:
+  void SetUp() override {
+    if (!test_device().is_cpu()) GTEST_SKIP() << "there are arenas on the CPU alone";
+  }
+};
+
+class ArenaSteps : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test_device().is_cpu()) GTEST_SKIP() << "there are arenas on the CPU alone";
+  }
+};
 
 TEST_P(InArenas, TrainBitForBitAtManyBudgets) {
   const Poisoned poisoned;
@@ -265,7 +277,7 @@ INSTANTIATE_TEST_SUITE_P(All, InArenas,
                                          Network{"recurrent", recurrent_case}, Network{"in_place", in_place_case}),
                          [](const auto& made) { return made.param.name; });
 
-TEST(ArenaSteps, LeaveGradientsWithWhoeverHoldsThem) {
+TEST_F(ArenaSteps, LeaveGradientsWithWhoeverHoldsThem) {
   const Poisoned poisoned;
   const Case network = resnet_case();
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
@@ -283,7 +295,7 @@ TEST(ArenaSteps, LeaveGradientsWithWhoeverHoldsThem) {
   for (std::size_t i = 0; i < held.size(); ++i) EXPECT_TRUE(same_bits(held[i], copies[i])) << i;
 }
 
-TEST(ArenaSteps, GoOnAfterMemoryHasRunOut) {
+TEST_F(ArenaSteps, GoOnAfterMemoryHasRunOut) {
   if (!test_device().is_cpu()) GTEST_SKIP() << "only the CPU's allocator can be made to fail";
   const Poisoned poisoned;
   torch::manual_seed(1);
@@ -310,7 +322,7 @@ TEST(ArenaSteps, GoOnAfterMemoryHasRunOut) {
   }
 }
 
-TEST(ArenaSteps, GiveWayToStepsOfAnotherModel) {
+TEST_F(ArenaSteps, GiveWayToStepsOfAnotherModel) {
   const Case first = resnet_case();
   const Case second = resnet_case();
   TrainingStep one = capture(first.module, first.loss, first.batch(1));
@@ -332,7 +344,7 @@ TEST(ArenaSteps, GiveWayToStepsOfAnotherModel) {
   EXPECT_EQ(other.measured_peak_bytes(), budget);
 }
 
-TEST(ArenaSteps, RefuseABudgetNoLaterThanStepsWithout) {
+TEST_F(ArenaSteps, RefuseABudgetNoLaterThanStepsWithout) {
   const Case network = resnet_case();
   TrainingStep step = capture(network.module, network.loss, network.batch(1));
   const Budgets budgets = budgets_of(step);
