@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -289,12 +290,14 @@ def test_other_settings_and_other_steps_have_other_files(own_cache: Path, monkey
     assert same(perceptron().step(), expected)
 
 
-@pytest.mark.parametrize("broken", ["text", "kernels"])
+@pytest.mark.parametrize("broken", ["text", "contents", "kernels"])
 def test_a_broken_file_is_made_anew(broken: str, own_cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     expected = perceptron().step()
     (kept,) = (own_cache / "steps").iterdir()
     if broken == "text":
         kept.write_bytes(kept.read_bytes()[:100])
+    elif broken == "contents":
+        kept.write_bytes(pickle.dumps(["no step"]))
     else:
         for file in (own_cache / "kernels").iterdir():
             file.unlink()

@@ -139,6 +139,8 @@ def _read(name: str) -> CompiledStep | None:
         return None
     try:
         step = pickle.loads(text)
+        if not isinstance(step, CompiledStep):
+            raise TypeError(f"it holds a {type(step).__name__}, not a step")
         missing = list(_missing(step))
     except Exception as error:  # whatever a broken file may raise
         _torch.refuse_cache(name, f"{type(error).__name__}: {error}")
@@ -146,7 +148,7 @@ def _read(name: str) -> CompiledStep | None:
     if missing:
         _torch.refuse_cache(name, f"its kernels are gone: {missing[0]}")
         return None
-    return step if isinstance(step, CompiledStep) else None
+    return step
 
 
 def _missing(step: CompiledStep) -> Iterator[str]:
