@@ -475,6 +475,14 @@ class TestPartitions:
             step.forward([1])
         assert refused.value.smallest_budget_bytes == 3
 
+    def test_what_no_backward_has_shown_is_not_left_out(self) -> None:
+        near, far = self.Session(100, smallest=5, recompute_ns=0), self.Session(90, smallest=5)
+        near.peak_bytes = 8  # no more than the only gradient
+        step, _ = self.step(near, far, budget=10)
+        for _ in range(STEPS_BEFORE + 2):
+            step.forward([1])
+        assert near.calls == STEPS_BEFORE + 2
+
     def test_what_the_user_fixes_stays(self) -> None:
         near, far = self.Session(100, smallest=5), self.Session(90, smallest=3)
         step, settings = self.step(near, far, budget=10)

@@ -37,7 +37,8 @@ class FusedStep:
         self._session_of, self._settings, self._seed_bytes = session_of, settings, seed_bytes
         self._form = FIRST_FORM
         self._sessions = {self._form: session_of(self._form)}
-        self._missing = frozenset(range(len(seed_bytes)))  # gradients that no backward has had
+        self._missing: frozenset[int] = frozenset()  # gradients that no backward has had, if there was one
+        self._had_backward = False
         self._budget = settings.options.budget_bytes
         self._steps = 0  # at this budget
 
@@ -55,7 +56,8 @@ class FusedStep:
         session = next(session for session in self._sessions.values() if session.runtime.owns(handle))
         given = {i for i, seed in enumerate(seeds) if isinstance(seed, torch.Tensor)}
         del handle, seeds
-        self._missing -= given
+        self._missing = (self._missing if self._had_backward else frozenset(range(len(self._seed_bytes)))) - given
+        self._had_backward = True
         if unexpected := sorted(session.form.absent & given):
             self._form, self._steps = Form(self._form.partition), 0
             raise RepriseError(
