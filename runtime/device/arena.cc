@@ -148,14 +148,8 @@ bool ArenaBlock::retire() {
   return live_.empty();
 }
 
-std::int64_t Arena::left_if_retired() const {
-  if (block_ == nullptr) return 0;
-  const std::int64_t live = block_->live_bytes();
-  return live == 0 || block_->can_shrink() ? live : block_->bytes();
-}
-
 std::int64_t Arena::excess(std::int64_t bytes, std::int64_t limit) const {
-  return std::max<std::int64_t>(0, left_if_retired() + bytes - limit);
+  return std::max<std::int64_t>(0, live_bytes() + bytes - limit);
 }
 
 std::optional<Arena::Seat> Arena::seat(std::int64_t bytes, std::optional<std::int64_t> limit) {

@@ -33,8 +33,6 @@ class ArenaMemory {
   ArenaMemory& operator=(const ArenaMemory&) = delete;
 
   [[nodiscard]] virtual std::byte* base() const = 0;
-  // Whether parts can be given back, and other parts kept. If not, these two do nothing.
-  [[nodiscard]] virtual bool can_shrink() const = 0;
   virtual void drop(std::int64_t begin, std::int64_t end) = 0;  // offsets
   virtual void count_as(std::int64_t bytes) = 0;                // from now on
   virtual void poison(std::byte* data, std::int64_t bytes) = 0;
@@ -60,7 +58,6 @@ class ArenaBlock {
   [[nodiscard]] bool is_live(const void* data) const;
   [[nodiscard]] std::int64_t live_bytes() const;
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
-  [[nodiscard]] bool can_shrink() const { return memory_->can_shrink(); }
   [[nodiscard]] bool contains(const void* data) const;
   [[nodiscard]] const void* base() const { return memory_->base(); }
 
@@ -105,8 +102,6 @@ class Arena {
   [[nodiscard]] std::int64_t alignment_bytes() const { return device_.is_cpu() ? 64 : 512; }
 
  private:
-  [[nodiscard]] std::int64_t left_if_retired() const;
-
   c10::Device device_;
   std::shared_ptr<ArenaBlock> block_;
   bool was_crowded_ = false;  // a new block was needed because of what was live in the old one

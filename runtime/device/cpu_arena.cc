@@ -38,7 +38,6 @@ class Pages final : public ArenaMemory {
   Pages& operator=(const Pages&) = delete;
 
   [[nodiscard]] std::byte* base() const override { return base_; }
-  [[nodiscard]] bool can_shrink() const override { return true; }
   void poison(std::byte* data, std::int64_t bytes) override {
     std::memset(data, 0xff, static_cast<std::size_t>(bytes));
   }

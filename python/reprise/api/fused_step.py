@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ..errors import InfeasibleBudget, RepriseError, Unsupported
+from ..native import _torch
 from ..trace.fused.lowered import FAR, FIRST_FORM, NEAR, Form
 from .session import StepSession
 from .settings import Settings
@@ -37,8 +38,7 @@ class FusedStep:
         self._session_of, self._settings, self._seed_bytes = session_of, settings, seed_bytes
         self._form = FIRST_FORM
         self._sessions = {self._form: session_of(self._form)}
-        self._missing: frozenset[int] = frozenset()  # gradients that no backward has had, if there was one
-        self._had_backward = False
+        self._missing: frozenset[int] | None = None  # gradients that no backward has had; None: there was no backward yet
         self._budget = settings.options.budget_bytes
         self._steps = 0  # at this budget
 
@@ -56,8 +56,7 @@ class FusedStep:
         session = next(session for session in self._sessions.values() if session.runtime.owns(handle))
         given = {i for i, seed in enumerate(seeds) if isinstance(seed, torch.Tensor)}
         del handle, seeds
-        self._missing = (self._missing if self._had_backward else frozenset(range(len(self._seed_bytes)))) - given
-        self._had_backward = True
+        self._missing = (frozenset(range(len(self._seed_bytes))) if self._missing is None else self._missing) - given
         if unexpected := sorted(session.form.absent & given):
             self._form, self._steps = Form(self._form.partition), 0
             raise RepriseError(
@@ -88,8 +87,10 @@ class FusedStep:
 
     def _leave_out_absent(self) -> None:
         plan = self._session(self._form).runtime.plan
+        if plan is None or self._missing is None:
+            return
         absent = self._missing - self._form.absent
-        if plan is not None and sum(self._seed_bytes[i] for i in absent) > WORTH_LEAVING_OUT * plan.peak_bytes:
+        if sum(self._seed_bytes[i] for i in absent) > WORTH_LEAVING_OUT * plan.peak_bytes:
             self._try(Form(self._form.partition, self._missing), plan.outside_bytes)
 
     def _take_faster(self) -> None:
@@ -104,7 +105,7 @@ class FusedStep:
             if found.time_ns >= plan.time_ns:
                 self._form = before
 
-    def _try(self, form: Form, outside_bytes: int) -> Any:
+    def _try(self, form: Form, outside_bytes: int) -> _torch.PlanAtWork | None:
         """Plans the step in another form, for the memory that was in use beside the latest step, and takes that form if it
         has a plan."""
         try:

@@ -84,7 +84,7 @@ class FusedCapture:
     def compiled_as(self, form: Form) -> CompiledStep:
         if form not in self._compiled:
             self._compiled[form] = compiled_step(self.joint, (self.primals, self.tangents),
-                                                      self.num_forward_outputs + len(self.effects), self.device, form)
+                                                 self.num_forward_outputs + len(self.effects), self.device, form)
         return self._compiled[form]
 
     def run(self, name: str, layouts: Layouts, form: Form = FIRST_FORM) -> Captured:
