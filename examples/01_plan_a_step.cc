@@ -43,6 +43,9 @@ int main() {
       case Action::Kind::kFree:
         std::printf("free value %zu\n", index(action.value()));
         break;
+      case Action::Kind::kStore:
+      case Action::Kind::kFetch:
+        break;  // only where the costs have a link
     }
   }
   std::printf("peak %lld bytes, %lld of %lld ns recomputed\n", static_cast<long long>(found.simulation.peak_bytes),

@@ -35,7 +35,7 @@ std::string graph_beside(const std::string& plan) {
 
 int run_report(Options& options) {
   const CostedGraph file_step = load_graph(options.graph.empty() ? graph_beside(options.plan) : options.graph);
-  const CostedGraph step = planned_graph(file_step);
+  CostedGraph step = planned_graph(file_step);
   const PlanFile file = load_plan(options.plan, step);
   ReportInput input{.graph = step.graph,
                     .costs = step.costs,

@@ -31,7 +31,7 @@ Report value_row(const CostedGraph& step, ValueId value) {
 
 int run_simulate(Options& options) {
   const CostedGraph file_step = load_graph(options.graph);
-  const CostedGraph step = planned_graph(file_step);
+  CostedGraph step = planned_graph(file_step);
   const PlanFile file = load_plan(options.plan, step);
   const Timeline found = timeline(step.graph, step.costs, file.plan);
 
@@ -45,8 +45,12 @@ int run_simulate(Options& options) {
       .bytes("budget_bytes", file.budget_bytes > 0 ? "budget" : "", file.budget_bytes)
       .bytes("peak_bytes", "peak", found.total.peak_bytes)
       .time("time_ns", "time", found.total.time_ns, in_units)
-      .time("recompute_ns", "recomputed", found.total.recompute_ns, in_units)
-      .bytes("start_bytes", "at the start", found.start_bytes)
+      .time("recompute_ns", "recomputed", found.total.recompute_ns, in_units);
+  if (file.link) {
+    report.time("wait_ns", "waiting for copies", found.total.wait_ns, in_units)
+        .bytes("host_peak_bytes", "host's memory", found.total.host_peak_bytes);
+  }
+  report.bytes("start_bytes", "at the start", found.start_bytes)
       .text("", "peak at", action_text(step.graph, file.plan, found.peak_action))
       .number("peak_action", "", static_cast<std::int64_t>(found.peak_action))
       .number("values_at_peak", "values there", static_cast<std::int64_t>(found.live_at_peak.size()));

@@ -42,7 +42,10 @@ std::string gap_text(const Solution& solution) {
 
 std::string costs_text(const Simulation& s) {
   return "peak_bytes " + std::to_string(s.peak_bytes) + ", time_ns " + std::to_string(s.time_ns) + ", recompute_ns " +
-         std::to_string(s.recompute_ns);
+         std::to_string(s.recompute_ns) +
+         (s.host_peak_bytes == 0
+              ? ""
+              : ", wait_ns " + std::to_string(s.wait_ns) + ", host_peak_bytes " + std::to_string(s.host_peak_bytes));
 }
 
 }  // namespace
@@ -69,7 +72,7 @@ CostedGraph planned_graph(const CostedGraph& file) {
   return file.graph.forward_only() ? complete_backward(file.graph, file.costs) : file;
 }
 
-PlanFile load_plan(const std::string& path, const CostedGraph& step) {
+PlanFile load_plan(const std::string& path, CostedGraph& step) {
   const Graph& graph = step.graph;
   const std::string source = source_name(path);
   PlanFile file = parse_plan(read_text(path), source);
@@ -79,6 +82,7 @@ PlanFile load_plan(const std::string& path, const CostedGraph& step) {
                      " and " + std::to_string(graph.num_values()));
   }
   if (const auto violation = validate(graph, file.plan)) throw InputError(source + ": " + violation->message);
+  step.costs.link = file.link;
   const Simulation found = simulate(graph, step.costs, file.plan);
   if (found != file.simulation) {
     throw InputError(source + ": says " + costs_text(file.simulation) + "; the simulator says " + costs_text(found));

@@ -58,9 +58,9 @@ void add_report_options(CLI::App& app, Options& options);
 [[nodiscard]] CostedGraph load_graph(const std::string& path);
 // The graph that plans are for: with the papers' backward pass if it has none of its own.
 [[nodiscard]] CostedGraph planned_graph(const CostedGraph& file);
-// The plan in a file, checked against its graph. Throws InputError if the plan is for another graph, is illegal,
-// does not cost what it says, or has wrong addresses.
-[[nodiscard]] PlanFile load_plan(const std::string& path, const CostedGraph& step);
+// The plan in a file, checked against its graph, whose costs get the link of the plan. Throws InputError if the plan is
+// for another graph, is illegal, does not cost what it says, or has wrong addresses.
+[[nodiscard]] PlanFile load_plan(const std::string& path, CostedGraph& step);
 [[nodiscard]] Report graph_report(const Graph& graph);
 [[nodiscard]] std::string status_name(Status status);
 // A stopped planner may have a plan too.

@@ -31,6 +31,7 @@ struct PlanFile {
   Simulation simulation;
   Plan plan;
   std::optional<Placement> placement{};  // where it all lies, if that was asked for
+  std::optional<Link> link{};            // what its time was simulated with, if it copies to the host and back
 
   friend bool operator==(const PlanFile&, const PlanFile&) = default;
 };

@@ -16,7 +16,7 @@ namespace reprise {
 
 struct Life {
   ValueId value;
-  std::optional<std::size_t> first{};  // the action that makes it; none: it is present at the start
+  std::optional<std::size_t> first{};  // the action that makes or fetches it; none: it is present at the start
   std::optional<std::size_t> last{};   // the action that frees it or writes over it; none: it is present at the end
   ValueId took_over = kNoValue;        // the value whose memory it was written into
   bool second_copy = false;            // made while the value was already live: dropped at once, first == last
@@ -28,5 +28,18 @@ struct Life {
 // begin. REQUIRES: validate(graph, plan) found nothing.
 using Lives = std::vector<Life>;
 [[nodiscard]] Lives lives(const Graph& graph, const Plan& plan);
+
+// The copy of a value in the host's memory: from its store to the action at which the device waits for the arrival of
+// its last fetch, which is the next one that reads or frees the value.
+struct HostLife {
+  ValueId value;
+  std::size_t first;
+  std::optional<std::size_t> last{};  // none: nothing waits for it, so it is there until the end
+
+  friend bool operator==(const HostLife&, const HostLife&) = default;
+};
+
+// In the order in which they begin. REQUIRES: validate(graph, plan) found nothing.
+[[nodiscard]] std::vector<HostLife> host_lives(const Graph& graph, const Plan& plan);
 
 }  // namespace reprise

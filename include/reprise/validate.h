@@ -22,6 +22,7 @@ struct Violation {
 //   4. an op runs in place only if it has outputs that overwrite, none of which is live; what is overwritten is gone
 //   5. `once` ops run exactly once, in graph order
 //   6. step outputs are live at the end
+//   7. what is stored is live and may be freed, and it is stored once; what is fetched has been stored and is not live
 [[nodiscard]] std::optional<Violation> validate(const Graph& graph, const Plan& plan);
 
 }  // namespace reprise

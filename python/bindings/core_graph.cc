@@ -86,20 +86,39 @@ void bind_ops_and_values(GraphClass& graph) {
   def_of_value(graph, "readers", &Graph::readers, "The ops that read it.");
 }
 
+void bind_link(py::module_& module) {
+  py::class_<Link>(module, "Link", "The way between the device's memory and the host's. Frozen.")
+      .def(py::init([](std::int64_t down, std::int64_t up, std::int64_t latency_ns, bool both_ways) {
+             return Link{
+                 .down_bytes_per_s = down, .up_bytes_per_s = up, .latency_ns = latency_ns, .both_ways = both_ways};
+           }),
+           py::arg("down_bytes_per_s"), py::arg("up_bytes_per_s"), py::arg("latency_ns") = Link{}.latency_ns,
+           py::arg("both_ways") = true)
+      .def_readonly("down_bytes_per_s", &Link::down_bytes_per_s, "To the host.")
+      .def_readonly("up_bytes_per_s", &Link::up_bytes_per_s, "Back to the device.")
+      .def_readonly("latency_ns", &Link::latency_ns, "Of one copy.")
+      .def_readonly("both_ways", &Link::both_ways, "Whether copies to the host and back can go on at the same time.")
+      .def(
+          "__eq__", [](const Link& a, const Link& b) { return a == b; }, py::is_operator())
+      .attr("__hash__") = py::none();
+}
+
 void bind_costs(py::module_& module) {
   using Numbers = std::vector<std::int64_t>;
   CostsClass costs(module, "Costs", "What a graph costs, as lists by op and by value. Frozen.");
   def_capsule(costs);
   costs
-      .def(py::init([](Numbers time_ns, Numbers workspace_bytes, Numbers value_bytes) {
+      .def(py::init([](Numbers time_ns, Numbers workspace_bytes, Numbers value_bytes, std::optional<Link> link) {
              return std::make_shared<Costs>(Costs{.time_ns = std::move(time_ns),
                                                   .workspace_bytes = std::move(workspace_bytes),
-                                                  .value_bytes = std::move(value_bytes)});
+                                                  .value_bytes = std::move(value_bytes),
+                                                  .link = link});
            }),
-           py::arg("time_ns"), py::arg("workspace_bytes"), py::arg("value_bytes"))
+           py::arg("time_ns"), py::arg("workspace_bytes"), py::arg("value_bytes"), py::arg("link") = py::none())
       .def_readonly("time_ns", &Costs::time_ns, "By op: of one run.")
       .def_readonly("workspace_bytes", &Costs::workspace_bytes, "By op: memory needed only while it runs.")
       .def_readonly("value_bytes", &Costs::value_bytes, "By value.")
+      .def_readonly("link", &Costs::link, "None: plans cannot store and fetch.")
       .def(
           "__eq__", [](const Costs& a, const Costs& b) { return a == b; }, py::is_operator())
       .attr("__hash__") = py::none();
@@ -142,6 +161,7 @@ void bind_graph(py::module_& module) {
           "Values that must be live at the end.");
   graph.attr("__hash__") = py::none();
   bind_ops_and_values(graph);
+  bind_link(module);
   bind_costs(module);
   bind_text(module);
 }

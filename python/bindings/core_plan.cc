@@ -29,6 +29,10 @@ Action from_pair(const Pair& pair) {
       return Action::compute(op_id(pair.second), true);
     case Action::Kind::kFree:
       return Action::free(value_id(pair.second));
+    case Action::Kind::kStore:
+      return Action::store(value_id(pair.second));
+    case Action::Kind::kFetch:
+      return Action::fetch(value_id(pair.second));
   }
   throw InternalError("an action of an unknown kind");
 }
@@ -55,7 +59,9 @@ void bind_actions(py::module_& module) {
   py::enum_<Action::Kind>(module, "ActionKind", "What an action of a plan does.")
       .value("COMPUTE", Action::Kind::kCompute)
       .value("COMPUTE_IN_PLACE", Action::Kind::kComputeInPlace)
-      .value("FREE", Action::Kind::kFree);
+      .value("FREE", Action::Kind::kFree)
+      .value("STORE", Action::Kind::kStore)
+      .value("FETCH", Action::Kind::kFetch);
   py::class_<Plan>(module, "Plan", "What to run and what to free, in order. Frozen.")
       .def(py::init(&plan_of), py::arg("actions"), "From pairs (kind, op or value).")
       .def_static(
@@ -83,7 +89,8 @@ void bind_plan_file(py::module_& module) {
                              .planner = std::move(planner),
                              .budget_bytes = budget_bytes,
                              .simulation = simulate(graph, costs, plan),
-                             .plan = plan};
+                             .plan = plan,
+                             .link = copies(plan) ? costs.link : std::nullopt};
            }),
            py::arg("graph"), py::arg("costs"), py::arg("plan"), py::kw_only(), py::arg("planner") = "",
            py::arg("budget_bytes") = 0, "Makes one from a legal plan; ValueError for any other.")
@@ -127,6 +134,8 @@ void bind_simulation(py::module_& module) {
       .def_readonly("peak_bytes", &Simulation::peak_bytes)
       .def_readonly("time_ns", &Simulation::time_ns)
       .def_readonly("recompute_ns", &Simulation::recompute_ns, "The part of time_ns spent in runs after an op's first.")
+      .def_readonly("wait_ns", &Simulation::wait_ns, "The part of time_ns in which the device waits for copies.")
+      .def_readonly("host_peak_bytes", &Simulation::host_peak_bytes)
       .def(
           "__eq__", [](const Simulation& a, const Simulation& b) { return a == b; }, py::is_operator())
       .def("__repr__",
@@ -140,6 +149,8 @@ void bind_simulation(py::module_& module) {
       .def_readonly("start_bytes", &Timeline::start_bytes, "Resident and arriving values.")
       .def_readonly("during_bytes", &Timeline::during_bytes, "Per action, at its highest instant.")
       .def_readonly("after_bytes", &Timeline::after_bytes, "Per action.")
+      .def_readonly("begin_ns", &Timeline::begin_ns, "Per action: when its run or its copy begins.")
+      .def_readonly("end_ns", &Timeline::end_ns, "Per action: when its run or its copy ends.")
       .def_readonly("peak_action", &Timeline::peak_action, "The first action that reaches the peak.")
       .def_property_readonly(
           "live_at_peak", [](const Timeline& t) { return id_list<ValueId>(t.live_at_peak); },

@@ -38,6 +38,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : p
   if (const auto violation = validate(make_graph(*program_), plan)) {
     throw InputError("the plan does not fit the program: " + violation->message);
   }
+  if (copies(plan)) throw InputError("the plan copies to the host's memory, which this runtime does not do");
   find_produced();
   ops_.reserve(program_->ops.size());
   for (const ProgramOp& op : program_->ops) {
@@ -259,6 +260,9 @@ void Executor::take(Action action, StepState& state) const {
     case Action::Kind::kFree:
       state.slots[index(action.value())].reset();
       return;
+    case Action::Kind::kStore:
+    case Action::Kind::kFetch:
+      throw InternalError("a plan that copies to the host");  // refused by the constructor
   }
 }
 

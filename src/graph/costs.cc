@@ -1,5 +1,6 @@
 #include "reprise/costs.h"
 
+#include <limits>
 #include <string>
 
 #include "reprise/error.h"
@@ -30,6 +31,25 @@ void check_count(std::size_t numbers, std::size_t count, const char* what, const
                    of);
 }
 
+__extension__ using Wide = __int128;
+
+std::int64_t copy_ns(std::int64_t bytes, std::int64_t bytes_per_s, std::int64_t latency_ns) {
+  constexpr Wide kNsPerSecond = 1'000'000'000;
+  const Wide ns = (bytes * kNsPerSecond + bytes_per_s - 1) / bytes_per_s + latency_ns;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  return ns > kMost ? kMost : static_cast<std::int64_t>(ns);
+}
+
+void check_link(const Link& link) {
+  if (link.down_bytes_per_s <= 0 || link.up_bytes_per_s <= 0) {
+    throw InputError("a link's rates must be above zero, got " + std::to_string(link.down_bytes_per_s) + " and " +
+                     std::to_string(link.up_bytes_per_s) + " bytes per second");
+  }
+  if (link.latency_ns < 0 || link.latency_ns >= Costs::kMaxTotalTime) {
+    throw InputError("a link's latency_ns is negative or 2^59 or more: " + std::to_string(link.latency_ns));
+  }
+}
+
 void check_overwrites(const Graph& graph, const Costs& costs) {
   for (std::size_t i = 0; i < graph.num_values(); ++i) {
     const ValueId old = graph.overwrites(value_id(i));
@@ -42,6 +62,9 @@ void check_overwrites(const Graph& graph, const Costs& costs) {
 
 }  // namespace
 
+std::int64_t Link::down_ns(std::int64_t bytes) const { return copy_ns(bytes, down_bytes_per_s, latency_ns); }
+std::int64_t Link::up_ns(std::int64_t bytes) const { return copy_ns(bytes, up_bytes_per_s, latency_ns); }
+
 void check_costs(const Graph& graph, const Costs& costs) {
   check_count(costs.time_ns.size(), graph.num_ops(), "time_ns", "ops");
   check_count(costs.workspace_bytes.size(), graph.num_ops(), "workspace_bytes", "ops");
@@ -52,6 +75,7 @@ void check_costs(const Graph& graph, const Costs& costs) {
   for (const std::int64_t b : costs.workspace_bytes) bytes.add(b);
   for (const std::int64_t t : costs.time_ns) time.add(t);
   check_overwrites(graph, costs);
+  if (costs.link) check_link(*costs.link);
 }
 
 }  // namespace reprise

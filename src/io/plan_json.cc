@@ -25,7 +25,7 @@ using detail::JsonReader;
 using detail::kRequired;
 using detail::read_action;
 
-// "c12", "c12!" or "f7", in exactly the spelling the writer uses.
+// "c12", "c12!", "f7", "s7" or "b7", in exactly the spelling the writer uses.
 std::optional<Action> parse_action(std::string_view text) {
   const bool in_place = text.ends_with('!');
   const std::string_view digits = text.substr(text.empty() ? 0 : 1, text.size() - (in_place ? 2 : 1));
@@ -34,15 +34,23 @@ std::optional<Action> parse_action(std::string_view text) {
   const bool leading_zero = digits.size() > 1 && digits.front() == '0';
   if (error != std::errc{} || end != digits.data() + digits.size() || leading_zero) return std::nullopt;
   if (text.front() == 'c') return Action::compute(op_id(id), in_place);
-  if (text.front() == 'f' && !in_place) return Action::free(value_id(id));
+  if (in_place) return std::nullopt;
+  if (text.front() == 'f') return Action::free(value_id(id));
+  if (text.front() == 's') return Action::store(value_id(id));
+  if (text.front() == 'b') return Action::fetch(value_id(id));
   return std::nullopt;
 }
 
 std::size_t count(JsonReader& in) { return static_cast<std::size_t>(in.size()); }
 
-// A version-3 file is a version-2 file that also has an arena.
+// A version-3 file is a version-2 file that also has an arena. A version-4 file has a link, and perhaps an arena.
 constexpr std::int64_t kVersion = 2;
 constexpr std::int64_t kVersionWithArena = 3;
+constexpr std::int64_t kVersionWithLink = 4;
+
+std::int64_t version_of(const PlanFile& file) {
+  return file.link ? kVersionWithLink : file.placement ? kVersionWithArena : kVersion;
+}
 
 struct Reading {
   PlanFile file;
@@ -86,9 +94,16 @@ constexpr JsonField<Placement> kArenaFields[] = {
      kRequired},
 };
 
+constexpr JsonField<Link> kLinkFields[] = {
+    {"down_bytes_per_s", [](JsonReader& in, Link& link) { link.down_bytes_per_s = in.size(); }, kRequired},
+    {"up_bytes_per_s", [](JsonReader& in, Link& link) { link.up_bytes_per_s = in.size(); }, kRequired},
+    {"latency_ns", [](JsonReader& in, Link& link) { link.latency_ns = in.size(); }, kRequired},
+    {"both_ways", [](JsonReader& in, Link& link) { link.both_ways = in.boolean(); }, kRequired},
+};
+
 constexpr JsonField<Reading> kPlanFields[] = {
     {"format", [](JsonReader& in, Reading&) { in.format("reprise.plan"); }, kRequired},
-    {"version", [](JsonReader& in, Reading& r) { r.version = in.version(kVersion, kVersionWithArena); }, kRequired},
+    {"version", [](JsonReader& in, Reading& r) { r.version = in.version(kVersion, kVersionWithLink); }, kRequired},
     {"graph", [](JsonReader& in, Reading& r) { r.file.graph = in.string(); }, kRequired},
     {"ops", [](JsonReader& in, Reading& r) { r.file.ops = count(in); }, kRequired},
     {"values", [](JsonReader& in, Reading& r) { r.file.values = count(in); }, kRequired},
@@ -99,6 +114,9 @@ constexpr JsonField<Reading> kPlanFields[] = {
     {"recompute_ns", [](JsonReader& in, Reading& r) { r.file.simulation.recompute_ns = in.size(); }, kRequired},
     {"actions", [](JsonReader& in, Reading& r) { in.array([&] { r.file.plan.actions.push_back(read_action(in)); }); },
      kRequired},
+    {"wait_ns", [](JsonReader& in, Reading& r) { r.file.simulation.wait_ns = in.size(); }},
+    {"host_peak_bytes", [](JsonReader& in, Reading& r) { r.file.simulation.host_peak_bytes = in.size(); }},
+    {"link", [](JsonReader& in, Reading& r) { in.object(kLinkFields, r.file.link.emplace()); }},
     {"arena", [](JsonReader& in, Reading& r) { in.object(kArenaFields, r.file.placement.emplace()); }},
 };
 
@@ -115,13 +133,26 @@ void check_ids(const PlanFile& file, std::string_view source) {
   }
 }
 
-void check_arena(const Reading& read, std::string_view source) {
-  const bool expected = read.version == kVersionWithArena;
-  if (read.file.placement.has_value() != expected) {
-    throw InputError(std::string(source) + ": version " + std::to_string(read.version) +
-                     (expected ? " has an arena, but there is no key 'arena'" : " has no key 'arena'; version 3 does"));
+void check_version(const Reading& read, std::string_view source) {
+  if (version_of(read.file) == read.version) return;
+  const char* has = read.version == kVersionWithLink    ? " has a link, but there is no key 'link'"
+                    : read.file.link                    ? " has no key 'link'; version 4 does"
+                    : read.version == kVersionWithArena ? " has an arena, but there is no key 'arena'"
+                                                        : " has no key 'arena'; version 3 does";
+  throw InputError(std::string(source) + ": version " + std::to_string(read.version) + has);
+}
+
+void check_link(const PlanFile& file, std::string_view source) {
+  if (file.link) return;
+  for (std::size_t i = 0; i < file.plan.actions.size(); ++i) {
+    if (!file.plan.actions[i].copies()) continue;
+    throw InputError(std::string(source) + ": actions[" + std::to_string(i) +
+                     "]: copies to the host or back, but the file has no link; version 4 does");
   }
-  if (!expected) return;
+}
+
+void check_arena(const Reading& read, std::string_view source) {
+  if (!read.file.placement) return;
   const std::vector<Address>& addresses = read.file.placement->addresses;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const Address& address = addresses[i];
@@ -133,6 +164,14 @@ void check_arena(const Reading& read, std::string_view source) {
                                    : "action " + std::to_string(address.action) + ", but the plan has " +
                                          std::to_string(read.file.plan.actions.size())));
   }
+}
+
+void append_link(std::string& out, const Link& link) {
+  JsonObject object(out);
+  object.field("down_bytes_per_s", link.down_bytes_per_s);
+  object.field("up_bytes_per_s", link.up_bytes_per_s);
+  object.field("latency_ns", link.latency_ns);
+  object.field("both_ways", link.both_ways);
 }
 
 void append_arena(std::string& out, const Placement& placement) {
@@ -158,7 +197,7 @@ void append_arena(std::string& out, const Placement& placement) {
 Action detail::read_action(JsonReader& in) {
   const std::string text = in.string();
   const std::optional<Action> action = parse_action(text);
-  if (!action) in.fail("'" + text + "' is not an action; actions are 'c12', 'c12!' and 'f7'");
+  if (!action) in.fail("'" + text + "' is not an action; actions are 'c12', 'c12!', 'f7', 's7' and 'b7'");
   return *action;
 }
 
@@ -174,6 +213,12 @@ void detail::append_action(std::string& out, Action action) {
     case Action::Kind::kFree:
       append_number(out += "\"f", index(action.value()));
       break;
+    case Action::Kind::kStore:
+      append_number(out += "\"s", index(action.value()));
+      break;
+    case Action::Kind::kFetch:
+      append_number(out += "\"b", index(action.value()));
+      break;
   }
   out += '"';
 }
@@ -183,6 +228,8 @@ PlanFile parse_plan(std::string_view text, std::string_view source) {
   JsonReader in(text, source);
   in.object(kPlanFields, read);
   check_ids(read.file, source);
+  check_version(read, source);
+  check_link(read.file, source);
   check_arena(read, source);
   return std::move(read.file);
 }
@@ -192,7 +239,7 @@ std::string format_plan(const PlanFile& file) {
   {
     JsonObject object(out);
     object.line("format", "reprise.plan");
-    object.field("version", file.placement ? kVersionWithArena : kVersion);
+    object.field("version", version_of(file));
     object.line("graph", file.graph);
     object.line("ops", file.ops);
     object.field("values", file.values);
@@ -201,6 +248,11 @@ std::string format_plan(const PlanFile& file) {
     object.field("peak_bytes", file.simulation.peak_bytes);
     object.field("time_ns", file.simulation.time_ns);
     object.field("recompute_ns", file.simulation.recompute_ns);
+    if (file.link) {
+      object.field("wait_ns", file.simulation.wait_ns);
+      object.field("host_peak_bytes", file.simulation.host_peak_bytes);
+      append_link(object.line("link"), *file.link);
+    }
     append_list(object.line("actions"), file.plan.actions, [&](Action action) { append_action(out, action); });
     if (file.placement) append_arena(object.line("arena"), *file.placement);
     out += '\n';

@@ -55,10 +55,9 @@ class Occupancy {
     std::set<ValueId> live;
     for (std::size_t at = 0; at < plan_.actions.size(); ++at) {
       const Action action = plan_.actions[at];
-      if (!action.computes()) {
-        live.erase(action.value());
-        continue;
-      }
+      if (action.kind() == Action::Kind::kFree) live.erase(action.value());
+      if (action.kind() == Action::Kind::kFetch) live.insert(action.value());
+      if (!action.computes()) continue;
       for (const ValueId v : graph_.outputs(action.op())) {
         if (action.kind() == Action::Kind::kComputeInPlace) live.erase(graph_.overwrites(v));
         if (!live.insert(v).second) copies.emplace(at, v);
@@ -74,10 +73,11 @@ class Occupancy {
     std::set<ValueId> will_be_held;
     for (std::size_t at = plan_.actions.size(); at-- > 0;) {
       const Action action = plan_.actions[at];
-      if (!action.computes()) {
-        will_be_held.erase(action.value());
-        continue;
+      if (action.kind() == Action::Kind::kFree) will_be_held.erase(action.value());
+      if (action.kind() == Action::Kind::kFetch && will_be_held.erase(action.value()) != 0) {
+        held_.emplace(at, action.value());
       }
+      if (!action.computes()) continue;
       for (const ValueId v : graph_.outputs(action.op())) {
         if (copies.contains({at, v}) || (will_be_held.erase(v) == 0 && !graph_.held(v))) continue;
         held_.emplace(at, v);
@@ -90,11 +90,28 @@ class Occupancy {
   // What is wrong with the action, or "".
   std::string take(std::size_t at) {
     const Action action = plan_.actions[at];
-    if (!action.computes()) {
-      release(action.value());
-      return "";
+    switch (action.kind()) {
+      case Action::Kind::kCompute:
+        return run(at, action.op(), /*in_place=*/false);
+      case Action::Kind::kComputeInPlace:
+        return run(at, action.op(), /*in_place=*/true);
+      case Action::Kind::kFree:
+        release(action.value());
+        return "";
+      case Action::Kind::kStore:
+        return "";
+      case Action::Kind::kFetch:
+        return fetch(at, action.value());
     }
-    return run(at, action.op(), action.kind() == Action::Kind::kComputeInPlace);
+    return "is of an unknown kind";
+  }
+
+  std::string fetch(std::size_t at, ValueId v) {
+    live_.insert(v);
+    if (costs_.value_bytes[index(v)] == 0 || held_.contains({at, v})) return "";
+    std::string wrong = occupy(at, v, costs_.value_bytes[index(v)]);
+    if (wrong.empty()) offset_of_[v] = last_offset_;
+    return wrong;
   }
 
   std::string run(std::size_t at, OpId op, bool in_place) {

@@ -28,6 +28,8 @@ class Chronicle {
     }
   }
 
+  void fetch(ValueId value, std::size_t at) { begin({.value = value, .first = at}); }
+
   void end(ValueId value, std::size_t at) {
     REPRISE_CHECK(current_[index(value)] != kNone);
     lives_[std::exchange(current_[index(value)], kNone)].last = at;
@@ -48,6 +50,35 @@ class Chronicle {
   Lives lives_;
 };
 
+class HostChronicle {
+ public:
+  explicit HostChronicle(const Graph& graph)
+      : graph_(graph), life_of_(graph.num_values(), 0), coming_(graph.num_values(), 0) {}
+
+  void store(ValueId value, std::size_t at) {
+    life_of_[index(value)] = lives_.size();
+    lives_.push_back({.value = value, .first = at});
+  }
+  void fetch(ValueId value) {
+    coming_[index(value)] = 1;
+    lives_[life_of_[index(value)]].last.reset();  // if there was one, the fetch before was not the last
+  }
+  void compute(OpId op, std::size_t at) {
+    for (const ValueId v : graph_.inputs(op)) wait_for(v, at);
+  }
+  void wait_for(ValueId value, std::size_t at) {
+    if (std::exchange(coming_[index(value)], 0) != 0) lives_[life_of_[index(value)]].last = at;
+  }
+
+  std::vector<HostLife> take() && { return std::move(lives_); }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::size_t> life_of_;  // by value that was stored, in lives_
+  std::vector<std::uint8_t> coming_;  // by value: fetched, and nothing has waited for it
+  std::vector<HostLife> lives_;
+};
+
 }  // namespace
 
 Lives lives(const Graph& graph, const Plan& plan) {
@@ -63,6 +94,34 @@ Lives lives(const Graph& graph, const Plan& plan) {
         break;
       case Action::Kind::kFree:
         chronicle.end(action.value(), at);
+        break;
+      case Action::Kind::kStore:
+        break;
+      case Action::Kind::kFetch:
+        chronicle.fetch(action.value(), at);
+        break;
+    }
+  }
+  return std::move(chronicle).take();
+}
+
+std::vector<HostLife> host_lives(const Graph& graph, const Plan& plan) {
+  HostChronicle chronicle(graph);
+  for (std::size_t at = 0; at < plan.actions.size(); ++at) {
+    const Action action = plan.actions[at];
+    switch (action.kind()) {
+      case Action::Kind::kCompute:
+      case Action::Kind::kComputeInPlace:
+        chronicle.compute(action.op(), at);
+        break;
+      case Action::Kind::kFree:
+        chronicle.wait_for(action.value(), at);
+        break;
+      case Action::Kind::kStore:
+        chronicle.store(action.value(), at);
+        break;
+      case Action::Kind::kFetch:
+        chronicle.fetch(action.value());
         break;
     }
   }

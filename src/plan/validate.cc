@@ -30,6 +30,10 @@ class Replay {
         return compute(action.op(), /*in_place=*/true);
       case Action::Kind::kFree:
         return free(action.value());
+      case Action::Kind::kStore:
+        return store(action.value());
+      case Action::Kind::kFetch:
+        return fetch(action.value());
     }
     return "is of an unknown kind";
   }
@@ -52,6 +56,21 @@ class Replay {
     if (!live_.contains(v)) return "frees " + text(v) + ", which is not live";
     if (pinned_memory_.contains(v)) return "frees " + text(v) + ", whose memory is resident or held by the caller";
     live_.erase(v);
+    return "";
+  }
+
+  std::string store(ValueId v) {
+    if (index(v) >= graph_.num_values()) return "stores unknown " + text(v);
+    if (!live_.contains(v)) return "stores " + text(v) + ", which is not live";
+    if (pinned_memory_.contains(v)) return "stores " + text(v) + ", whose memory is resident or held by the caller";
+    if (!stored_.insert(v).second) return "stores " + text(v) + ", which has been stored before";
+    return "";
+  }
+
+  std::string fetch(ValueId v) {
+    if (index(v) >= graph_.num_values()) return "fetches unknown " + text(v);
+    if (!stored_.contains(v)) return "fetches " + text(v) + ", which has not been stored";
+    if (!live_.insert(v).second) return "fetches " + text(v) + ", which is live";
     return "";
   }
 
@@ -102,6 +121,7 @@ class Replay {
 
   const Graph& graph_;
   std::set<ValueId> live_;
+  std::set<ValueId> stored_;
   std::set<ValueId> pinned_memory_;  // live values that the plan may not free
   std::deque<OpId> pending_once_;    // in graph order
 };

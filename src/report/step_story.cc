@@ -43,7 +43,7 @@ class Teller {
     if (op == graph_.caller_op()) note_caller(at);
     if (at == times_.peak_action) story_.peak_run = story_.runs.size();
     const bool again = runs_[index(op)]++ != 0;
-    story_.runs.push_back({op, again, at, times_.during_bytes[at], times_.after_bytes[at]});
+    story_.runs.push_back({op, again, at, times_.begin_ns[at], times_.during_bytes[at], times_.after_bytes[at]});
     if (!again) {
       story_.reordered = story_.reordered || index(op) < latest_first_;
       latest_first_ = index(op);
@@ -61,7 +61,7 @@ class Teller {
     for (const Life& life : lives_) {
       std::size_t& since = away_since[index(life.value)];
       if (life.second_copy) continue;
-      if (since != kNever) {
+      if (since != kNever && plan_.actions[*life.first].computes()) {
         const auto at = [&](std::size_t i) { return times_.during_bytes.begin() + static_cast<std::ptrdiff_t>(i); };
         const std::int64_t highest = *std::max_element(at(since), at(*life.first + 1));
         std::int64_t& peak = choice_of(graph_.producer(life.value)).peak_if_kept_bytes;

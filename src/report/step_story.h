@@ -17,8 +17,9 @@ namespace reprise::detail {
 
 struct StepRun {
   OpId op;
-  bool again;                 // not the op's first
-  std::size_t action;         // of the plan
+  bool again;          // not the op's first
+  std::size_t action;  // of the plan
+  std::int64_t begin_ns;
   std::int64_t during_bytes;  // highest while it ran
   std::int64_t after_bytes;   // when the frees after it are done
 };

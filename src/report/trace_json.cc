@@ -85,23 +85,22 @@ std::string trace_json(const ReportInput& input) {
   append_name(out, "thread_name", "forward", kForwardTrack);
   append_name(out, "thread_name", "backward", kBackwardTrack);
   append_name(out, "thread_name", "recomputed", kAgainTrack);
-  std::int64_t now_ns = 0;
   append_counter(out, "memory", 0, story.start_bytes + input.outside_bytes);
   for (std::size_t i = 0; i < story.runs.size(); ++i) {
     const StepRun& run = story.runs[i];
-    const std::int64_t begin_ns = now_ns, peak_bytes = run.during_bytes + input.outside_bytes;
-    now_ns += input.costs.time_ns[index(run.op)];
+    const std::int64_t begin_ns = run.begin_ns, end_ns = begin_ns + input.costs.time_ns[index(run.op)];
+    const std::int64_t peak_bytes = run.during_bytes + input.outside_bytes;
     append_run(out, input, run, begin_ns, peak_bytes);
     append_counter(out, "memory", begin_ns, peak_bytes);
-    append_counter(out, "memory", now_ns, run.after_bytes + input.outside_bytes);
+    append_counter(out, "memory", end_ns, run.after_bytes + input.outside_bytes);
     if (!input.measured) continue;
     const std::size_t next = i + 1 < story.runs.size() ? story.runs[i + 1].action : input.plan.actions.size();
     append_counter(out, "memory, measured", begin_ns, input.measured->during_bytes[run.action]);
-    append_counter(out, "memory, measured", now_ns, input.measured->after_bytes[next - 1]);
+    append_counter(out, "memory, measured", end_ns, input.measured->after_bytes[next - 1]);
   }
   if (input.budget_bytes > 0) {
     append_counter(out, "budget", 0, input.budget_bytes);
-    append_counter(out, "budget", now_ns, input.budget_bytes);
+    append_counter(out, "budget", story.total.time_ns, input.budget_bytes);
   }
   out.resize(out.size() - 2);  // the last comma
   return out + "\n]}\n";

@@ -4,16 +4,14 @@
 
 #include "check.h"
 #include "reprise/error.h"
+#include "reprise/lives.h"
 #include "simulate/simulator.h"
 
 namespace reprise {
 namespace {
 
+using detail::Clocks;
 using detail::Simulator;
-
-std::int64_t sum_or_too_long(std::int64_t a, std::int64_t b) {
-  return b > Simulator::kTooLong - a ? Simulator::kTooLong : a + b;
-}
 
 void check_fits(const Simulation& found) {
   if (found.time_ns == Simulator::kTooLong) throw InputError("the total time of the plan does not fit into 64 bits");
@@ -23,7 +21,7 @@ void check_fits(const Simulation& found) {
 
 namespace detail {
 
-Simulator::Simulator(const Graph& graph, const Costs& costs) {
+Simulator::Simulator(const Graph& graph, const Costs& costs) : graph_(graph), costs_(costs) {
   ops_.reserve(graph.num_ops());
   for (std::size_t i = 0; i < graph.num_ops(); ++i) {
     const OpId op = op_id(i);
@@ -61,8 +59,8 @@ Simulation Simulator::walk(std::span<const Action> actions, const Observe& obser
   Simulation result{.peak_bytes = start_bytes_};
   const auto compute = [&](OpId op, bool in_place) {
     const OpCost& cost = ops_[index(op)];
-    result.time_ns = sum_or_too_long(result.time_ns, cost.time_ns);
-    if (done_[index(op)] != 0) result.recompute_ns = sum_or_too_long(result.recompute_ns, cost.time_ns);
+    result.time_ns = Clocks::sum_or_too_long(result.time_ns, cost.time_ns);
+    if (done_[index(op)] != 0) result.recompute_ns = Clocks::sum_or_too_long(result.recompute_ns, cost.time_ns);
     done_[index(op)] = 1;
     const std::int64_t saved = in_place ? cost.in_place_bytes : 0;
     const std::int64_t during = live_bytes + cost.transient_bytes - saved;
@@ -90,25 +88,60 @@ Simulation Simulator::walk(std::span<const Action> actions, const Observe& obser
         observe(live_bytes, live_bytes - bytes_[index(action.value())]);
         live_bytes -= bytes_[index(action.value())];
         break;
+      case Action::Kind::kStore:
+        observe(live_bytes, live_bytes);
+        break;
+      case Action::Kind::kFetch:
+        live_[index(action.value())] = 1;
+        live_bytes += bytes_[index(action.value())];
+        result.peak_bytes = std::max(result.peak_bytes, live_bytes);
+        observe(live_bytes, live_bytes);
+        break;
     }
   }
   return result;
 }
 
+std::int64_t Simulator::host_peak_bytes(const Plan& plan) const {
+  std::vector<std::int64_t> change(plan.actions.size() + 1, 0);
+  for (const HostLife& life : host_lives(graph_, plan)) {
+    change[life.first] += bytes_[index(life.value)];
+    change[life.last.value_or(plan.actions.size())] -= bytes_[index(life.value)];
+  }
+  std::int64_t now = 0, peak = 0;
+  for (const std::int64_t bytes : change) peak = std::max(peak, now += bytes);
+  return peak;
+}
+
 Simulation Simulator::run(const Plan& plan) {
-  return walk(plan.actions, [](std::int64_t, std::int64_t) {});
+  Simulation result = walk(plan.actions, [](std::int64_t, std::int64_t) {});
+  if (!copies(plan)) return result;
+  Clocks clocks(graph_, costs_);
+  for (const Action action : plan.actions) clocks.take(action);
+  result.time_ns = clocks.now_ns();
+  result.wait_ns = clocks.wait_ns();
+  result.host_peak_bytes = host_peak_bytes(plan);
+  return result;
 }
 
 Timeline Simulator::timeline(const Plan& plan) {
   Timeline result;
   result.start_bytes = start_bytes_;
-  result.total = walk(plan.actions, [&](std::int64_t during, std::int64_t after) {
+  walk(plan.actions, [&](std::int64_t during, std::int64_t after) {
     result.during_bytes.push_back(during);
     result.after_bytes.push_back(after);
   });
+  result.total = run(plan);
+  Clocks clocks(graph_, costs_);
+  for (const Action action : plan.actions) {
+    const Clocks::Span span = clocks.take(action);
+    result.begin_ns.push_back(span.begin_ns);
+    result.end_ns.push_back(span.end_ns);
+  }
   const auto highest = std::ranges::max_element(result.during_bytes);
   result.peak_action = static_cast<std::size_t>(highest - result.during_bytes.begin());
-  const bool frees = !plan.actions.empty() && !plan.actions[result.peak_action].computes();  // the peak is before it
+  const bool frees = !plan.actions.empty() && plan.actions[result.peak_action].kind() == Action::Kind::kFree;
+  // The peak is before a free.
   const std::size_t count = std::min(result.peak_action + (frees ? 0 : 1), plan.actions.size());
   walk(std::span(plan.actions).first(count), [](std::int64_t, std::int64_t) {});
   for (std::size_t i = 0; i < live_.size(); ++i) {

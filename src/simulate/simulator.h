@@ -2,24 +2,25 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
 #include "reprise/simulate.h"
+#include "simulate/clocks.h"
 
 namespace reprise::detail {
 
 class Simulator {
  public:
-  // Stands for a time that does not fit into 64 bits.
-  static constexpr std::int64_t kTooLong = std::numeric_limits<std::int64_t>::max();
+  static constexpr std::int64_t kTooLong = Clocks::kTooLong;
 
+  // The graph and the costs must outlive it.
   Simulator(const Graph& graph, const Costs& costs);
   [[nodiscard]] Simulation run(const Plan& plan);
   [[nodiscard]] Timeline timeline(const Plan& plan);
 
  private:
+  [[nodiscard]] std::int64_t host_peak_bytes(const Plan& plan) const;
   template <typename Observe>
   Simulation walk(std::span<const Action> actions, const Observe& observe);
 
@@ -31,6 +32,8 @@ class Simulator {
     std::uint32_t outputs_begin;
     std::uint32_t outputs_end;
   };
+  const Graph& graph_;
+  const Costs& costs_;
   std::vector<OpCost> ops_;
   std::vector<ValueId> outputs_;
   std::vector<std::int64_t> bytes_;

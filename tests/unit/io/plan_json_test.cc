@@ -64,9 +64,9 @@ TEST(PlanJsonTest, EveryKindOfActionSurvivesTheRoundTrip) {
 TEST(PlanJsonTest, RefusesEverySpellingOfAnActionButOne) {
   for (const char* action : {"", "c", "f", "!", "c!", "c-1", "c+1", "c01", "c1 ", " c1", "C1", "f1!", "c1!!", "c1.0",
                              "x1", "1", "c4294967296", "c99999999999999999999", "cc1"}) {
-    EXPECT_EQ(
-        plan_error(with_actions("[\"c0\",\"" + std::string(action) + "\"]")),
-        "p.json:7:17: actions[1]: '" + std::string(action) + "' is not an action; actions are 'c12', 'c12!' and 'f7'");
+    EXPECT_EQ(plan_error(with_actions("[\"c0\",\"" + std::string(action) + "\"]")),
+              "p.json:7:17: actions[1]: '" + std::string(action) +
+                  "' is not an action; actions are 'c12', 'c12!', 'f7', 's7' and 'b7'");
   }
   EXPECT_EQ(plan_error(with_actions("[3]")), "p.json:7:12: actions[0]: expected a string, found an integer");
 }
@@ -136,7 +136,7 @@ TEST(PlanJsonTest, RefusesWhatIsMissingOrOfAnotherFormat) {
   EXPECT_EQ(plan_error(R"({"format":"reprise.graph"})"),
             "p.json:1:11: format: expected 'reprise.plan', found 'reprise.graph'");
   EXPECT_EQ(plan_error(R"({"format":"reprise.plan","version":1})"),
-            "p.json:1:36: version: version 1 is unknown; this reader knows 2 to 3");
+            "p.json:1:36: version: version 1 is unknown; this reader knows 2 to 4");
   for (const char* key :
        {"graph", "ops", "values", "planner", "budget_bytes", "peak_bytes", "time_ns", "recompute_ns"}) {
     std::string text(kPlanExample);
