@@ -1,7 +1,9 @@
 #include <pybind11/functional.h>
 
+#include "runtime/costs/link.h"
 #include "runtime/device/arena.h"
 #include "runtime/device/generator.h"
+#include "runtime/device/host_link.h"
 #include "runtime/device/meter.h"
 #include "runtime/messages.h"
 #include "runtime/session/ledger.h"
@@ -42,6 +44,23 @@ void bind_memory(py::module_& module) {
       [](const std::vector<at::Tensor>& tensors, at::Device device) { return storage_bytes(tensors, device); },
       "Bytes of the distinct storages of these tensors on the device, and of their gradients.");
   module.def("poison_arenas", &poison_arenas, "For tests: fills memory of arenas with ones when it is freed.");
+  module.def(
+      "link_of",
+      [](at::Device device) {
+        const Link link = link_of(device);
+        return std::tuple(link.down_bytes_per_s, link.up_bytes_per_s, link.both_ways);
+      },
+      "The rates of the link to the host's memory, down and up in bytes per second, and whether it goes both ways at "
+      "once.");
+  module.def(
+      "delay_copies",
+      [](py::function delay) {
+        delay_copies([delay] {
+          const py::gil_scoped_acquire gil;
+          delay();
+        });
+      },
+      "For tests: what is called on the stream of a copy between the device and the host before each of them.");
   module.def("fail_allocation", &fail_allocation, "For tests: the nth CPU allocation from now on fails.");
   module.def("generator_state_bytes", &generator_state_bytes);
 }

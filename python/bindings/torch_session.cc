@@ -141,6 +141,7 @@ void bind_options(py::module_& module) {
       .def(py::init<>())
       .def_readwrite("budget_bytes", &SessionOptions::budget_bytes)
       .def_readwrite("reserve_bytes", &SessionOptions::reserve_bytes)
+      .def_readwrite("host_budget_bytes", &SessionOptions::host_budget_bytes)
       .def_readwrite("planner", &SessionOptions::planner)
       .def_readwrite("planning_seconds", &SessionOptions::planning_seconds)
       .def_readwrite("waiting_seconds", &SessionOptions::waiting_seconds)
@@ -162,6 +163,11 @@ void bind_plan_at_work(py::module_& module) {
       .def_property_readonly("step_peak_bytes", [](const PlanAtWork& self) { return self.found.simulation.peak_bytes; })
       .def_property_readonly("time_ns", [](const PlanAtWork& self) { return self.found.simulation.time_ns; })
       .def_property_readonly("recompute_ns", [](const PlanAtWork& self) { return self.found.simulation.recompute_ns; })
+      .def_property_readonly("wait_ns", [](const PlanAtWork& self) { return self.found.simulation.wait_ns; })
+      .def_readonly("measured_wait_ns", &PlanAtWork::measured_wait_ns, "Of the latest step that was timed.")
+      .def_property_readonly(
+          "host_peak_bytes", [](const PlanAtWork& self) { return self.found.simulation.host_peak_bytes; },
+          "The most that lies in the host's memory at once.")
       .def_property_readonly("peak_bytes", &PlanAtWork::peak_bytes, "Predicted peak of everything on the device.")
       .def_readonly("room_bytes", &PlanAtWork::room_bytes)
       .def_readonly("outside_bytes", &PlanAtWork::outside_bytes)

@@ -26,6 +26,7 @@ bool has_geometry(const at::Tensor& tensor, const Geometry& geometry) {
 }  // namespace
 
 void StepState::clear() {
+  copies.reset();
   slots.clear();
   ran.clear();
   versions.clear();
@@ -35,10 +36,11 @@ void StepState::clear() {
 }
 
 Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : program_(std::move(program)) {
-  if (const auto violation = validate(make_graph(*program_), plan)) {
+  const Graph graph = make_graph(*program_);
+  if (const auto violation = validate(graph, plan)) {
     throw InputError("the plan does not fit the program: " + violation->message);
   }
-  if (copies(plan)) throw InputError("the plan copies to the host's memory, which this runtime does not do");
+  if (copies(plan)) host_ = std::make_unique<const HostPlan>(*program_, graph, plan);
   find_produced();
   ops_.reserve(program_->ops.size());
   for (const ProgramOp& op : program_->ops) {
@@ -158,9 +160,12 @@ std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Ten
                                                          const std::function<void()>& interrupted) const {
   const auto trace = state.trace;
   const auto arena = state.arena;
+  const auto copies = state.copies;
   state.clear();
   state.trace = trace;
   state.arena = arena;
+  state.copies = copies;
+  if ((host_ == nullptr) != (copies == nullptr)) throw InternalError("a step and its plan disagree about copies");
   if (inputs.size() != program_->inputs.size()) {
     throw InputError("forward of '" + program_->name + "' takes " + std::to_string(program_->inputs.size()) +
                      " tensors, got " + std::to_string(inputs.size()));
@@ -175,7 +180,10 @@ std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Ten
     for (std::size_t i = 0; i < released_.size(); ++i) {
       if (released_[i] != 0) state.slots[i].reset();
     }
-    for (const ValueId value : watched_) state.versions.push_back(version_of(state.slots[index(value)]));
+    for (const ValueId value : watched_) {
+      const at::Tensor& slot = state.slots[index(value)];
+      state.versions.push_back(slot.defined() ? version_of(slot) : 0);  // what is away cannot be changed
+    }
     state.pending = true;
     return outputs;
   } catch (...) {
@@ -237,6 +245,7 @@ void Executor::run_here(std::size_t begin, std::size_t end, StepState& state,
   for (std::size_t i = begin; i < end; ++i) {
     if (interrupted) interrupted();
     if (state.trace != nullptr) reset_meter_peak(program_->device);
+    if (host_ != nullptr) state.copies->wait_before(*host_, i);
     if (state.arena != nullptr && actions_[i].computes()) {
       take_in_arena(i, state);
     } else {
@@ -261,8 +270,10 @@ void Executor::take(Action action, StepState& state) const {
       state.slots[index(action.value())].reset();
       return;
     case Action::Kind::kStore:
+      return state.copies->store(*host_, action.value(), state.slots[index(action.value())]);
     case Action::Kind::kFetch:
-      throw InternalError("a plan that copies to the host");  // refused by the constructor
+      state.slots[index(action.value())] = state.copies->fetch(*host_, action.value());
+      return;
   }
 }
 
@@ -444,7 +455,8 @@ void Executor::apply_effect(const ProgramOp& op, StepState& state) const {
 
 void Executor::check_versions(const StepState& state) const {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
-    if (version_of(state.slots[index(watched_[i])]) == state.versions[i]) continue;
+    const at::Tensor& slot = state.slots[index(watched_[i])];
+    if (!slot.defined() || version_of(slot) == state.versions[i]) continue;
     throw ModifiedInPlace(
         modified_in_place("value " + std::to_string(index(watched_[i])) + " of '" + program_->name + "'"));
   }

@@ -23,6 +23,8 @@
 
 #include "reprise/plan.h"
 #include "runtime/engine/arena_step.h"
+#include "runtime/engine/host_plan.h"
+#include "runtime/engine/step_copies.h"
 #include "runtime/program/program.h"
 #include "runtime/program/tensor_memory.h"
 
@@ -42,6 +44,8 @@ struct StepState {
   std::shared_ptr<Trace> trace;         // filled if it is set
   std::shared_ptr<ArenaStep> arena;     // serves the step, or watches it, if it is set
   bool pending = false;                 // forward has run, backward has not
+  // Copies to the host and back, if the plan has any. The last member, so that nothing is freed while they go on.
+  std::shared_ptr<StepCopies> copies;
 
   void clear();
 };
@@ -51,7 +55,8 @@ struct StepState {
 
 class Executor {
  public:
-  // Throws InputError if validate() refuses the plan. The program must not change afterwards.
+  // Throws InputError if validate() refuses the plan. The program must not change afterwards. If the plan copies to the
+  // host, a step's state must have its copies before forward, with a block of host_bytes().
   Executor(std::shared_ptr<const Program> program, const Plan& plan);
 
   // `interrupted` is called before every op, on the thread the op runs on; it throws to end the step.
@@ -61,6 +66,7 @@ class Executor {
   [[nodiscard]] std::vector<std::optional<at::Tensor>> backward(std::span<const at::Tensor> seeds, StepState& state,
                                                                 const std::function<void()>& interrupted = {}) const;
   [[nodiscard]] const Program& program() const { return *program_; }
+  [[nodiscard]] std::int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->block_bytes(); }
   // The caller's tensors that backward reads; they must not change before backward.
   [[nodiscard]] std::span<const ValueId> watched() const { return watched_; }
 
@@ -115,8 +121,9 @@ class Executor {
   std::vector<std::optional<Geometry>> produced_;  // by value: geometry of what a slot holds
   std::vector<PreparedOp> ops_;
   std::vector<Action> actions_;
-  std::size_t boundary_ = 0;      // the caller's action
-  std::vector<ValueId> watched_;  // the caller's tensors that backward reads
+  std::unique_ptr<const HostPlan> host_;  // nothing: the plan does not copy
+  std::size_t boundary_ = 0;              // the caller's action
+  std::vector<ValueId> watched_;          // the caller's tensors that backward reads
   std::vector<std::size_t> optional_seeds_;
   std::vector<std::uint8_t> saved_;     // by op that saves a generator's state: whether it is needed
   std::vector<std::uint8_t> released_;  // by value: nothing after the caller's op reads it, so it is dropped there

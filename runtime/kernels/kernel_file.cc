@@ -12,6 +12,7 @@
 
 #include "reprise/error.h"
 #include "reprise/io.h"
+#include "runtime/device/cuda_driver.h"
 #include "runtime/device/meter.h"
 #include "runtime/files/cache.h"
 
@@ -20,8 +21,7 @@ namespace {
 
 constexpr const char* kFolder = "kernels";
 
-// CUDA's driver, which every process that uses CUDA has loaded. Its functions are looked up by name, so that nothing of
-// CUDA is needed to compile this.
+// What is done to kernels by CUDA's driver.
 class Driver {
  public:
   static const Driver& get() {
@@ -52,40 +52,24 @@ class Driver {
   using SetAttribute = int (*)(void*, int, int);
   using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                          void**);
-  using ErrorText = int (*)(int, const char**);
 
   static constexpr std::uint32_t kSharedBytesByDefault = 48 << 10;
   static constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
-  Driver() : library_(dlopen("libcuda.so.1", RTLD_NOW)) {
-    if (library_ == nullptr) throw InputError("CUDA's driver (libcuda.so.1) cannot be loaded");
-    load_ = find<Load>("cuModuleLoadData");
-    get_function_ = find<GetFunction>("cuModuleGetFunction");
-    set_attribute_ = find<SetAttribute>("cuFuncSetAttribute");
-    launch_ = find<Launch>("cuLaunchKernel");
-    text_ = find<ErrorText>("cuGetErrorString");
-  }
+  Driver()
+      : cuda_(CudaDriver::instance()),
+        load_(cuda_.find<Load>("cuModuleLoadData")),
+        get_function_(cuda_.find<GetFunction>("cuModuleGetFunction")),
+        set_attribute_(cuda_.find<SetAttribute>("cuFuncSetAttribute")),
+        launch_(cuda_.find<Launch>("cuLaunchKernel")) {}
 
-  template <typename Function>
-  [[nodiscard]] Function find(const char* name) const {
-    void* address = dlsym(library_, name);
-    if (address == nullptr) throw InputError(std::string("CUDA's driver has no function ") + name);
-    return reinterpret_cast<Function>(address);  // NOLINT: this is how dlsym is used
-  }
+  void check(int result, const std::string& what) const { cuda_.check(result, what); }
 
-  void check(int result, const std::string& what) const {
-    if (result == 0) return;
-    const char* text = nullptr;
-    text_(result, &text);
-    throw InputError("CUDA cannot " + what + ": " + (text == nullptr ? "error " + std::to_string(result) : text));
-  }
-
-  void* library_;
-  Load load_ = nullptr;
-  GetFunction get_function_ = nullptr;
-  SetAttribute set_attribute_ = nullptr;
-  Launch launch_ = nullptr;
-  ErrorText text_ = nullptr;
+  const CudaDriver& cuda_;
+  Load load_;
+  GetFunction get_function_;
+  SetAttribute set_attribute_;
+  Launch launch_;
 };
 
 struct Loaded {

@@ -32,11 +32,15 @@ at::Tensor view_of(const at::Tensor& base, const Geometry& geometry) {
   return view;
 }
 
-at::Tensor copy_of(const at::Tensor& tensor) {
+at::Tensor bytes_of(const at::Tensor& tensor) {
   const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
-  const Geometry all{.dtype = at::kByte, .sizes = {bytes}, .strides = {1}};
-  at::Tensor copy = at::empty({bytes}, tensor.options().dtype(at::kByte));
-  copy.copy_(view_of(tensor, all));
+  return view_of(tensor, {.dtype = at::kByte, .sizes = {bytes}, .strides = {1}});
+}
+
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const at::Tensor bytes = bytes_of(tensor);
+  at::Tensor copy = at::empty({bytes.numel()}, bytes.options());
+  copy.copy_(bytes);
   return view_of(copy, geometry_of(tensor));
 }
 

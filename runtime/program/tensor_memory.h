@@ -16,6 +16,9 @@ namespace reprise {
 [[nodiscard]] std::uint32_t version_of(const at::Tensor& tensor);
 void bump_version(const at::Tensor& tensor);
 
+// All bytes of the tensor's storage, in place.
+[[nodiscard]] at::Tensor bytes_of(const at::Tensor& tensor);
+
 // A copy of the tensor with all of its storage, in memory of its own.
 [[nodiscard]] at::Tensor copy_of(const at::Tensor& tensor);
 

@@ -16,11 +16,11 @@ class Ended : public std::exception {};
 
 }  // namespace
 
-BackgroundSearch::BackgroundSearch(Graph graph, Costs costs, std::string planner, std::int64_t budget_bytes,
+BackgroundSearch::BackgroundSearch(Graph graph, Costs costs, PlanMethod method, std::int64_t budget_bytes,
                                    double seconds)
     : graph_(std::move(graph)),
       costs_(std::move(costs)),
-      planner_(std::move(planner)),
+      method_(std::move(method)),
       budget_bytes_(budget_bytes),
       seconds_(seconds),
       process_(getpid()) {
@@ -46,7 +46,8 @@ bool BackgroundSearch::is_elsewhere() const { return getpid() != process_; }
 
 BackgroundSearch::Result BackgroundSearch::search() const {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds_);
-  SolveOptions options{.planner = planner_, .budget_bytes = budget_bytes_};
+  SolveOptions options{
+      .planner = method_.planner, .budget_bytes = budget_bytes_, .host_budget_bytes = method_.host_budget_bytes};
   options.should_stop = [this, end] {
     if (ended_) throw Ended();
     return Clock::now() > end;

@@ -9,23 +9,24 @@
 #include <atomic>
 #include <cstdint>
 #include <future>
-#include <string>
 #include <thread>
 
 #include "reprise/costs.h"
 #include "reprise/graph.h"
 #include "reprise/solve.h"
+#include "runtime/session/plan_method.h"
 
 namespace reprise {
 
 class BackgroundSearch {
  public:
-  BackgroundSearch(Graph graph, Costs costs, std::string planner, std::int64_t budget_bytes, double seconds);
+  BackgroundSearch(Graph graph, Costs costs, PlanMethod method, std::int64_t budget_bytes, double seconds);
   // Ends the search; what it has found is lost.
   ~BackgroundSearch();
   BackgroundSearch(const BackgroundSearch&) = delete;
   BackgroundSearch& operator=(const BackgroundSearch&) = delete;
 
+  [[nodiscard]] const PlanMethod& method() const { return method_; }
   [[nodiscard]] std::int64_t budget_bytes() const { return budget_bytes_; }
   [[nodiscard]] double seconds() const { return seconds_; }
   // Whether wait() would not have to wait.
@@ -45,7 +46,7 @@ class BackgroundSearch {
 
   const Graph graph_;
   const Costs costs_;
-  const std::string planner_;
+  const PlanMethod method_;
   const std::int64_t budget_bytes_;
   const double seconds_;
   const pid_t process_;

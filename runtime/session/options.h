@@ -11,12 +11,14 @@
 #include "reprise/torch/training_step.h"
 #include "runtime/device/meter.h"
 #include "runtime/session/model_arena.h"
+#include "runtime/session/model_host.h"
 
 namespace reprise {
 
 struct SessionOptions {
   std::optional<std::int64_t> budget_bytes{};  // nothing: no recomputation
   std::int64_t reserve_bytes = 0;
+  std::int64_t host_budget_bytes = 0;  // memory of the host that steps may store values in
   std::string planner = "auto";
   double planning_seconds = 10;
   double waiting_seconds = 0.5;  // how long a step waits for a plan; the rest of the search goes on beside the steps
@@ -28,6 +30,7 @@ struct SessionOptions {
 
   // By device. Made when a step needs it; the block lives until the model is restored.
   mutable std::map<std::string, std::shared_ptr<ModelArena>> arenas{};
+  mutable std::map<std::string, std::shared_ptr<ModelHost>> hosts{};
   mutable MeteredSince metered{};  // on the CPU, what counts beside what belongs to the model
   mutable std::mutex turn{};       // the model's sessions take turns: they share a budget
 };
@@ -37,6 +40,12 @@ struct SessionOptions {
   std::shared_ptr<ModelArena>& arena = options.arenas[device.str()];
   if (arena == nullptr) arena = make_model_arena(numbered(device));
   return arena;
+}
+
+[[nodiscard]] inline std::shared_ptr<ModelHost> host_of(const SessionOptions& options, c10::Device device) {
+  std::shared_ptr<ModelHost>& host = options.hosts[device.str()];
+  if (host == nullptr) host = std::make_shared<ModelHost>();
+  return host;
 }
 
 }  // namespace reprise

@@ -33,9 +33,16 @@ constexpr std::int64_t kPlansVersion = 2;
 
 using Clock = std::chrono::steady_clock;
 
-std::string file_name(const Graph& graph, const Costs& costs, const std::string& planner) {
-  const std::string text = std::string(REPRISE_VERSION) + ", format " + std::to_string(kPlansVersion) + "\n" + planner +
-                           "\n" + format_graph(graph, costs);
+std::string file_name(const Graph& graph, const Costs& costs, const PlanMethod& method) {
+  std::string text = std::string(REPRISE_VERSION) + ", format " + std::to_string(kPlansVersion) + "\n" +
+                     method.planner + "\n" + format_graph(graph, costs);
+  if (method.host_budget_bytes > 0 && costs.link) {
+    for (const std::int64_t number :
+         {method.host_budget_bytes, costs.link->down_bytes_per_s, costs.link->up_bytes_per_s, costs.link->latency_ns}) {
+      text += "\n" + std::to_string(number);
+    }
+    text += costs.link->both_ways ? "\nboth ways" : "\none way";
+  }
   return "plans/" + c10::sha1(text).str() + ".json";
 }
 
@@ -105,13 +112,13 @@ struct PlanBook::File {
   }
 };
 
-PlanBook::PlanBook(const Graph& graph, const Costs& costs, std::string planner, Search search)
+PlanBook::PlanBook(const Graph& graph, const Costs& costs, PlanMethod method, Search search)
     : graph_(graph),
       costs_(costs),
-      planner_(std::move(planner)),
+      method_(std::move(method)),
       solve_(std::move(search)),
-      name_(file_name(graph, costs, planner_)) {
-  check_planner(planner_);
+      name_(file_name(graph, costs, method_)) {
+  check_planner(method_.planner);
   read();
 }
 
@@ -224,7 +231,8 @@ FoundPlan PlanBook::best(std::int64_t budget_bytes) const {
 
 void PlanBook::search(std::int64_t budget_bytes, double seconds) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-  SolveOptions options{.planner = planner_, .budget_bytes = budget_bytes};
+  SolveOptions options{
+      .planner = method_.planner, .budget_bytes = budget_bytes, .host_budget_bytes = method_.host_budget_bytes};
   options.should_stop = [end] { return Clock::now() > end; };
   Progress progress("planning");
   options.progress = [&progress](std::size_t done, std::size_t total) { progress(done, total); };
@@ -235,7 +243,7 @@ void PlanBook::search(std::int64_t budget_bytes, double seconds) {
 void PlanBook::add(std::int64_t budget_bytes, Solution found, std::optional<double> stopped_after) {
   Asked asked{.budget_bytes = budget_bytes};
   if (stopped_after) asked.stopped_after_ms = milliseconds(*stopped_after);
-  Known plan{.planner = planner_,
+  Known plan{.planner = method_.planner,
              .plan = std::move(found.plan),
              .simulation = found.simulation,
              .bound_budget_bytes = budget_bytes,
@@ -297,7 +305,7 @@ void check_planner(const std::string& planner) {
 }
 
 std::string recomputation_text(const Simulation& simulation) {
-  const auto once = std::max<std::int64_t>(1, simulation.time_ns - simulation.recompute_ns);
+  const auto once = std::max<std::int64_t>(1, simulation.time_ns - simulation.recompute_ns - simulation.wait_ns);
   const std::int64_t tenths = (1000 * simulation.recompute_ns + once / 2) / once;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " %";
 }

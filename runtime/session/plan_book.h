@@ -13,6 +13,7 @@
 #include "reprise/plan.h"
 #include "reprise/simulate.h"
 #include "reprise/solve.h"
+#include "runtime/session/plan_method.h"
 
 namespace reprise {
 
@@ -38,7 +39,7 @@ class PlanBook {
   using Search = std::function<Solution(const Graph& graph, const Costs& costs, const SolveOptions& options)>;
 
   // `graph` and `costs` must outlive the book. Throws InputError for an unknown planner.
-  PlanBook(const Graph& graph, const Costs& costs, std::string planner, Search search = solve);
+  PlanBook(const Graph& graph, const Costs& costs, PlanMethod method, Search search = solve);
 
   // The fastest plan within the budget, or, without a budget, the plan without recomputation.
   [[nodiscard]] FoundPlan find(std::optional<std::int64_t> budget_bytes, double seconds);
@@ -81,7 +82,7 @@ class PlanBook {
 
   const Graph& graph_;
   const Costs& costs_;
-  std::string planner_;
+  PlanMethod method_;
   Search solve_;
   std::string name_;  // of the file
   Contents contents_;
@@ -90,7 +91,7 @@ class PlanBook {
 // Throws InputError, with all names, if this is not the name of a planner.
 void check_planner(const std::string& planner);
 
-// For example "36.2 %", in percent of the step without recomputation, as in all texts.
+// For example "36.2 %", in percent of the step without recomputation and waiting, as in all texts.
 [[nodiscard]] std::string recomputation_text(const Simulation& simulation);
 
 }  // namespace reprise

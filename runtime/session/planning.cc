@@ -28,13 +28,13 @@ class Stopwatch {
 
 FoundPlan Planning::find(const Step& step, std::optional<std::int64_t> room) {
   const Stopwatch stopwatch(seconds_);
-  PlanBook book(step.graph, step.costs, options_->planner);
+  PlanBook book(step.graph, step.costs, step.method);
   FoundPlan found = book.find(room, options_->planning_seconds);
   if (found.found() || !options_->measure) return found;
   // How far a search for little memory gets depends on times, which are noisy, so the search is repeated with smooth
   // times.
   const Costs smooth = with_roofline_times(step.costs, step.program);
-  PlanBook smooth_book(step.graph, smooth, options_->planner);
+  PlanBook smooth_book(step.graph, smooth, step.method);
   (void)smooth_book.find(room, options_->planning_seconds);
   book.carry_over(smooth_book);
   return book.find(room, options_->planning_seconds);
@@ -44,7 +44,7 @@ FoundPlan Planning::find_soon(const Step& step, std::optional<std::int64_t> room
   if (!room || options_->planning_seconds <= options_->waiting_seconds) return find(step, room);
   {
     const Stopwatch stopwatch(seconds_);
-    PlanBook book(step.graph, step.costs, options_->planner);
+    PlanBook book(step.graph, step.costs, step.method);
     FoundPlan found = book.find(room, options_->waiting_seconds);
     found.is_provisional = book.is_worth_a_search(*room, options_->planning_seconds);
     if (found.found()) return found;
@@ -53,15 +53,14 @@ FoundPlan Planning::find_soon(const Step& step, std::optional<std::int64_t> room
 }
 
 void Planning::begin(const Step& step, std::int64_t room) {
-  search_ =
-      std::make_unique<BackgroundSearch>(step.graph, step.costs, options_->planner, room, options_->planning_seconds);
+  search_ = std::make_unique<BackgroundSearch>(step.graph, step.costs, step.method, room, options_->planning_seconds);
 }
 
 std::optional<FoundPlan> Planning::end(const Step& step) {
   const auto search = std::exchange(search_, nullptr);
   try {
     BackgroundSearch::Result result = search->wait();
-    PlanBook book(step.graph, step.costs, options_->planner);
+    PlanBook book(step.graph, step.costs, search->method());
     book.add(search->budget_bytes(), std::move(result.solution),
              result.is_complete ? std::nullopt : std::optional(search->seconds()));
     return book.find(search->budget_bytes(), search->seconds());

@@ -20,6 +20,7 @@ class Planning {
     const Program& program;
     const Graph& graph;
     const Costs& costs;
+    PlanMethod method;
   };
 
   explicit Planning(std::shared_ptr<const SessionOptions> options) : options_(std::move(options)) {}

@@ -17,9 +17,6 @@
 namespace reprise {
 namespace {
 
-// A plan that was made for less memory than there is now is kept if the additional memory is at most this share of the
-// budget.
-constexpr double kSlack = 0.02;
 // How many steps of each plan are measured action by action. The second does not contain what only the first step
 // allocates.
 constexpr int kTracedSteps = 2;
@@ -33,23 +30,10 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A trace resets the peak at every action and has the peaks of all actions.
-std::int64_t highest(std::int64_t peak, const std::shared_ptr<Trace>& trace) {
-  if (trace == nullptr) return peak;
-  for (const std::int64_t bytes : trace->during_bytes) peak = std::max(peak, bytes);
-  return peak;
-}
-
 std::unique_ptr<ReplayPolicy> policy_for(const CapturedStep& step, std::shared_ptr<const SessionOptions> options,
                                          const Surroundings& around) {
   if (!has_cuda_graphs(step.program->device)) return nullptr;
   return std::make_unique<ReplayPolicy>(step.program, std::move(options), around.owned_inputs);
-}
-
-std::size_t action_of(const Plan& plan, OpId op) {
-  const auto found =
-      std::ranges::find_if(plan.actions, [&](const Action& action) { return action.computes() && action.op() == op; });
-  return static_cast<std::size_t>(found - plan.actions.begin());
 }
 
 }  // namespace
@@ -63,6 +47,7 @@ Session::Session(CapturedStep step, std::shared_ptr<const SessionOptions> option
       own_tensors_(own_tensors(*step_.program)),
       ledger_(step_.program->device, around_.known_tensors, options_->metered),
       arena_(arena_of(*options_, step_.program->device)),
+      host_(host_of(*options_, numbered(step_.program->device))),
       caller_(*step_.program, around_.caller_is_user),
       planning_(options_),
       replays_(policy_for(step_, options_, around_)) {
@@ -145,7 +130,7 @@ void Session::take_found() {
   log_line(Severity::kInfo, program().name + ": a longer search has brought recomputation from " +
                                 recomputation_text(plan->found.simulation) + " down to " +
                                 recomputation_text(found->simulation) + " of the step");
-  const auto better = put_to_work(*found, plan->room_bytes, plan->outside_bytes);
+  const auto better = put_to_work(*found, plan->room_bytes, plan->outside_bytes, plan->method);
   std::ranges::replace(plans_, plan, better);
   if (current_ == plan) current_ = better;
 }
@@ -171,14 +156,15 @@ std::shared_ptr<const PlanAtWork> Session::settled() {
 }
 
 std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> room) const {
+  const PlanMethod method = method_now();
   std::shared_ptr<PlanAtWork> best;
   for (const auto& plan : plans_) {
     const Simulation& simulation = plan->found.simulation;
     if (room && simulation.peak_bytes > *room) continue;
-    if (!plan_is_given_ && simulation.recompute_ns > 0 && (!room || plan->found.planner != options_->planner)) continue;
+    if (!plan_is_given_ && !is_plain(simulation) && (!room || plan->method != method)) continue;
     if (best == nullptr || simulation.time_ns < best->found.simulation.time_ns) best = plan;
   }
-  if (best == nullptr || best->found.simulation.recompute_ns == 0 || plan_is_given_) return best;
+  if (best == nullptr || is_plain(best->found.simulation) || plan_is_given_) return best;
   const std::int64_t gained = room && best->room_bytes ? *room - *best->room_bytes : 0;
   const double slack = kSlack * static_cast<double>(options_->budget_bytes.value_or(0));
   return static_cast<double>(gained) <= slack ? best : nullptr;
@@ -187,6 +173,7 @@ std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> ro
 // `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed.
 std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total, Find find) {
   if (planning_.is_done()) take_found();
+  link_up();
   std::optional<std::int64_t> room = room_in(total);
   auto plan = fitting_plan(room);
   if (plan == nullptr) {
@@ -198,7 +185,7 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
       found = (planning_.*find)(planned_step(), room);
     }
     if (!found.found()) refuse(found, total - resident_bytes_);
-    plan = put_to_work(std::move(found), room, total - resident_bytes_);
+    plan = put_to_work(std::move(found), room, total - resident_bytes_, method_now());
     // If more room did not give a faster plan, this is remembered.
     for (const auto& known : plans_) {
       const bool fits = !room || known->found.simulation.peak_bytes <= *room;
@@ -217,14 +204,15 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
 }
 
 std::shared_ptr<PlanAtWork> Session::put_to_work(FoundPlan found, std::optional<std::int64_t> room,
-                                                 std::int64_t outside) {
+                                                 std::int64_t outside, PlanMethod method) {
   auto executor = std::make_shared<const Executor>(step_.program, found.plan);
   const std::int64_t backward = backward_peak(found.plan);
   return std::make_shared<PlanAtWork>(PlanAtWork{.found = std::move(found),
                                                  .executor = std::move(executor),
                                                  .room_bytes = room,
                                                  .outside_bytes = outside,
-                                                 .backward_peak_bytes = backward});
+                                                 .backward_peak_bytes = backward,
+                                                 .method = std::move(method)});
 }
 
 // Its peak is that of the pool and of what is allocated beside it.
@@ -256,9 +244,16 @@ void Session::refuse(const FoundPlan& found, std::int64_t outside) const {
                          budget, smallest);
 }
 
+std::size_t Session::caller_action(const Plan& plan) const {
+  const OpId caller = program().caller_op();
+  const auto found = std::ranges::find_if(
+      plan.actions, [&](const Action& action) { return action.computes() && action.op() == caller; });
+  return static_cast<std::size_t>(found - plan.actions.begin());
+}
+
 std::int64_t Session::backward_peak(const Plan& plan) const {
   const Timeline times = timeline(graph_, costs_, plan);
-  const auto begin = static_cast<std::ptrdiff_t>(action_of(plan, program().caller_op()));
+  const auto begin = static_cast<std::ptrdiff_t>(caller_action(plan));
   return *std::max_element(times.during_bytes.begin() + begin, times.during_bytes.end());
 }
 
@@ -287,9 +282,11 @@ std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& pl
   if (const auto wrong = validate(graph_, plan)) {
     throw InputError(source + ": this plan is not for " + program().name + " with these shapes: " + wrong->message);
   }
+  check_copies(plan, source);
   FoundPlan found{
       .status = Status::kFeasible, .plan = plan, .planner = planner, .simulation = simulate(graph_, costs_, plan)};
-  auto made = put_to_work(std::move(found), std::nullopt, current_ == nullptr ? 0 : current_->outside_bytes);
+  const std::int64_t outside = current_ == nullptr ? 0 : current_->outside_bytes;
+  auto made = put_to_work(std::move(found), std::nullopt, outside, method_now());
   use(made);
   return made;
 }
@@ -315,6 +312,7 @@ void Session::release() {
   current_.reset();
   release_replay();
   release_arena();
+  host_->block.reset();
 }
 
 void Session::release_replay() {
@@ -358,6 +356,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
     running.executor = plan->executor;
     running.state.trace = open.trace;
     running.state.arena = std::move(ready.arena);
+    running.state.copies = begin_copies(plan);
     if (replays_ != nullptr && open.trace == nullptr) replays_->pace().begin_step();
     const auto begin = std::chrono::steady_clock::now();
     outputs = plan->executor->forward(inputs, running.state, interrupted);
@@ -402,96 +401,6 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
   }
   if (open && open->forward_peak_bytes) note_peak(*open);
   return gradients;
-}
-
-// -- What steps teach.
-
-// Compares what the caller allocated with what was planned for.
-void Session::meet_caller(Open& open, const std::vector<at::Tensor>& seeds) {
-  const MeterReading now = read_meter(program().device);
-  open.caller_peak_bytes = open.forward_peak_bytes ? now.peak_bytes : now.allocated_bytes;
-  open.caller_end_bytes = now.allocated_bytes;
-  std::set<std::size_t> missing;
-  for (std::size_t i = 0; i < seeds.size(); ++i) {
-    if (!seeds[i].defined()) missing.insert(i);
-  }
-  const std::int64_t given = caller_.seed_bytes_without(missing);
-  const std::int64_t kept = std::max<std::int64_t>(0, now.allocated_bytes - open.end_bytes - given);
-  const std::int64_t workspace = std::max<std::int64_t>(0, open.caller_peak_bytes - open.end_bytes - given - kept);
-  const std::int64_t more =
-      std::max<std::int64_t>(0, kept + given - caller_.kept_bytes() - caller_.planned_seed_bytes());
-  std::erase_if(missing, [&](std::size_t i) { return !caller_.optional_seeds().contains(i); });
-  if (caller_.learn(workspace, kept, std::move(missing))) look_again();
-  if (!open.room_bytes || !options_->budget_bytes) return;
-  const std::string budget = format_bytes(*options_->budget_bytes);
-  const std::int64_t reached = open.total_bytes + open.caller_peak_bytes - open.entry_bytes;
-  if (reached > *options_->budget_bytes) {
-    log_line(Severity::kWarning, program().name + ": between forward and backward memory reached " +
-                                     format_bytes(reached) + ", above the budget of " + budget +
-                                     "; the next step is planned for it");
-  }
-  const std::int64_t backward =
-      open.plan->arena ? open.plan->arena->backward_peak_bytes : open.plan->backward_peak_bytes;
-  if (more > 0 && backward + more > *open.room_bytes) {
-    throw BudgetExceeded("between forward and backward " + format_bytes(kept) + " were allocated and kept, " +
-                         format_bytes(more) + " more than this step was planned for, and backward would not stay " +
-                         "inside the budget of " + budget + ". The next plan counts it: run the step again.");
-  }
-}
-
-// Drops plans that the caller's true needs have made wrong, or too tight for the memory they leave unused.
-void Session::look_again() {
-  planning_.stop();  // what it searches for is no longer the step
-  const Costs before = costs_;
-  caller_.apply(costs_);
-  PlanBook(graph_, costs_, options_->planner).carry_over(PlanBook(graph_, before, options_->planner));
-  std::vector<std::shared_ptr<PlanAtWork>> kept;
-  for (const auto& plan : plans_) {
-    const std::int64_t peak = plan->found.simulation.peak_bytes;
-    plan->found.simulation = simulate(graph_, costs_, plan->found.plan);
-    plan->backward_peak_bytes = backward_peak(plan->found.plan);
-    plan->beside_arena.reset();
-    plan->smaller.reset();
-    const Simulation& now = plan->found.simulation;
-    const auto unused = static_cast<double>(peak - now.peak_bytes);
-    const bool is_right = !plan->room_bytes || now.peak_bytes <= *plan->room_bytes;
-    const bool is_tight =
-        plan->room_bytes && now.recompute_ns > 0 && unused > kSlack * static_cast<double>(*plan->room_bytes);
-    if (plan_is_given_ || (is_right && (!is_tight || plan->found.is_provisional))) kept.push_back(plan);
-  }
-  plans_ = std::move(kept);
-}
-
-void Session::note_peak(const Open& open) {
-  const at::Device device = program().device;
-  PlanAtWork& plan = *open.plan;
-  const std::int64_t backward_peak = highest(read_meter(device).peak_bytes, open.trace);
-  const std::int64_t base = open.total_bytes - open.entry_bytes;
-  plan.measured_peak_bytes = base + std::max({*open.forward_peak_bytes, open.caller_peak_bytes, backward_peak});
-  measured_peak_bytes_ = plan.measured_peak_bytes;
-  ++plan.measured_steps;
-  if (open.trace != nullptr) plan.measured = measured_memory(open);
-  // On the CPU there is no excess. On CUDA a library may use another algorithm than the one that was measured.
-  const std::int64_t excess = *plan.measured_peak_bytes - plan.peak_bytes();
-  const bool is_settled = !around_.caller_is_user || caller_.steps() > 2;
-  if (!device.is_cpu() && is_settled && excess > excess_bytes_) {
-    log_line(Severity::kWarning, program().name + ": a step took " + format_bytes(excess) +
-                                     " more than its plan; the next ones are planned for it");
-    excess_bytes_ = excess;
-  }
-}
-
-// The caller's bytes are inserted where forward ended.
-MeasuredMemory Session::measured_memory(const Open& open) const {
-  MeasuredMemory memory{open.trace->during_bytes, open.trace->after_bytes};
-  const auto boundary = static_cast<std::ptrdiff_t>(action_of(open.plan->found.plan, program().caller_op()));
-  memory.during_bytes.insert(memory.during_bytes.begin() + boundary, open.caller_peak_bytes);
-  memory.after_bytes.insert(memory.after_bytes.begin() + boundary, open.caller_end_bytes);
-  const std::int64_t base = open.total_bytes - open.entry_bytes;
-  for (auto* list : {&memory.during_bytes, &memory.after_bytes}) {
-    for (std::int64_t& bytes : *list) bytes += base;
-  }
-  return memory;
 }
 
 }  // namespace reprise

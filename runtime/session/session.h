@@ -66,7 +66,10 @@ struct PlanAtWork {
   std::int64_t backward_peak_bytes = 0;
   std::optional<std::int64_t> measured_peak_bytes{};
   int measured_steps = 0;
+  std::optional<std::int64_t> measured_wait_ns{};  // for copies, of the latest step that was timed
+  int timed_steps = 0;
   std::optional<MeasuredMemory> measured{};  // of the latest step that was measured action by action
+  PlanMethod method{"none"};                 // by which it was found
   bool as_cuda_graphs = false;
   std::shared_ptr<const ArenaPlan> addresses{};     // made when a step is to run in an arena
   std::optional<ArenaPlan::Beside> beside_arena{};  // by the costs as they are now
@@ -189,6 +192,14 @@ class Session {
   [[nodiscard]] std::shared_ptr<PlanAtWork> smaller_plan(PlanAtWork& plan, std::int64_t excess);
   void run_without_arena(Ready& ready, std::span<const at::Tensor> inputs, std::string why);
 
+  // The host's memory.
+  void link_up();
+  void learn_from_copies();
+  [[nodiscard]] PlanMethod method_now() const;
+  [[nodiscard]] std::vector<PlanMethod> methods() const;
+  void check_copies(const Plan& plan, const std::string& source);
+  [[nodiscard]] std::shared_ptr<StepCopies> begin_copies(const std::shared_ptr<PlanAtWork>& plan);
+
   void price();
   void measure();
   [[nodiscard]] std::int64_t total_with(std::span<const at::Tensor> inputs);
@@ -196,7 +207,7 @@ class Session {
   [[nodiscard]] std::optional<std::int64_t> room_in(std::int64_t total) const;
   [[nodiscard]] ReplayPolicy::Situation situation(std::span<const at::Tensor> inputs);
   using Find = FoundPlan (Planning::*)(const Planning::Step&, std::optional<std::int64_t>);
-  [[nodiscard]] Planning::Step planned_step() const { return {program(), graph_, costs_}; }
+  [[nodiscard]] Planning::Step planned_step() const { return {program(), graph_, costs_, method_now()}; }
   [[nodiscard]] std::shared_ptr<PlanAtWork> plan_for(std::span<const at::Tensor> inputs, std::int64_t& total,
                                                      Find find);
   [[nodiscard]] std::shared_ptr<PlanAtWork> fitting_plan(std::optional<std::int64_t> room) const;
@@ -206,14 +217,25 @@ class Session {
   void search_beside(const std::shared_ptr<PlanAtWork>& plan);
   void settle();
   [[nodiscard]] std::shared_ptr<PlanAtWork> put_to_work(FoundPlan found, std::optional<std::int64_t> room,
-                                                        std::int64_t outside);
+                                                        std::int64_t outside, PlanMethod method);
   [[noreturn]] void refuse(const FoundPlan& found, std::int64_t outside) const;
   [[nodiscard]] std::int64_t smallest_budget(const FoundPlan& found, std::int64_t outside) const;
+  [[nodiscard]] std::size_t caller_action(const Plan& plan) const;
   [[nodiscard]] std::int64_t backward_peak(const Plan& plan) const;
   void meet_caller(Open& open, const std::vector<at::Tensor>& seeds);
   void look_again();
+  // A trace resets the peak at every action and has the peaks of all actions.
+  [[nodiscard]] static std::int64_t highest(std::int64_t peak, const std::shared_ptr<Trace>& trace);
   void note_peak(const Open& open);
   [[nodiscard]] MeasuredMemory measured_memory(const Open& open) const;
+
+  // A plan that was made for less memory than there is now is kept if the additional memory is at most this share of
+  // the budget.
+  static constexpr double kSlack = 0.02;
+  // Neither recomputes nor waits, so that no plan is faster.
+  [[nodiscard]] static bool is_plain(const Simulation& simulation) {
+    return simulation.recompute_ns == 0 && simulation.host_peak_bytes == 0;
+  }
 
   CapturedStep step_;
   std::shared_ptr<const SessionOptions> options_;
@@ -225,6 +247,13 @@ class Session {
   std::vector<at::Tensor> own_tensors_;  // of the program
   Ledger ledger_;
   std::shared_ptr<ModelArena> arena_;  // of the model
+  std::shared_ptr<ModelHost> host_;    // of the model
+  struct Timed {
+    std::shared_ptr<CopyLog> log{};
+    std::weak_ptr<PlanAtWork> plan{};
+    bool has_begun = false;
+  } timed_;                    // the step whose copies are timed
+  bool link_is_seen_ = false;  // the link's rates are those of steps
   Caller caller_;
   Planning planning_;
   std::unique_ptr<ReplayPolicy> replays_;  // nothing: the device has no CUDA graphs

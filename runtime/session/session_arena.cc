@@ -115,7 +115,7 @@ std::shared_ptr<PlanAtWork> Session::smaller_plan(PlanAtWork& plan, std::int64_t
   FoundPlan found = planning_.find_soon(planned_step(), room);
   if (!found.found()) return nullptr;
   found.is_provisional = false;
-  plan.smaller = put_to_work(std::move(found), room, plan.outside_bytes);
+  plan.smaller = put_to_work(std::move(found), room, plan.outside_bytes, plan.method);
   return *plan.smaller;
 }
 

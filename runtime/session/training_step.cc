@@ -135,6 +135,7 @@ struct TrainingStep::State {
     optimizer = asked.optimizer;
     options->budget_bytes = asked.budget_bytes;
     options->reserve_bytes = asked.reserve_bytes;
+    options->host_budget_bytes = asked.host_budget_bytes;
     options->planner = asked.planner;
     options->planning_seconds = asked.planning_seconds;
     options->cuda_graphs = asked.cuda_graphs;
@@ -143,6 +144,7 @@ struct TrainingStep::State {
   [[nodiscard]] StepOptions asked() const {
     return {.budget_bytes = options->budget_bytes,
             .reserve_bytes = options->reserve_bytes,
+            .host_budget_bytes = options->host_budget_bytes,
             .optimizer = optimizer,
             .planner = options->planner,
             .planning_seconds = options->planning_seconds,
@@ -152,7 +154,9 @@ struct TrainingStep::State {
 
   // Plans the latest shape for other options, which stay in force if there is a plan.
   FoundPlan plan(const StepOptions& other) {
-    if (other.budget_bytes && *other.budget_bytes < 0) throw InputError("a budget cannot be negative");
+    if (other.budget_bytes.value_or(0) < 0 || other.host_budget_bytes < 0) {
+      throw InputError("a budget cannot be negative");
+    }
     check_planner(other.planner);
     if (other.cuda_graphs == CudaGraphs::kOn) check_cuda_graphs(latest->step.program->device);
     const StepOptions before = asked();
@@ -252,6 +256,8 @@ StepSummary TrainingStep::summary() const {
           .peak_bytes = plan->peak_bytes(),
           .time_ns = plan->found.simulation.time_ns,
           .recompute_ns = plan->found.simulation.recompute_ns,
+          .wait_ns = plan->found.simulation.wait_ns,
+          .host_bytes = plan->found.simulation.host_peak_bytes,
           .lower_bound_ns = plan->found.lower_bound_ns,
           .as_cuda_graph = plan->as_cuda_graphs,
           .arena_bytes = plan->arena ? plan->arena->block_bytes : 0};

@@ -59,6 +59,9 @@ struct StepOptions {
   // the optimizer is counted from the first step on. Without a budget there is no recomputation.
   std::optional<std::int64_t> budget_bytes{};
   std::int64_t reserve_bytes = 0;  // the part of the budget to leave free for later allocations
+  // On an accelerator, how much memory of the host a step may store values in, which then wait there until backward
+  // reads them, wherever that is cheaper than computing them again. It is pinned when the first such step runs.
+  std::int64_t host_budget_bytes = 0;
   // The optimizer's state is counted before it exists. The optimizer must outlive the steps it is given for.
   const torch::optim::Optimizer* optimizer = nullptr;
   std::string planner = "auto";
@@ -74,6 +77,8 @@ struct StepSummary {
   std::int64_t peak_bytes = 0;                   // predicted, for everything that the budget covers
   std::int64_t time_ns = 0;                      // sum over all operators of their measured times
   std::int64_t recompute_ns = 0;                 // the part of it that is recomputation
+  std::int64_t wait_ns = 0;                      // the part of it in which the device waits for copies to the host
+  std::int64_t host_bytes = 0;                   // the most that lies in the host's memory at once
   std::optional<std::int64_t> lower_bound_ns{};  // no plan with this order is faster within the budget
   bool as_cuda_graph = false;                    // whether the latest run was one
   std::int64_t arena_bytes = 0;                  // of the block in which the latest run lay; 0: it had none

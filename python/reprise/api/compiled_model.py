@@ -27,8 +27,8 @@ log = logging.getLogger("reprise")
 
 
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
-            optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
-            planning_seconds: float = 10.0, profile: str = "measure",
+            optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, host_budget: str | int = 0,
+            planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
             cuda_graphs: bool | str = "auto", arena: bool | str = False, engine: str = "eager") -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
@@ -40,6 +40,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         included: "6GiB", or a number. None: no recomputation.
     optimizer: counts the state it will create at its first step before it exists.
     reserve: bytes to leave free for anything else that will be allocated later.
+    host_budget: on an accelerator, memory of the host that steps may store values in until backward reads
+        them, where that is cheaper than computing them again. It is pinned.
     planner: one of reprise.planner_names(); "auto" never loses to another.
     planning_seconds: how long planning may take, per shape and situation.
     profile: "measure" the time of each operator, or estimate it by a "roofline".
@@ -55,7 +57,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     refuse_wrappers(model)
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
-    settings = settings_from(budget, reserve, planner=planner, planning_seconds=planning_seconds,
+    settings = settings_from(budget, reserve, host_budget, planner=planner, planning_seconds=planning_seconds,
                              profile=profile, cuda_graphs=cuda_graphs, arena=arena, engine=engine, optimizer=optimizer,
                              model=model)
     _torch.install_meter()

@@ -101,6 +101,16 @@ class ModelPlan:
         return self.at_work.recompute_ns
 
     @property
+    def wait_ns(self) -> int:
+        """Predicted: how long a step waits for copies to the host's memory and back."""
+        return self.at_work.wait_ns
+
+    @property
+    def host_peak_bytes(self) -> int:
+        """The most that a step stores in the host's memory at once."""
+        return self.at_work.host_peak_bytes
+
+    @property
     def planner(self) -> str:
         return self.at_work.planner
 
@@ -147,6 +157,10 @@ class ModelPlan:
     def set_budget(self, budget: str | int | None) -> None:
         """Changes the budget from the next step on; nothing is captured or measured again."""
         self.settings.options.budget_bytes = None if budget is None else byte_count("budget", budget)
+
+    def set_host_budget(self, host_budget: str | int) -> None:
+        """Changes how much of the host's memory steps may store values in, from the next step on."""
+        self.settings.options.host_budget_bytes = byte_count("host_budget", host_budget)
 
     @property
     def partition(self) -> str | None:
@@ -267,6 +281,12 @@ class ModelPlan:
         return type(None), ()
 
 
+def _op_at(plan: _core.Plan, action: int) -> int:
+    """The op that runs at an action, or next after it."""
+    runs = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)
+    return next(number for kind, number in plan.actions[action:] if kind in runs)
+
+
 def explain(model: torch.nn.Module) -> Explanation:
     """What the plan of the latest step keeps and computes again, by module."""
     plan = model.__dict__.get("plan")
@@ -274,13 +294,14 @@ def explain(model: torch.nn.Module) -> Explanation:
         raise RepriseError("this model was not compiled by reprise.compile, so it has no plan")
     session, graph, costs = plan.session, plan.graph, plan.costs
     times = _core.timeline(graph, costs, plan.actions)
-    op = plan.actions.actions[times.peak_action][1]
+    op = _op_at(plan.actions, times.peak_action)
     return Explanation(
         model=session.name, planner=plan.planner, budget_bytes=plan.budget_bytes, peak_bytes=plan.peak_bytes,
         measured_peak_bytes=plan.at_work.measured_peak_bytes,
         plain_peak_bytes=_core.solve(graph, costs, planner="none").simulation.peak_bytes + plan.outside_bytes,
         outside_bytes=plan.outside_bytes, optimizer_peak_bytes=session.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
-        recompute_ns=plan.recompute_ns, profile_seconds=plan.profile_seconds,
+        recompute_ns=plan.recompute_ns, wait_ns=plan.wait_ns, host_peak_bytes=plan.host_peak_bytes,
+        profile_seconds=plan.profile_seconds,
         planning_seconds=plan.planning_seconds, modules=module_rows(graph, costs, plan.actions),
         arena=arena_line(plan.arena),
         at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")

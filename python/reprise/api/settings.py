@@ -24,7 +24,8 @@ WAITING_SECONDS = 0.5  # that a step waits for a plan; the rest of the search go
 class Settings:
     """The settings of a model's steps. The runtime reads `options`; a change takes effect at the next step."""
 
-    def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, planner: str = planning.AUTO,
+    def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, host_budget_bytes: int = 0,
+                 planner: str = planning.AUTO,
                  planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
                  arena: bool | str = False, engine: str = EAGER, model: torch.nn.Module | None = None,
                  optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -36,6 +37,7 @@ class Settings:
             raise ValueError(f"planning_seconds={planning_seconds}: must be positive")
         self.options = _torch.Options()
         self.options.budget_bytes, self.options.reserve_bytes = budget_bytes, reserve_bytes
+        self.options.host_budget_bytes = host_budget_bytes
         self.options.planner, self.options.planning_seconds = planner, planning_seconds
         self.options.waiting_seconds = WAITING_SECONDS
         self.options.measure = profile == "measure"
@@ -82,12 +84,13 @@ class Settings:
         return [tensor is not None and tensor.untyped_storage().data_ptr() in there for tensor in inputs]
 
 
-def settings_from(budget: Any = None, reserve: Any = 0, model: torch.nn.Module | None = None,
+def settings_from(budget: Any = None, reserve: Any = 0, host_budget: Any = 0, model: torch.nn.Module | None = None,
                   optimizer: torch.optim.Optimizer | None = None, **options: Any) -> Settings:
     known = {"planner", "planning_seconds", "profile", "cuda_graphs", "arena", "engine"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)}; the options are budget, optimizer, reserve, "
-                         f"{', '.join(sorted(known))}")
+                         f"host_budget, {', '.join(sorted(known))}")
     return Settings(budget_bytes=None if budget is None else byte_count("budget", budget),
-                    reserve_bytes=byte_count("reserve", reserve), model=model, optimizer=optimizer, **options)
+                    reserve_bytes=byte_count("reserve", reserve),
+                    host_budget_bytes=byte_count("host_budget", host_budget), model=model, optimizer=optimizer, **options)

@@ -39,12 +39,15 @@ class Explanation:
     profile_seconds: float
     planning_seconds: float
     modules: list[ModuleRow] = field(default_factory=list)
+    wait_ns: int = 0
+    host_peak_bytes: int = 0
     arena: str = ""
     at_peak: str = ""
 
     def __str__(self) -> str:
         size = _core.format_bytes
-        percent = planning.recomputation_percent(self.recompute_ns, self.time_ns)
+        percent = planning.recomputation_percent(self.recompute_ns, self.time_ns - self.wait_ns)
+        host = f"{size(self.host_peak_bytes)} stored, {self.wait_ns / 1e6:.2f} ms of waiting for copies planned"
         facts = [
             ("budget", "none" if self.budget_bytes is None else size(self.budget_bytes)),
             ("peak, predicted", f"{size(self.peak_bytes)} ({self.peak_bytes} bytes), {self.at_peak}"),
@@ -55,6 +58,7 @@ class Explanation:
             ("optimizer.step()", "not watched: give optimizer= to reprise.compile" if
              self.optimizer_peak_bytes is None else f"{size(self.optimizer_peak_bytes)} at its own peak"),
             ("recomputation", f"{self.recompute_ns / 1e6:.2f} ms, {percent:.1f} % of the step"),
+            *([("host's memory", host)] if self.host_peak_bytes else []),
             ("arena", self.arena),
             ("planner", f"{self.planner}; profiled in {self.profile_seconds:.1f} s, "
              f"planned in {self.planning_seconds:.1f} s"),

@@ -1,0 +1,156 @@
+"""Trains inside a share of eager's peak with values stored in the host's memory, beside other ways that use it.
+
+    python bench/gpu/host_memory.py [--cases resnet50_96,...] [--share 0.5] [--samples 7] [--jobs 1] [--again] [-o FOLDER]
+
+eager               the model as it is
+recomputed          reprise.compile, without the host's memory
+stored              reprise.compile with a host_budget
+stored_slowly       the same plan, with a delay before each copy so that the link carries a quarter of what it does
+save_on_cpu         torch.autograd.graph.save_on_cpu(pin_memory=True): everything that autograd saves is carried
+checkpoint_on_cpu   torch.utils.checkpoint of every block, whose inputs are saved on the CPU
+
+Everything runs under bf16 autocast, without CUDA graphs and with cudnn.benchmark, in one process for each network, and samples
+are taken in turns: `ratio` is the time as a multiple of eager's. The row of `eager` also has the rates of the link.
+`lost_percent` is what the plan loses by its own times: recomputation and waits, in percent of the step without both.
+`measured_wait_percent` is what a timed step waited. What is in the output folder is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from typing import Any
+
+import torch
+from children import clock, command_line, device_alone, give
+from common import CPU, GPU, Training
+from measure import WARM_STEPS, AsCompiled, Row, Way, fill_cases, in_turns, times
+from rival_ways import Blocks
+
+import reprise
+from reprise.native import _torch
+
+CASES = ("resnet50_96", "gpt2_medium_8x1024", "llama_1b_4x2048")
+KEYS = ("case", "kind")
+COMMAND = "python bench/gpu/host_memory.py"
+PLANNING_SECONDS = 6.0
+HOST_BUDGET = "48GiB"
+LAST = "checkpoint_on_cpu"
+
+
+class SavedOnCpu(Way):
+    def step(self) -> None:
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            super().step()
+
+
+class CheckpointsOnCpu(Blocks):
+    def step(self) -> None:
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            super().step()
+
+
+class Planned(AsCompiled):
+    """Reprise at a budget. One capture serves all; a plan that was found is used again."""
+
+    def __init__(self, training: Training, budget: int, host_budget: str | int, slowly: bool = False) -> None:
+        super().__init__(training)
+        self.budget, self.host_budget, self.slowly = budget, host_budget, slowly
+        self.plan: Any = None
+
+    def begin(self) -> None:
+        plan = self.training.model.plan
+        plan.set_host_budget(self.host_budget)
+        if self.plan is None:
+            plan.set_budget(self.budget)
+        else:
+            plan.use_again(self.plan)
+            plan.set_budget(None)
+        if self.slowly:
+            _torch.delay_copies(delay_of(self.training.device))
+
+    def end(self) -> None:
+        _torch.delay_copies(lambda: None)
+
+    def note(self) -> Row:
+        self.plan = self.training.model.plan.at_work
+        return self.facts()
+
+    def facts(self) -> Row:
+        plan = self.plan
+        once = plan.time_ns - plan.recompute_ns - plan.wait_ns
+        known = {"predicted_bytes": plan.peak_bytes, "host_peak_bytes": plan.host_peak_bytes,
+                 "recompute_percent": round(100 * plan.recompute_ns / once, 2),
+                 "wait_percent": round(100 * plan.wait_ns / once, 2),
+                 "lost_percent": round(100 * (plan.time_ns - once) / once, 2)}
+        if plan.measured_wait_ns is not None:
+            known["measured_wait_percent"] = round(100 * plan.measured_wait_ns / once, 2)
+        return known
+
+
+def delay_of(device: torch.device) -> Any:
+    """Three milliseconds before each copy: more than three times as long as copies of 64 MiB take at 50 GB/s."""
+    cycles = int(3e-3 * 1.5e9)
+    return functools.partial(torch.cuda._sleep, cycles) if device.type == "cuda" else lambda: None
+
+
+def link() -> Row:
+    found = _torch.link_of(GPU)
+    return {"down_gb_per_s": round(found[0] / 1e9, 1), "up_gb_per_s": round(found[1] / 1e9, 1), "both_ways": found[2]}
+
+
+def one(case: str, options: argparse.Namespace) -> None:
+    begin = clock()
+    training = Training(case, "bf16", CPU if options.cpu else GPU, tiny=options.cpu)
+    with device_alone(options.lock):
+        eager = Way(training)
+        eager.run(WARM_STEPS)
+        row: Row = eager.peak()
+        budget = int(options.share * row["peak_bytes"])
+        ways: dict[str, Way] = {"eager": eager, "save_on_cpu": SavedOnCpu(training), LAST: CheckpointsOnCpu(training)}
+        rows = {name: {} if name == "eager" else measured(way) for name, way in ways.items()}
+        rows["eager"] = row | ({} if options.cpu else {"link": link()})
+        reprise.compile(training.model, cuda_graphs=False, planning_seconds=PLANNING_SECONDS)
+        own = {"recomputed": Planned(training, budget, 0)}
+        if not options.cpu:
+            own |= {"stored": Planned(training, budget, HOST_BUDGET),
+                    "stored_slowly": Planned(training, budget, HOST_BUDGET, slowly=True)}
+        for name, way in own.items():
+            try:
+                rows[name] = measured(way) | {"budget_bytes": budget} | way.note()
+            except reprise.RepriseError as error:
+                rows[name] = {"refused": f"{type(error).__name__}: {error}"}
+            else:
+                ways[name] = way
+        samples = in_turns(ways, options.samples)
+        for name, way in ways.items():
+            if isinstance(way, Planned):
+                rows[name] |= way.facts()
+    for name in [*(name for name in rows if name != LAST), LAST]:
+        found = times(samples[name], samples["eager"]) if name in samples else {}
+        give({"case": case, "kind": name, "share": options.share, "set_up_seconds": round(clock() - begin, 1)} | rows[name]
+             | found, f"{COMMAND} --share {options.share}")
+
+
+def measured(way: Way) -> Row:
+    try:
+        way.run(WARM_STEPS)
+        return way.peak()
+    except torch.OutOfMemoryError as error:
+        return {"refused": str(error)}
+
+
+def main() -> int:
+    parser = command_line(__doc__, "host-memory-cuda", CASES, 300, samples=7)
+    parser.add_argument("--share", type=float, default=0.5, help="the budget, as a share of eager's peak")
+    options = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    if options.one:
+        one(options.one, options)
+        return 0
+    return fill_cases(__file__, options, KEYS, LAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

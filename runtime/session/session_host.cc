@@ -1,0 +1,118 @@
+// How a session's steps use the host's memory: one block for each model and device, which one step at a time may use.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "reprise/io.h"
+#include "reprise/torch/errors.h"
+#include "runtime/costs/link.h"
+#include "runtime/messages.h"
+#include "runtime/session/session.h"
+
+namespace reprise {
+namespace {
+
+// Plans are made for a slower link than was measured: a plan that fills the link waits as soon as it is a little
+// slower, and the other way round little is lost.
+constexpr double kPlannedShare = 0.8;
+
+// Steps of a plan whose copies are timed. If they wait longer than planned by more than this share of the step, the
+// link is slower than was measured when nothing else used it.
+constexpr int kTimedSteps = 4;
+constexpr double kTooLong = 0.01;
+
+std::int64_t share_of(double share, std::int64_t rate) { return std::llround(share * static_cast<double>(rate)); }
+
+std::int64_t rate_of(std::int64_t bytes, std::int64_t ns, std::int64_t most) {
+  if (ns == 0) return most;
+  return std::clamp<std::int64_t>(share_of(1e9 / static_cast<double>(ns), bytes), 1, most);
+}
+
+}  // namespace
+
+void Session::link_up() {
+  if (options_->host_budget_bytes == 0) return;
+  if (costs_.link) return learn_from_copies();
+  const at::Device device = program().device;
+  if (!has_host_link(device)) {
+    throw InputError("host_budget needs an accelerator: the model is on " + device.str() +
+                     ", where the budget is the host's memory already. Leave host_budget out");
+  }
+  Link link = link_of(device);
+  link.down_bytes_per_s = share_of(kPlannedShare, link.down_bytes_per_s);
+  link.up_bytes_per_s = share_of(kPlannedShare, link.up_bytes_per_s);
+  costs_.link = link;
+}
+
+// Reads the times of a step that has ended. If its plan waited for copies more than was planned, plans are made again,
+// once, for the rates that were seen.
+void Session::learn_from_copies() {
+  const auto times = timed_.log == nullptr ? std::nullopt : timed_.log->read();
+  if (!times) return;
+  const auto plan = timed_.plan.lock();
+  timed_.log.reset();
+  if (plan == nullptr) return;
+  const Simulation& planned = plan->found.simulation;
+  plan->measured_wait_ns = times->wait_ns;
+  const auto excess = static_cast<double>(times->wait_ns - planned.wait_ns);
+  const bool is_settled = ++plan->timed_steps >= kTimedSteps;
+  if (!is_settled || link_is_seen_ || plan_is_given_) return;
+  if (excess <= kTooLong * static_cast<double>(planned.time_ns)) return;
+  link_is_seen_ = true;
+  costs_.link->down_bytes_per_s = rate_of(times->down_bytes, times->down_ns, costs_.link->down_bytes_per_s);
+  costs_.link->up_bytes_per_s = rate_of(times->up_bytes, times->up_ns, costs_.link->up_bytes_per_s);
+  log_line(Severity::kInfo, program().name + ": steps wait " + std::to_string(times->wait_ns / 1000) +
+                                " us for copies, and not " + std::to_string(planned.wait_ns / 1000) +
+                                " us as planned; they are planned again for a link of " +
+                                format_bytes(costs_.link->down_bytes_per_s) + "/s down and " +
+                                format_bytes(costs_.link->up_bytes_per_s) + "/s up");
+  planning_.stop();
+  std::erase_if(plans_, [](const auto& known) { return known->executor->host_bytes() > 0; });
+}
+
+// A step whose backward has not run has the block; others are planned without.
+PlanMethod Session::method_now() const {
+  return {options_->planner, host_->open.expired() ? options_->host_budget_bytes : 0};
+}
+
+std::vector<PlanMethod> Session::methods() const {
+  std::vector<PlanMethod> all{options_->planner};
+  if (options_->host_budget_bytes > 0) all.emplace_back(options_->planner, options_->host_budget_bytes);
+  return all;
+}
+
+void Session::check_copies(const Plan& plan, const std::string& source) {
+  if (!copies(plan)) return;
+  if (options_->host_budget_bytes == 0) {
+    throw InputError(source + ": this plan stores values in the host's memory: give a host_budget");
+  }
+  link_up();
+  const std::int64_t bytes = simulate(graph_, costs_, plan).host_peak_bytes;
+  if (bytes <= options_->host_budget_bytes) return;
+  throw InputError(source + ": this plan stores " + format_bytes(bytes) +
+                   " in the host's memory, above host_budget=" + format_bytes(options_->host_budget_bytes));
+}
+
+// What the step needs to copy, if its plan does.
+std::shared_ptr<StepCopies> Session::begin_copies(const std::shared_ptr<PlanAtWork>& plan) {
+  const std::int64_t bytes = plan->executor->host_bytes();
+  if (bytes == 0) return nullptr;
+  if (!host_->open.expired()) {
+    throw InputError("the plan that was given for '" + program().name +
+                     "' stores values in the host's memory, which another step still uses: run its backward first");
+  }
+  if (host_->block == nullptr || host_->block->bytes() < bytes) {
+    host_->block.reset();
+    log_line(Severity::kInfo, program().name + ": pinning " + format_bytes(bytes) + " of the host's memory");
+    host_->block = std::make_shared<HostBlock>(program().device, bytes);
+  }
+  if (timed_.log != nullptr && timed_.log->is_empty()) timed_.log.reset();  // that step did not come far
+  if (timed_.log == nullptr && plan->timed_steps < kTimedSteps) timed_ = {std::make_shared<CopyLog>(), plan};
+  const bool is_timed = timed_.log != nullptr && !timed_.has_begun;
+  timed_.has_begun = true;
+  auto copies = std::make_shared<StepCopies>(make_host_link(host_->block, is_timed ? timed_.log : nullptr));
+  host_->open = copies;
+  return copies;
+}
+
+}  // namespace reprise

@@ -1,0 +1,174 @@
+"""Steps that store values in the host's memory. Most need a GPU; the fake link of tests/runtime covers the same code on the
+CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from models.zoo import CASES
+from steps import different, model_of, run_step
+from torch import Tensor, nn
+
+import reprise
+from reprise.native import _torch
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+GPU = torch.device("cuda", 0)
+HOST = "4GiB"
+
+
+@pytest.fixture(autouse=True)
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.deterministic = False
+    _torch.delay_copies(lambda: None)
+
+
+class Net(nn.Module):
+    """Wide enough that its values are worth a copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 64, 3, padding=1)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
+                                                  nn.Dropout(0.1)) for _ in range(8))
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x.mean((2, 3)))
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return Net().to(GPU)
+
+
+def images(seed: int) -> Tensor:
+    return torch.randn(32, 3, 64, 64, generator=torch.Generator().manual_seed(seed)).to(GPU)
+
+
+def trained(model: nn.Module, steps: int = 5, accumulate: int = 1) -> dict[str, Any]:
+    torch.manual_seed(3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for step in range(steps):
+        for part in range(accumulate):
+            loss = nn.functional.cross_entropy(model(images(10 * step + part)), torch.arange(32, device=GPU) % 10)
+            loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return {"losses": losses, "generator": torch.cuda.get_rng_state(GPU)} | dict(model.state_dict())
+
+
+def differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    return [name for name, value in a.items()
+            if not (torch.equal(value, b[name]) if isinstance(value, Tensor) else value == b[name])]
+
+
+def budget_at(share: float) -> int:
+    """Between what a compiled model needs at least and its plain peak."""
+    model = reprise.compile(net(), cuda_graphs=False)
+    trained(model, 1)
+    plan = model.plan
+    least, full = plan.smallest_budget_bytes(5), plan.peak_bytes
+    reprise.restore(model)
+    return least + int(share * (full - least))
+
+
+def stored(budget: int, **options: Any) -> nn.Module:
+    return reprise.compile(net(), budget, host_budget=HOST, cuda_graphs=False, planning_seconds=5, **options)
+
+
+def test_on_the_cpu_it_is_refused_with_the_reason() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    model = reprise.compile(nn.Linear(4, 4), budget="1GiB", host_budget="1GiB")
+    with pytest.raises(ValueError, match="host_budget needs an accelerator: the model is on cpu"):
+        model(torch.ones(2, 4))
+
+
+def test_a_host_budget_is_a_size() -> None:
+    with pytest.raises(ValueError, match="host_budget"):
+        reprise.compile(nn.Linear(4, 4), host_budget="much")
+
+
+@needs_gpu
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_training_has_the_bits_of_eager_inside_the_budget(share: float) -> None:
+    expected = trained(net())
+    budget = budget_at(share)
+    model = stored(budget)
+    assert differing(expected, trained(model)) == []
+    plan = model.plan
+    assert plan.host_peak_bytes > 0
+    assert plan.measured_peak_bytes == plan.peak_bytes <= budget
+    assert "host's memory" in str(reprise.explain(model))
+
+
+@needs_gpu
+def test_a_slow_link_changes_neither_bits_nor_peak() -> None:
+    expected = trained(net())
+    model = stored(budget_at(0.3))
+    _torch.delay_copies(lambda: torch.cuda._sleep(3_000_000))
+    assert differing(expected, trained(model)) == []
+    assert model.plan.host_peak_bytes > 0
+    assert model.plan.measured_peak_bytes <= model.plan.budget_bytes
+
+
+@needs_gpu
+def test_gradients_add_up() -> None:
+    expected = trained(net(), accumulate=3)
+    assert differing(expected, trained(stored(budget_at(0.5)), accumulate=3)) == []
+
+
+@needs_gpu
+def test_a_second_forward_before_the_first_backward_goes_without() -> None:
+    def both(model: nn.Module) -> list[Tensor]:
+        torch.manual_seed(1)
+        for _ in range(3):
+            model.zero_grad()
+            first, second = (nn.functional.cross_entropy(model(images(i)), torch.arange(32, device=GPU) % 10) for i in (1, 2))
+            second.backward()
+            first.backward()
+        return [p.grad for p in model.parameters()]
+
+    expected = both(net())
+    model = reprise.compile(net(), 2 * budget_at(0.9), host_budget=HOST, cuda_graphs=False, planning_seconds=5)
+    assert all(torch.equal(a, b) for a, b in zip(expected, both(model), strict=True))
+
+
+@needs_gpu
+def test_an_interrupted_step_leaves_nothing_behind() -> None:
+    model = stored(budget_at(0.3))
+    trained(model, 2)
+    before = torch.cuda.memory_allocated(GPU)
+    loss = nn.functional.cross_entropy(model(images(1)), torch.arange(32, device=GPU) % 10)
+    del loss  # no backward
+    assert torch.cuda.memory_allocated(GPU) == before
+    expected = net()
+    expected.load_state_dict(model.state_dict())
+    assert differing(trained(expected, 2), trained(model, 2)) == []
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["hf_resnet", "hf_gpt2", "hf_bert", "inplace_views"])
+def test_networks_of_the_zoo(name: str) -> None:
+    case = CASES[name]
+    plain = model_of(case, device=GPU)
+    expected = run_step(plain, case)
+    model = reprise.compile(model_of(case, device=GPU), cuda_graphs=False, planning_seconds=3)
+    run_step(model, case)
+    budget = (model.plan.peak_bytes + model.plan.smallest_budget_bytes(3)) // 2
+    reprise.restore(model)
+    model = reprise.compile(model_of(case, device=GPU), budget, host_budget=HOST, cuda_graphs=False, planning_seconds=3)
+    assert different(expected, run_step(model, case)) == []
