@@ -27,7 +27,7 @@ Report planner_row(const Solution& solution, const Graph& graph, double seconds)
 }  // namespace
 
 int run_plan_all(Options& options) {
-  const auto [graph, costs] = load_graph(options.graph);
+  const auto [graph, costs] = load_graph_with_link(options);
   std::vector<Report> rows;
   bool any_found = false;
   bool any_stopped = false;

@@ -47,6 +47,9 @@ struct PlannerKnobs;  // limits and switches of the searches, for studies and te
 struct SolveOptions {
   std::string planner = "auto";                // one of planner_names()
   std::optional<std::int64_t> budget_bytes{};  // none: the smallest feasible budget
+  // Above 0: with a budget and costs that have a link, plans may store values in so much of the host's memory. The plan
+  // is never slower than without, nor slower than with less of it or with a slower link.
+  std::int64_t host_budget_bytes = 0;
   Judge judge = Judge::kSimulated;
   Objective objective = Objective::kAny;
   bool all_budgets = false;  // planner auto: look for good plans at every budget, as curve() does
@@ -121,7 +124,7 @@ struct Solution {
 [[nodiscard]] std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& plan);
 
 // The best plans over all budgets, smallest peak first: each is faster than all before it. Budgets and addresses in the
-// options are ignored. If should_stop ends the search early, `stopped` is set and the points are those found until
+// options are ignored, and nothing is stored in the host's memory. If should_stop ends the search early, `stopped` is set and the points are those found until
 // then.
 struct Curve {
   std::vector<Solution> points{};
