@@ -35,10 +35,6 @@ Report::Number planned_bound(const Solution& solution) {
 // The time of the step without recomputation and waiting.
 std::int64_t step_ns(const Simulation& found) { return found.time_ns - found.recompute_ns - found.wait_ns; }
 
-std::string overhead_text(const Simulation& found) {
-  return percent(found.recompute_ns + found.wait_ns, step_ns(found));
-}
-
 // How far the plan is from the proven lower bound.
 std::string gap_text(const Solution& solution) {
   const std::optional<std::int64_t> gap = solution.gap_ns();
@@ -56,6 +52,10 @@ std::string costs_text(const Simulation& s) {
 }
 
 }  // namespace
+
+std::string overhead_text(const Simulation& found) {
+  return percent(found.recompute_ns + found.wait_ns, step_ns(found));
+}
 
 std::string status_name(Status status) {
   switch (status) {
@@ -144,8 +144,8 @@ void add_solution(const Solution& solution, const Graph& graph, Report& report) 
 }
 
 void add_copies(const Solution& solution, const Graph& graph, Report& report) {
-  report.bytes("host_peak_bytes", "host's memory", solution.simulation.host_peak_bytes)
-      .time("wait_ns", "waited", solution.simulation.wait_ns, graph.forward_only());
+  report.time("wait_ns", "waiting for copies", solution.simulation.wait_ns, graph.forward_only())
+      .bytes("host_peak_bytes", "host's memory", solution.simulation.host_peak_bytes);
 }
 
 void add_placement(const std::optional<Placement>& placement, Report& report) {

@@ -65,6 +65,8 @@ void add_report_options(CLI::App& app, Options& options);
 [[nodiscard]] PlanFile load_plan(const std::string& path, CostedGraph& step);
 [[nodiscard]] Report graph_report(const Graph& graph);
 [[nodiscard]] std::string status_name(Status status);
+// Recomputation and waiting, in percent of the step without them.
+[[nodiscard]] std::string overhead_text(const Simulation& found);
 // A stopped planner may have a plan too.
 [[nodiscard]] bool has_plan(const Solution& solution);
 // Arena and load, if there are addresses.
