@@ -17,7 +17,8 @@ PlanFile plan_file(const Solution& solution, const CostedGraph& file, const Opti
           .budget_bytes = options.solve.budget_bytes.value_or(0),
           .simulation = solution.simulation,
           .plan = solution.plan,
-          .placement = solution.placement};
+          .placement = solution.placement,
+          .link = copies(solution.plan) ? options.link : std::nullopt};
 }
 
 // What a person must know beyond the table, and the exit code that says it to programs.
@@ -42,11 +43,12 @@ int verdict(const Solution& solution) {
 
 int run_plan(Options& options) {
   if (options.solve.planner == "all") return run_plan_all(options);
-  const CostedGraph file = load_graph(options.graph);
+  const CostedGraph file = load_graph_with_link(options);
   const Watch watch(options.solve, options.seconds);
   const Solution solution = solve(file.graph, file.costs, options.solve);
   Report report = graph_report(file.graph);
   add_solution(solution, file.graph, report);
+  if (options.link && has_plan(solution)) add_copies(solution, file.graph, report);
   add_placement(solution.placement, report);
   if (solution.stats.arenas > 0)
     report.number("arenas", "plans packed", static_cast<std::int64_t>(solution.stats.arenas));

@@ -17,7 +17,7 @@ Report planner_row(const Solution& solution, const Graph& graph, double seconds)
       .text("", "peak", planned ? format_bytes(found.peak_bytes) : "-")
       .time("time_ns", "", known(found.time_ns), graph.forward_only())
       .number("recompute_ns", "", known(found.recompute_ns))
-      .text("", "overhead", planned ? percent(found.recompute_ns, found.time_ns - found.recompute_ns) : "-")
+      .text("", "overhead", planned ? overhead_text(found) : "-")
       .number("smallest_budget_bytes", "", solution.smallest_budget_bytes)
       .text("", "smallest", solution.smallest_budget_bytes > 0 ? format_bytes(solution.smallest_budget_bytes) : "-")
       .seconds("seconds", "planned in", seconds)
@@ -27,7 +27,7 @@ Report planner_row(const Solution& solution, const Graph& graph, double seconds)
 }  // namespace
 
 int run_plan_all(Options& options) {
-  const auto [graph, costs] = load_graph(options.graph);
+  const auto [graph, costs] = load_graph_with_link(options);
   std::vector<Report> rows;
   bool any_found = false;
   bool any_stopped = false;

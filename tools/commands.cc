@@ -32,11 +32,14 @@ Report::Number planned_bound(const Solution& solution) {
   return solution.lower_bound_ns ? Report::Number(*solution.lower_bound_ns) : std::nullopt;
 }
 
+// The time of the step without recomputation and waiting.
+std::int64_t step_ns(const Simulation& found) { return found.time_ns - found.recompute_ns - found.wait_ns; }
+
 // How far the plan is from the proven lower bound.
 std::string gap_text(const Solution& solution) {
   const std::optional<std::int64_t> gap = solution.gap_ns();
   if (!gap) return "";
-  return "at most " + percent(*gap, solution.simulation.time_ns - solution.simulation.recompute_ns) + " of the step" +
+  return "at most " + percent(*gap, step_ns(solution.simulation)) + " of the step" +
          (solution.reordered ? ", for backward in the order of this plan" : "");
 }
 
@@ -49,6 +52,10 @@ std::string costs_text(const Simulation& s) {
 }
 
 }  // namespace
+
+std::string overhead_text(const Simulation& found) {
+  return percent(found.recompute_ns + found.wait_ns, step_ns(found));
+}
 
 std::string status_name(Status status) {
   switch (status) {
@@ -67,6 +74,12 @@ std::string status_name(Status status) {
 std::string source_name(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 CostedGraph load_graph(const std::string& path) { return parse_graph(read_text(path), source_name(path)); }
+
+CostedGraph load_graph_with_link(const Options& options) {
+  CostedGraph file = load_graph(options.graph);
+  if (options.link) file.costs.link = options.link;
+  return file;
+}
 
 CostedGraph planned_graph(const CostedGraph& file) {
   return file.graph.forward_only() ? complete_backward(file.graph, file.costs) : file;
@@ -113,7 +126,7 @@ void add_solution(const Solution& solution, const Graph& graph, Report& report) 
       .bytes("peak_bytes", "peak", planned(found.peak_bytes))
       .time("time_ns", "time", planned(found.time_ns), graph.forward_only())
       .time("recompute_ns", "recomputed", planned(found.recompute_ns), graph.forward_only())
-      .text("", "overhead", has_plan(solution) ? percent(found.recompute_ns, found.time_ns - found.recompute_ns) : "")
+      .text("", "overhead", has_plan(solution) ? overhead_text(found) : "")
       .time("lower_bound_ns", "", planned_bound(solution), graph.forward_only())
       .flag("reordered", solution.reordered)
       .text("", "gap", gap_text(solution))
@@ -128,6 +141,11 @@ void add_solution(const Solution& solution, const Graph& graph, Report& report) 
                          .number("partials", "", number(solution.stats.partials))
                          .number("candidates", "", number(solution.stats.candidates)))
       .text("message", solution.found() ? "note" : "", solution.message);
+}
+
+void add_copies(const Solution& solution, const Graph& graph, Report& report) {
+  report.time("wait_ns", "waiting for copies", solution.simulation.wait_ns, graph.forward_only())
+      .bytes("host_peak_bytes", "host's memory", solution.simulation.host_peak_bytes);
 }
 
 void add_placement(const std::optional<Placement>& placement, Report& report) {

@@ -24,14 +24,15 @@ enum ExitCode : int { kFound = 0, kInfeasible = 1, kUsage = 2, kBadInput = 3, kS
 
 struct Options {
   std::string graph{};
-  std::string plan{};     // simulate reads it, plan writes it
-  std::string out = "-";  // convert, report
-  std::string from{};     // convert; empty: look at the text
-  bool complete = false;  // convert
-  std::size_t top = 10;   // simulate
-  std::string trace{};    // report: also write this
-  bool no_curve = false;  // report
-  double seconds = 0;     // plan, curve, report; 0: no limit
+  std::string plan{};          // simulate reads it, plan writes it
+  std::string out = "-";       // convert, report
+  std::string from{};          // convert; empty: look at the text
+  bool complete = false;       // convert
+  std::size_t top = 10;        // simulate
+  std::string trace{};         // report: also write this
+  bool no_curve = false;       // report
+  std::optional<Link> link{};  // plan
+  double seconds = 0;          // plan, curve, report; 0: no limit
   bool json = false;
   std::shared_ptr<PlannerKnobs> knobs = std::make_shared<PlannerKnobs>();
   SolveOptions solve{.knobs = knobs};  // plan, curve; simulate: addresses
@@ -56,6 +57,7 @@ void add_report_options(CLI::App& app, Options& options);
 // What several of them need.
 [[nodiscard]] std::string source_name(const std::string& path);  // of a file, for messages
 [[nodiscard]] CostedGraph load_graph(const std::string& path);
+[[nodiscard]] CostedGraph load_graph_with_link(const Options& options);
 // The graph that plans are for: with the papers' backward pass if it has none of its own.
 [[nodiscard]] CostedGraph planned_graph(const CostedGraph& file);
 // The plan in a file, checked against its graph, whose costs get the link of the plan. Throws InputError if the plan is
@@ -63,10 +65,14 @@ void add_report_options(CLI::App& app, Options& options);
 [[nodiscard]] PlanFile load_plan(const std::string& path, CostedGraph& step);
 [[nodiscard]] Report graph_report(const Graph& graph);
 [[nodiscard]] std::string status_name(Status status);
+// Recomputation and waiting, in percent of the step without them.
+[[nodiscard]] std::string overhead_text(const Simulation& found);
 // A stopped planner may have a plan too.
 [[nodiscard]] bool has_plan(const Solution& solution);
 // Arena and load, if there are addresses.
 void add_placement(const std::optional<Placement>& placement, Report& report);
+// What is stored in the host's memory, and how long the device waits for it.
+void add_copies(const Solution& solution, const Graph& graph, Report& report);
 // Peak, time and the rest, added to the report.
 void add_solution(const Solution& solution, const Graph& graph, Report& report);
 [[nodiscard]] std::string text_of(const Report& report, const Options& options);

@@ -81,12 +81,43 @@ void add_addresses(CLI::App& app, Options& options, const char* help) {
   limit(app.add_option_function<std::string>("--addresses", assign, help), {"top", "anywhere"});
 }
 
-void set_budget(const std::string& text, Options& options) {
+std::int64_t bytes_of(const char* flag, const std::string& text) {
   try {
-    if (text != "min") options.solve.budget_bytes = parse_bytes(text);
+    return parse_bytes(text);
   } catch (const InputError& error) {
-    throw CLI::ValidationError("--budget", error.what());
+    throw CLI::ValidationError(flag, error.what());
   }
+}
+
+void set_budget(const std::string& text, Options& options) {
+  if (text != "min") options.solve.budget_bytes = bytes_of("--budget", text);
+}
+
+// "50GB/s", or "50GB/s,40GB/s" to the host and back.
+void set_link(const std::string& text, Options& options) {
+  const auto rate = [](std::string part) {
+    if (part.ends_with("/s")) part.resize(part.size() - 2);
+    const std::int64_t bytes = bytes_of("--link", part);
+    if (bytes <= 0) throw CLI::ValidationError("--link", "must be above zero");
+    return bytes;
+  };
+  const std::size_t comma = text.find(',');
+  const std::int64_t down = rate(text.substr(0, comma));
+  options.link = {.down_bytes_per_s = down,
+                  .up_bytes_per_s = comma == std::string::npos ? down : rate(text.substr(comma + 1))};
+}
+
+void add_host(CLI::App& app, Options& options) {
+  const auto set_host = [&options](const std::string& text) {
+    options.solve.host_budget_bytes = bytes_of("--host-budget", text);
+  };
+  CLI::Option* host = app.add_option_function<std::string>(
+      "--host-budget", set_host, "how much of the host's memory may store values that the device has no room for");
+  CLI::Option* link = app.add_option_function<std::string>(
+      "--link", [&options](const std::string& text) { set_link(text, options); },
+      "bytes per second to the host and back: one number, or two with a comma between them");
+  host->type_name("BYTES")->needs(link);
+  link->type_name("RATE[,RATE]")->needs(host);
 }
 
 }  // namespace
@@ -98,6 +129,7 @@ void add_plan_options(CLI::App& app, Options& options) {
          "the most memory the step may hold; min asks for the least that works")
       ->required()
       ->type_name("BYTES|min");
+  add_host(app, options);
   add_planner(app, options, {"all"});
   app.callback([&options] {
     if (options.solve.planner != "all") return;

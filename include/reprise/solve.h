@@ -124,7 +124,7 @@ struct Solution {
 [[nodiscard]] std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& plan);
 
 // The best plans over all budgets, smallest peak first: each is faster than all before it. Budgets and addresses in the
-// options are ignored. If should_stop ends the search early, `stopped` is set and the points are those found until
+// options are ignored, and nothing is stored in the host's memory. If should_stop ends the search early, `stopped` is set and the points are those found until
 // then.
 struct Curve {
   std::vector<Solution> points{};

@@ -88,6 +88,8 @@ void set_option(SolveOptions& options, PlannerKnobs& turned, const std::string& 
     options.planner = value.cast<std::string>();
   } else if (name == "budget_bytes") {
     options.budget_bytes = value.cast<std::optional<std::int64_t>>();
+  } else if (name == "host_budget_bytes") {
+    options.host_budget_bytes = value.cast<std::int64_t>();
   } else if (name == "judge") {
     options.judge = named<Judge>("judge", kJudges, value.cast<std::string>());
   } else if (name == "objective") {
@@ -208,8 +210,9 @@ void bind_solve(py::module_& module) {
   bind_planner(
       module, "solve", &solve,
       "The fastest plan whose simulated peak fits budget_bytes, or the plan of least peak if no budget is given.\n\n"
-      "Options: planner, budget_bytes, judge, objective, keep_last, max_lower_sets, max_partials, candidates, work,\n"
-      "bound_work.\n"
+      "Options: planner, budget_bytes, host_budget_bytes, judge, objective, keep_last, max_lower_sets, max_partials,\n"
+      "candidates, work, bound_work. With a host_budget_bytes above 0, a budget and costs with a link, the plan may\n"
+      "store values in so much of the host's memory.\n"
       "should_stop() is asked from time to time, and true ends the search; progress(done, total) is told of its\n"
       "course. What either raises ends the search too, and comes out of here; so does Ctrl-C.");
   bind_planner(module, "curve", &curve,

@@ -239,6 +239,7 @@ def solve(
     *,
     planner: str = ...,
     budget_bytes: int | None = None,
+    host_budget_bytes: int = 0,
     judge: Judge = "simulated",
     objective: Objective = "any",
     keep_last: bool = False,

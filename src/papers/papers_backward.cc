@@ -155,7 +155,11 @@ class Completion {
 
 }  // namespace
 
-PapersStep papers_step(const Graph& forward, const Costs& costs) { return Completion(forward, costs).build(); }
+PapersStep papers_step(const Graph& forward, const Costs& costs) {
+  PapersStep step = Completion(forward, costs).build();
+  step.costs.link = costs.link;
+  return step;
+}
 
 }  // namespace reprise::detail
 

@@ -34,6 +34,16 @@ void Front::add_blocks(const Blocks& blocks, bool keep_last) {
 void Front::add_plan(Plan plan, const std::optional<Formula>& formula) {
   const Simulation result = simulator_.run(plan);
   ++simulated_;
+  add_if_not_beaten(result, std::move(plan), formula);
+}
+
+void Front::add_carrying(Plan plan, std::int64_t host_budget_bytes) {
+  const Simulation result = simulator_.run(plan);
+  ++simulated_;
+  if (result.host_peak_bytes <= host_budget_bytes) add_if_not_beaten(result, std::move(plan), std::nullopt);
+}
+
+void Front::add_if_not_beaten(const Simulation& result, Plan plan, const std::optional<Formula>& formula) {
   if (result.time_ns == Simulator::kTooLong) return;
   const Point* rival = fastest(result.peak_bytes);
   if (rival != nullptr && rival->simulation.time_ns <= result.time_ns) return;

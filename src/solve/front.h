@@ -29,6 +29,9 @@ class Front {
   // Runs of ops in any number and order; reruns that nobody reads are left out.
   void add(std::span<const OpId> runs, const std::optional<Formula>& formula);
 
+  // A plan that stores and fetches; it is left out if it takes more of the host's memory.
+  void add_carrying(Plan plan, std::int64_t host_budget_bytes);
+
   [[nodiscard]] const std::map<std::int64_t, Point>& points() const { return points_; }  // by peak bytes
   // The fastest within the budget, or nothing.
   [[nodiscard]] const Point* fastest(std::int64_t budget_bytes) const;
@@ -37,6 +40,7 @@ class Front {
  private:
   void add_blocks(const Blocks& blocks, bool keep_last);
   void add_plan(Plan plan, const std::optional<Formula>& formula);
+  void add_if_not_beaten(const Simulation& result, Plan plan, const std::optional<Formula>& formula);
 
   const Problem& problem_;
   Simulator simulator_;

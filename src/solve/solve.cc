@@ -10,6 +10,7 @@
 #include "solve/arena_search.h"
 #include "solve/auto/evaluator.h"
 #include "solve/auto/lower_bound.h"
+#include "solve/carry/carry.h"
 #include "solve/front.h"
 #include "solve/planner.h"
 #include "solve/planner_knobs.h"
@@ -134,6 +135,7 @@ Solution fill(Front& front, const Planner& planner, const Problem& problem, cons
   Solution solution = blank_solution(planner, problem);
   solution.status = Status::kFeasible;
   planner.propose(problem, options, front, solution);
+  if (options.host_budget_bytes > 0 && options.budget_bytes) detail::CarrySearch(problem, options, front).run();
   return solution;
 }
 
@@ -186,22 +188,30 @@ Solution solve_simulated(const Planner& planner, const Problem& problem, const S
   if (best != nullptr) {
     if (options.arena_within_budget) best = best_with_arena(front, planner, problem, options, solution);
     attach(*best, problem, solution);
+    if (solution.status == Status::kOptimal && copies(solution.plan)) solution.status = Status::kFeasible;
   } else {
     if (solution.status != Status::kStopped) solution.status = Status::kInfeasible;
     solution.smallest_plan = front.points().begin()->second.plan;
     check(solution.smallest_plan, problem, solution);
   }
   Certificate(planner, problem, options).attach(solution);
+  if (options.host_budget_bytes > 0) solution.lower_bound_ns.reset();
   return solution;
 }
 
-void check_options(const SolveOptions& options) {
+void check_options(const Costs& costs, const SolveOptions& options) {
   if (options.budget_bytes && *options.budget_bytes < 0) {
     throw InputError("budget_bytes is negative: " + std::to_string(*options.budget_bytes));
   }
   const bool with_arena = options.addresses && options.budget_bytes && options.judge == Judge::kSimulated;
   if (options.arena_within_budget && !with_arena) {
     throw InputError("arena_within_budget needs addresses, a budget and judge simulated");
+  }
+  if (options.host_budget_bytes < 0) {
+    throw InputError("host_budget_bytes is negative: " + std::to_string(options.host_budget_bytes));
+  }
+  if (options.host_budget_bytes > 0 && !costs.link) {
+    throw InputError("host_budget_bytes needs costs with a link to the host");
   }
   if (knobs_of(options).candidates == 0) throw InputError("candidates must be at least 1");
 }
@@ -210,7 +220,7 @@ void check_options(const SolveOptions& options) {
 
 Solution solve(const Graph& graph, const Costs& costs, const SolveOptions& options) {
   const Planner& planner = planner_named(options.planner);
-  check_options(options);
+  check_options(costs, options);
   const Problem problem(graph, costs);
   Solution solution = options.judge == Judge::kFormula ? solve_as_printed(planner, problem, options)
                                                        : solve_simulated(planner, problem, options);
@@ -238,7 +248,8 @@ Curve curve(const Graph& graph, const Costs& costs, const SolveOptions& options)
   all_budgets.budget_bytes.reset();
   all_budgets.all_budgets = true;
   all_budgets.arena_within_budget = false;
-  check_options(all_budgets);
+  all_budgets.host_budget_bytes = 0;
+  check_options(costs, all_budgets);
   const Problem problem(graph, costs);
   Front front(problem);
   front.add_plain();

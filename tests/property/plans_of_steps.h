@@ -31,6 +31,22 @@ void for_odd_plans(Check check) {
   }
 }
 
+// The same for plans that copy, on links of all kinds.
+template <typename Check>
+void for_odd_copying_plans(Check check) {
+  for (std::uint64_t seed = 0; seed < kOddPlans && !testing::Test::HasFatalFailure(); ++seed) {
+    auto [graph, costs] = odd_step(seed);
+    Random random(seed);
+    costs.link = Link{.down_bytes_per_s = (1 + random.below(20)) * 250'000'000,
+                      .up_bytes_per_s = (1 + random.below(20)) * 250'000'000,
+                      .latency_ns = random.below(5),
+                      .both_ways = random.chance(70)};
+    const Plan plan = odd_copying_plan(graph, seed);
+    SCOPED_TRACE(text_of(plan) + '\n' + format_graph(graph, costs));
+    check(graph, costs, plan);
+  }
+}
+
 inline CostedGraph some_random_step(std::uint64_t seed) {
   Random random(seed);
   const StepOptions options{.forward_ops = random.between(2, 12), .backward_ops = random.between(1, 14)};

@@ -18,6 +18,7 @@
 // docs/algorithms/auto.md explains it in detail. Tested by tests/unit/solve/auto and tests/property/auto_test.cc.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 
 #include "solve/auto/backward_order.h"
@@ -81,6 +82,7 @@ class AutoSearch {
       limit_ = aims_at_budget() ? later(options_.work) : later(2 * std::min(options_.work, kNoEnd / 2));
       make_faster(prefixes);
     }
+    if (options_.host_budget_bytes > 0 && aims_at_budget()) search_above();
     hand_over();
     if (knobs_.techniques.planners && in_full()) propose_all();
     if (options_.progress) options_.progress(limit_, limit_);
@@ -90,6 +92,7 @@ class AutoSearch {
  private:
   static constexpr std::uint32_t kSmallStep = 80;
   static constexpr std::size_t kHeights = 30;
+  static constexpr std::size_t kRounds = 30;  // of aiming prices
   static constexpr std::size_t kPrefixHeights = 16;
   static constexpr std::array<std::uint32_t, 14> kStretches{2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48};
 
@@ -290,7 +293,6 @@ class AutoSearch {
   }
 
   void aim(PriceSearch& prices, const PrefixCuts& prefixes, const std::vector<std::int64_t>& budgets) {
-    constexpr std::size_t kRounds = 30;
     const bool ladder = budgets.size() > 1;
     for (const std::int64_t budget : budgets) {
       prices.aim(budget, {}, scaled(kRounds));
@@ -308,13 +310,13 @@ class AutoSearch {
   // Budgets a little above and below, by so many percent, with prices that differ a little from value to value.
   static constexpr std::array<int, 12> kAround{-1, 1, -2, 2, -4, 4, 0, -1, 1, -6, 3, 0};
   void aim_around(PriceSearch& prices, std::int64_t budget, std::span<const int> percents) {
-    constexpr std::size_t kRounds = 24;
+    constexpr std::size_t kFewerRounds = 24;
     constexpr double kJitter = 0.04;
     std::uint64_t seed = 0;
     for (const int percent : percents) {
       ++seed;
       prices.jitter(seed, kJitter * static_cast<double>(seed % 4));
-      prices.aim(budget + (budget - model_.start_bytes) / 100 * percent, {}, scaled(kRounds));
+      prices.aim(budget + (budget - model_.start_bytes) / 100 * percent, {}, scaled(kFewerRounds));
     }
     prices.jitter(0, 0);
   }
@@ -355,8 +357,24 @@ class AutoSearch {
     }
   }
 
+  // Plans that need more memory than there is, which become plans that store values in the host's memory.
+  void search_above() {
+    constexpr std::int64_t kRungs = 10;
+    const std::int64_t budget = *options_.budget_bytes;
+    const std::size_t slice = options_.work / kRungs / 2;
+    limit_ = later(options_.work / 2);
+    for (std::int64_t rung = 1; rung < kRungs; ++rung) {
+      const std::int64_t above = budget + (plain_bytes_ - budget) / kRungs * rung;
+      slice_end_ = later(slice);
+      if (knobs_.techniques.aimed_prices) prices_.aim(above, {}, scaled(kRounds));
+      if (knobs_.techniques.local_search) local_.improve(above);
+      slice_end_ = kNoEnd;
+    }
+  }
+
   // Turns the best choices into plans, which the front simulates once more. Without a budget these are all choices, or
-  // an even selection if the step is so large that all would take long.
+  // an even selection if the step is so large that all would take long; and so are those above the budget if values can
+  // be stored in the host's memory.
   void hand_over() {
     constexpr std::size_t kRunsToSimulate = 4'000'000;
     constexpr std::size_t kAtLeast = 128;
@@ -366,18 +384,20 @@ class AutoSearch {
     };
     const auto& entries = pool_.entries();
     add(entries.begin()->second.choice);
+    auto it = entries.begin();
     if (aims_at_budget()) {
-      auto it = entries.upper_bound(*options_.budget_bytes);
+      const auto above = it = entries.upper_bound(*options_.budget_bytes);
       for (int i = 0; i < kSpare && it != entries.begin(); ++i) add((--it)->second.choice);
-      return;
+      if (options_.host_budget_bytes == 0) return;
+      it = above;
     }
     const std::size_t most = std::max(kAtLeast, kRunsToSimulate / (model_.num_ops() + 1));
+    const auto count = static_cast<std::size_t>(std::distance(it, entries.end()));
     std::size_t done = 0;
-    std::size_t i = 0;
-    for (const auto& [peak, entry] : entries) {
-      if (i++ * most < done * entries.size()) continue;
+    for (std::size_t i = 0; it != entries.end(); ++it) {
+      if (i++ * most < done * count) continue;
       ++done;
-      add(entry.choice);
+      add(it->second.choice);
     }
   }
 

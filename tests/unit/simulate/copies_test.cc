@@ -1,9 +1,9 @@
-// Plans that store values in the host's memory and fetch them again: three forward ops in a chain, the caller, and
-// three backward ops, of which the last two read what forward made.
+// Plans that store values in the host's memory and fetch them again.
+// Ops: F1 0, F2 1, F3 2, caller 3, B3 4, B2 5, B1 6. Values: a 0, b 1, c 2 of 100 bytes; g 3, h 4, i 5 of 10 bytes.
 #include <gtest/gtest.h>
 
 #include "fixtures/naive_replay.h"
-#include "reprise/graph_builder.h"
+#include "fixtures/steps.h"
 #include "reprise/io.h"
 #include "reprise/lives.h"
 #include "reprise/place.h"
@@ -20,59 +20,24 @@ using test::c;
 using test::f;
 using test::s;
 
-// Ops: F1 0, F2 1, F3 2, caller 3, B3 4, B2 5, B1 6. Values: a 0, b 1, c 2 of 100 bytes; g 3, h 4, i 5 of 10 bytes.
-CostedGraph three_layers() {
-  GraphBuilder builder("three layers");
-  const ValueId va = builder.value(100);
-  const ValueId vb = builder.value(100);
-  const ValueId vc = builder.value(100);
-  const ValueId vg = builder.value(10);
-  const ValueId vh = builder.value(10);
-  const ValueId vi = builder.value(10);
-  const auto add = [&](const char* name, Phase phase, std::int64_t time_ns, std::vector<ValueId> inputs,
-                       std::vector<ValueId> outputs) {
-    builder.op(
-        {.name = name, .phase = phase, .time_ns = time_ns, .inputs = std::move(inputs), .outputs = std::move(outputs)});
-  };
-  add("F1", Phase::kForward, 10, {}, {va});
-  add("F2", Phase::kForward, 10, {va}, {vb});
-  add("F3", Phase::kForward, 10, {vb}, {vc});
-  add("caller", Phase::kCaller, 0, {}, {});
-  add("B3", Phase::kBackward, 10, {vc}, {vg});
-  add("B2", Phase::kBackward, 10, {vb, vg}, {vh});
-  add("B1", Phase::kBackward, 10, {va, vh}, {vi});
-  builder.output(vi);
-  return std::move(builder).build();
-}
-
-constexpr std::int64_t kPerNs = 1'000'000'000;
-
-Costs with_link(Costs costs, std::int64_t bytes_per_ns, std::int64_t latency_ns = 0, bool both_ways = true) {
-  costs.link = Link{.down_bytes_per_s = bytes_per_ns * kPerNs,
-                    .up_bytes_per_s = bytes_per_ns * kPerNs,
-                    .latency_ns = latency_ns,
-                    .both_ways = both_ways};
-  return costs;
-}
-
 const Plan kKept{.actions = {c(0), c(1), c(2), c(3), c(4), f(2), c(5), f(1), f(3), c(6), f(0), f(4)}};
 const Plan kCarried{
     .actions = {c(0), s(0), c(1), f(0), c(2), c(3), c(4), f(2), b(0), c(5), f(1), f(3), c(6), f(0), f(4)}};
 
 TEST(CopiesTest, CostNoTimeOnAFastLink) {
-  const auto [graph, costs] = three_layers();
+  const auto [graph, costs] = test::three_layers_step();
   ASSERT_FALSE(validate(graph, kKept));
   ASSERT_FALSE(validate(graph, kCarried));
   EXPECT_EQ(simulate(graph, costs, kKept), (Simulation{.peak_bytes = 310, .time_ns = 60}));
-  EXPECT_EQ(simulate(graph, with_link(costs, 10), kCarried),
+  EXPECT_EQ(simulate(graph, test::with_link(costs, 10), kCarried),
             (Simulation{.peak_bytes = 220, .time_ns = 60, .host_peak_bytes = 100}));
 }
 
 TEST(CopiesTest, MakeTheDeviceWaitOnASlowLinkAndLeaveMemoryAsItIs) {
-  const auto [graph, costs] = three_layers();
-  EXPECT_EQ(simulate(graph, with_link(costs, 5), kCarried),
+  const auto [graph, costs] = test::three_layers_step();
+  EXPECT_EQ(simulate(graph, test::with_link(costs, 5), kCarried),
             (Simulation{.peak_bytes = 220, .time_ns = 80, .wait_ns = 20, .host_peak_bytes = 100}));
-  const Timeline slow = timeline(graph, with_link(costs, 5), kCarried);
+  const Timeline slow = timeline(graph, test::with_link(costs, 5), kCarried);
   const Timeline naive = test::NaiveReplay(graph, costs).run(kCarried);
   EXPECT_EQ(slow.during_bytes, naive.during_bytes);
   EXPECT_EQ(slow.after_bytes, naive.after_bytes);
@@ -86,21 +51,21 @@ TEST(CopiesTest, MakeTheDeviceWaitOnASlowLinkAndLeaveMemoryAsItIs) {
 }
 
 TEST(CopiesTest, TakeTheirLatencyEach) {
-  const auto [graph, costs] = three_layers();
-  EXPECT_EQ(simulate(graph, with_link(costs, 10, /*latency_ns=*/3), kCarried).wait_ns, 6);
+  const auto [graph, costs] = test::three_layers_step();
+  EXPECT_EQ(simulate(graph, test::with_link(costs, 10, /*latency_ns=*/3), kCarried).wait_ns, 6);
 }
 
 TEST(CopiesTest, WaitForEachOtherIfTheLinkGoesOneWayAtATime) {
-  const auto [graph, costs] = three_layers();
+  const auto [graph, costs] = test::three_layers_step();
   const Plan crossing{.actions = {c(0), s(0), c(1), f(0), b(0), s(1), c(2), f(1), c(3), c(4), f(2), b(1), c(5), f(1),
                                   f(3), c(6), f(0), f(4)}};
   ASSERT_FALSE(validate(graph, crossing));
-  EXPECT_EQ(simulate(graph, with_link(costs, 10), crossing).wait_ns, 10);
-  EXPECT_EQ(simulate(graph, with_link(costs, 10, 0, /*both_ways=*/false), crossing).wait_ns, 20);
+  EXPECT_EQ(simulate(graph, test::with_link(costs, 10), crossing).wait_ns, 10);
+  EXPECT_EQ(simulate(graph, test::with_link(costs, 10, 0, /*both_ways=*/false), crossing).wait_ns, 20);
 }
 
 TEST(CopiesTest, HaveLivesOnBothSides) {
-  const auto [graph, costs] = three_layers();
+  const auto [graph, costs] = test::three_layers_step();
   const std::vector<HostLife> expected{{.value = value_id(0), .first = 1, .last = 12}};
   EXPECT_EQ(host_lives(graph, kCarried), expected);
   std::vector<Life> of_a;
@@ -112,27 +77,27 @@ TEST(CopiesTest, HaveLivesOnBothSides) {
 }
 
 TEST(CopiesTest, HaveAddressesFromTheFetchOn) {
-  const auto [graph, costs] = three_layers();
-  const Placement placement = place(graph, with_link(costs, 10), kCarried, {.alignment_bytes = 1});
+  const auto [graph, costs] = test::three_layers_step();
+  const Placement placement = place(graph, test::with_link(costs, 10), kCarried, {.alignment_bytes = 1});
   EXPECT_EQ(placement.load_bytes, 220);
-  EXPECT_FALSE(validate_addresses(graph, with_link(costs, 10), kCarried, placement));
+  EXPECT_FALSE(validate_addresses(graph, test::with_link(costs, 10), kCarried, placement));
   Placement torn = placement;
   std::erase_if(torn.addresses, [](const Address& address) { return address.action == 8; });
-  EXPECT_TRUE(validate_addresses(graph, with_link(costs, 10), kCarried, torn));
+  EXPECT_TRUE(validate_addresses(graph, test::with_link(costs, 10), kCarried, torn));
 }
 
 TEST(CopiesTest, NeedALink) {
-  const auto [graph, costs] = three_layers();
+  const auto [graph, costs] = test::three_layers_step();
   EXPECT_EQ(input_error([&] { (void)simulate(graph, costs, kCarried); }),
             "the plan copies to the host and back, but the costs have no link");
-  Costs broken = with_link(costs, 10);
+  Costs broken = test::with_link(costs, 10);
   broken.link->up_bytes_per_s = 0;
   EXPECT_EQ(input_error([&] { (void)simulate(graph, broken, kCarried); }),
             "a link's rates must be above zero, got 10000000000 and 0 bytes per second");
 }
 
 TEST(CopiesTest, AreRefusedOutOfOrder) {
-  const auto [graph, costs] = three_layers();
+  const auto [graph, costs] = test::three_layers_step();
   const auto wrong = [&](std::vector<Action> actions) { return validate(graph, {std::move(actions)}).value().message; };
   EXPECT_EQ(wrong({s(0)}), "action 0: stores value 0, which is not live");
   EXPECT_EQ(wrong({c(0), s(0), s(0)}), "action 2: stores value 0, which has been stored before");
@@ -144,8 +109,8 @@ TEST(CopiesTest, AreRefusedOutOfOrder) {
 }
 
 TEST(CopiesTest, ComeBackFromAFile) {
-  const auto [graph, without] = three_layers();
-  const Costs costs = with_link(without, 5);
+  const auto [graph, without] = test::three_layers_step();
+  const Costs costs = test::with_link(without, 5);
   const PlanFile file{.graph = graph.name(),
                       .ops = graph.num_ops(),
                       .values = graph.num_values(),

@@ -36,6 +36,8 @@ TEST(SolveTest, RefusesOptionsThatMeanNothing) {
   EXPECT_EQ(error({.planner = "best"}), "unknown planner 'best'; the planners are " + names);
   EXPECT_EQ(error({.planner = ""}), "unknown planner ''; the planners are " + names);
   EXPECT_EQ(error({.budget_bytes = -1}), "budget_bytes is negative: -1");
+  EXPECT_EQ(error({.host_budget_bytes = -1}), "host_budget_bytes is negative: -1");
+  EXPECT_EQ(error({.host_budget_bytes = 1}), "host_budget_bytes needs costs with a link to the host");
   const std::string needs = "arena_within_budget needs addresses, a budget and judge simulated";
   EXPECT_EQ(error({.budget_bytes = 1, .arena_within_budget = true}), needs);
   EXPECT_EQ(error({.addresses = PlaceOptions{}, .arena_within_budget = true}), needs);
@@ -52,6 +54,23 @@ TEST(SolveTest, NamesItsPlanners) {
             (std::vector<std::string_view>{"auto", "none", "chen", "lower-sets-approx", "lower-sets", "chain",
                                            "chain-static", "feng-huang", "revolve", "rotor"}));
   EXPECT_EQ(solve_with(test::dropout_step(), "chen").planner, "chen");
+}
+
+TEST(SolveTest, StoresInTheHostsMemoryWhatCannotBeKept) {
+  auto [graph, costs] = test::three_layers_step();
+  const SolveOptions options{.budget_bytes = 220, .host_budget_bytes = 100};
+  EXPECT_EQ(solve(graph, test::with_link(costs, 10), options).simulation,
+            (Simulation{.peak_bytes = 220, .time_ns = 60, .host_peak_bytes = 100}));
+  // Computing F1 again takes 10 ns, waiting for a slow link longer.
+  EXPECT_EQ(solve(graph, test::with_link(costs, 5), options).simulation,
+            (Simulation{.peak_bytes = 210, .time_ns = 70, .recompute_ns = 10}));
+  EXPECT_EQ(solve(graph, test::with_link(costs, 10), {.budget_bytes = 220, .host_budget_bytes = 99}).simulation.wait_ns,
+            0);
+  const Solution none =
+      solve(graph, test::with_link(costs, 5), {.planner = "none", .budget_bytes = 220, .host_budget_bytes = 100});
+  EXPECT_EQ(none.simulation.wait_ns, 20);
+  EXPECT_LE(none.simulation.peak_bytes, 220);
+  EXPECT_EQ(none.simulation.time_ns, 80);
 }
 
 TEST(SolveTest, AnInfeasibleBudgetComesWithOneThatIsFeasible) {
