@@ -50,20 +50,23 @@ def batch(rows: int = 32, width: int = 16, seed: int = 0) -> Tensor:
 
 
 def smallest_budget(model: nn.Module, loop: Loop) -> int:
-    """The smallest budget in which the loop runs. It is found by asking for one byte, and then for what the errors name,
-    because a loop may need more later."""
+    planned, _ = run_in_smallest_budget(model, loop)
+    return planned.plan.settings.options.budget_bytes
+
+
+def run_in_smallest_budget(model: nn.Module, loop: Loop, **options: Any) -> tuple[nn.Module, Bits]:
+    """A compiled copy of the model after the loop, in the smallest budget in which the loop runs. It is found by asking for one
+    byte, and then for what the errors name, because a loop may need more later."""
     budget = 1
     for _ in range(8):
         gc.collect()
-        trial = reprise.compile(copy.deepcopy(model).to(DEVICE), budget)
+        trial = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)
         try:
-            _run(trial, loop)
+            return trial, _run(trial, loop)
         except reprise.InfeasibleBudget as error:
             assert error.smallest_budget_bytes > budget
             # On CUDA, every number that a loop remembers takes a block of memory.
             budget = error.smallest_budget_bytes + (0 if DEVICE.type == "cpu" else 16384)
-        else:
-            return budget
     raise AssertionError(f"{budget} bytes, named as the smallest budget, are not enough")
 
 
@@ -76,12 +79,13 @@ def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smalle
     if GRAPHS:
         budget, options = ROOMY, {**options, "cuda_graphs": True}
     if budget == "smallest":
-        budget = smallest_budget(model, loop)
-    gc.collect()  # On CUDA, everything that is allocated counts.
-    planned_model = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)
-    if GRAPHS:
-        planned_model.plan.settings.options.steps_before_cuda_graphs = 0
-    planned = _run(planned_model, loop)
+        planned_model, planned = run_in_smallest_budget(model, loop, **options)
+    else:
+        gc.collect()  # On CUDA, everything that is allocated counts.
+        planned_model = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)
+        if GRAPHS:
+            planned_model.plan.settings.options.steps_before_cuda_graphs = 0
+        planned = _run(planned_model, loop)
     assert plain.keys() == planned.keys()
     different = [name for name in plain if plain[name] != planned[name]]
     assert not different, different
