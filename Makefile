@@ -7,7 +7,7 @@ help:
 	@echo "make build    build the library, the command reprise, the Python package and the tests in build/release"
 	@echo "make package  build only the Python package, in build/release/python"
 	@echo "make wheel    build the package and pack it as out/reprise-*.whl, for the torch in .venv"
-	@echo "make test     run lint, all tests, the sanitizers and a minute of fuzzing"
+	@echo "make test     run lint, all tests, the sanitizers and half a minute of fuzzing"
 	@echo "make lint     check format, layering and file sizes; run clang-tidy, and ruff and mypy for Python"
 	@echo "make format   format all C++ files"
 	@echo "make demo     build the package, then train ResNet-50 on the CPU, plain and inside half of its memory;"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs everything that must pass before a change goes in: lint, the tests of the release build, the Python tests, the tests
-# under the sanitizers and a minute of fuzzing. It stops at the first failure.
+# under the sanitizers and half a minute of fuzzing. It stops at the first failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
@@ -35,7 +35,7 @@ if have gtest; then
   step "thread sanitizer tests" tests tsan
 fi
 if have libfuzzer; then
-  step "fuzz smoke" scripts/fuzz.sh 60
+  step "fuzz smoke" scripts/fuzz.sh 30
 fi
 
 printf '\n== all passed\n'
