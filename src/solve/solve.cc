@@ -135,7 +135,9 @@ Solution fill(Front& front, const Planner& planner, const Problem& problem, cons
   Solution solution = blank_solution(planner, problem);
   solution.status = Status::kFeasible;
   planner.propose(problem, options, front, solution);
-  if (options.host_budget_bytes > 0 && options.budget_bytes) detail::CarrySearch(problem, options, front).run();
+  if (options.host_budget_bytes > 0 && options.budget_bytes) {
+    detail::CarrySearch(problem, options, front).run(/*searches=*/&planner == &detail::kAutoPlanner);
+  }
   return solution;
 }
 

@@ -37,23 +37,6 @@ namespace {
 constexpr std::array kOthers{&kChenPlanner,  &kChainStaticPlanner,     &kFengHuangPlanner, &kRevolvePlanner,
                              &kRotorPlanner, &kLowerSetsApproxPlanner, &kChainPlanner,     &kLowerSetsPlanner};
 
-// The labels that follow from a plan: results of ops that run once are kept, of those that run twice held, of others
-// discarded.
-Choice choice_of(const StepModel& model, const Plan& plan) {
-  Choice choice{.labels = ByValue<Label>(model.num_values(), Label::kKeep), .order = {}};
-  ByOp<std::uint32_t> runs(model.num_ops(), 0);
-  for (const Action& action : plan.actions) {
-    if (!action.computes()) continue;
-    const OpId op = action.op();
-    if (runs[op]++ == 0 && op > model.caller) choice.order.push_back(op);
-  }
-  for (const ValueId v : model.droppable_values) {
-    const std::uint32_t again = runs[model.producer[v]];
-    if (again > 1) choice.labels[v] = again == 2 ? Label::kHold : Label::kDiscard;
-  }
-  return choice;
-}
-
 class AutoSearch {
  public:
   AutoSearch(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution)

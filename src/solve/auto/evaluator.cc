@@ -10,6 +10,21 @@ Choice plain_choice(const StepModel& model) {
 
 std::size_t most_runs(const StepModel& model) { return 6 * model.num_ops() + 64; }
 
+Choice choice_of(const StepModel& model, const Plan& plan) {
+  Choice choice{.labels = ByValue<Label>(model.num_values(), Label::kKeep), .order = {}};
+  ByOp<std::uint32_t> runs(model.num_ops(), 0);
+  for (const Action& action : plan.actions) {
+    if (!action.computes()) continue;
+    const OpId op = action.op();
+    if (runs[op]++ == 0 && op > model.caller) choice.order.push_back(op);
+  }
+  for (const ValueId v : model.droppable_values) {
+    const std::uint32_t again = runs[model.producer[v]];
+    if (again > 1) choice.labels[v] = again == 2 ? Label::kHold : Label::kDiscard;
+  }
+  return choice;
+}
+
 Evaluator::Evaluator(const StepModel& model)
     : model_(model), most_runs_(most_runs(model)), maker_(model), scan_(model) {}
 

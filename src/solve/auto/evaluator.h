@@ -23,6 +23,7 @@
 #include <span>
 #include <vector>
 
+#include "reprise/plan.h"
 #include "solve/auto/runs.h"
 #include "solve/auto/step_model.h"
 
@@ -37,6 +38,10 @@ struct Choice {
 
 // Everything kept, backward as captured.
 [[nodiscard]] Choice plain_choice(const StepModel& model);
+
+// The labels that follow from a plan: results of ops that run once are kept, of those that run twice held, of others
+// discarded.
+[[nodiscard]] Choice choice_of(const StepModel& model, const Plan& plan);
 
 struct Cost {
   std::int64_t peak_bytes = std::numeric_limits<std::int64_t>::max();

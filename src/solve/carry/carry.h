@@ -7,9 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "reprise/solve.h"
+#include "simulate/simulator.h"
+#include "solve/carry/placing.h"
 #include "solve/front.h"
 #include "solve/problem.h"
 
@@ -20,18 +24,27 @@ class CarrySearch {
   // All must outlive it.
   CarrySearch(const Problem& problem, const SolveOptions& options, Front& front);
 
-  // Adds plans within the budget and the host's budget to the front.
-  void run();
+  // Adds plans within the budget and the host's budget to the front. If it searches, more bases are made for links
+  // (relieved.h).
+  void run(bool searches);
 
  private:
+  [[nodiscard]] std::int64_t best_ns() const;
   void carry(const Plan& base);
+  void carry_at(const Plan& base, const Link& pace);
+  [[nodiscard]] const Plan* best_base(const Link& pace);
   void find_paces();
+  [[nodiscard]] Link pace(double bytes_per_s) const;
 
   const Problem& problem_;
   const SolveOptions& options_;
   Front& front_;
+  Simulator simulator_;
   std::int64_t least_bytes_ = 0;
+  std::int64_t latency_ns_ = 0;
   std::vector<Link> paces_;
+  std::vector<Plan> bases_;  // those of the front
+  std::vector<std::pair<const Plan*, std::unique_ptr<Placing>>> selected_;
 };
 
 }  // namespace reprise::detail

@@ -1,10 +1,10 @@
 #include "solve/carry/placing.h"
 
 #include <algorithm>
-#include <set>
+#include <array>
+#include <limits>
 #include <utility>
 
-#include "graph/by_id.h"
 #include "simulate/simulator.h"
 
 namespace reprise::detail {
@@ -26,11 +26,14 @@ Placing::Placing(const Graph& graph, const Costs& costs, const Plan& base, std::
   const Timeline timeline = Simulator(graph, costs).timeline(base);
   during_.push_back(timeline.start_bytes);
   begin_ns_.push_back(0);
+  run_ns_.push_back(0);
   for (std::size_t at = 0; at < base.actions.size(); ++at) {
     if (!base.actions[at].computes()) continue;
     during_.push_back(timeline.during_bytes[at]);
     begin_ns_.push_back(timeline.begin_ns[at]);
+    run_ns_.push_back(timeline.end_ns[at] - timeline.begin_ns[at]);
   }
+  time_ns_ = timeline.total.time_ns;
   find_gaps();
 }
 
@@ -72,35 +75,98 @@ void Placing::find_gaps() {
   std::ranges::stable_sort(gaps_, {}, &Gap::after);
 }
 
-bool Placing::let_go(std::int64_t budget_bytes, First first) {
+// Whether the copy to the host is done when the run begins, and there is time for the way back.
+bool Placing::is_ready(const Gap& gap, std::size_t run) const {
+  const std::int64_t begin_ns = std::max(stored_ns_, begin_ns_[gap.made] + run_ns_[gap.made]);
+  return gap.copy_ns <= begin_ns_[run] - begin_ns && gap.copy_ns <= begin_ns_[gap.before] - begin_ns_[run];
+}
+
+bool Placing::goes_first(const Gap& a, const Gap& b, std::size_t run, std::int64_t too_many, First first) const {
+  switch (first) {
+    case First::kMade:
+      return a.made < b.made;
+    case First::kNeededLast:
+      return a.before > b.before;
+    case First::kFits:
+      break;
+  }
+  if (is_ready(a, run) != is_ready(b, run)) return is_ready(a, run);
+  const bool a_fits = bytes(a.value) >= too_many;
+  if (a_fits != (bytes(b.value) >= too_many)) return a_fits;
+  return a_fits ? bytes(a.value) < bytes(b.value) : bytes(a.value) > bytes(b.value);
+}
+
+std::optional<Placing::Gap> Placing::next_to_go(std::vector<Gap>& open, std::size_t run, std::int64_t too_many,
+                                                First first) const {
+  std::erase_if(open, [&](const Gap& gap) { return gap.before <= run; });
+  if (open.empty()) return std::nullopt;
+  const auto next = std::ranges::min_element(
+      open, [&](const Gap& a, const Gap& b) { return goes_first(a, b, run, too_many, first); });
+  const Gap gap = *next;
+  open.erase(next);
+  return gap;
+}
+
+bool Placing::let_go(std::int64_t budget_bytes, const Rule& rule) {
   budget_bytes_ = budget_bytes;
   away_.clear();
+  stored_ns_ = 0;
   room_.assign(during_.size(), 0);
   if (during_.front() > budget_bytes) return false;
-  std::set<std::pair<std::size_t, std::size_t>> open;  // by what goes first, then by gap
-  std::vector<std::int64_t> back(during_.size(), 0);   // by run: bytes that are there again
+  std::vector<Gap> open;
+  std::vector<std::int64_t> back(during_.size(), 0);  // by run: bytes that are there again
   ByValue<std::uint8_t> stored(graph_.num_values(), 0);
   std::int64_t gone = 0;
   std::size_t next = 0;
   for (std::size_t run = 1; run <= num_runs(); ++run) {
     for (; next < gaps_.size() && gaps_[next].after < run; ++next) {
-      open.emplace(first == First::kMade ? gaps_[next].made : num_runs() - gaps_[next].before, next);
+      if (!rule.barred.empty() && rule.barred[gaps_[next].value] != 0) continue;
+      open.push_back(gaps_[next]);
+      if (rule.first == First::kFits) open.back().copy_ns = copy_ns(rule.pace, gaps_[next].value);
     }
     gone -= back[run];
     while (during_[run] - gone > budget_bytes) {
-      if (open.empty()) return false;
-      const Gap& gap = gaps_[open.begin()->second];
-      open.erase(open.begin());
-      if (gap.before <= run) continue;
-      const bool stores = std::exchange(stored[gap.value], 1) == 0;
-      away_.push_back({.gap = gap, .from = run, .stores = stores});
-      gone += bytes(gap.value);
-      back[gap.before] += bytes(gap.value);
+      const std::optional<Gap> gap = next_to_go(open, run, during_[run] - gone - budget_bytes, rule.first);
+      if (!gap) return false;
+      const bool stores = std::exchange(stored[gap->value], 1) == 0;
+      away_.push_back({.gap = *gap, .from = run, .stores = stores});
+      gone += bytes(gap->value);
+      back[gap->before] += bytes(gap->value);
+      if (stores) stored_ns_ += gap->copy_ns;
     }
     room_[run] = budget_bytes - (during_[run] - gone);
   }
   std::ranges::stable_sort(away_, {}, [](const Away& away) { return away.gap.before; });
   return true;
+}
+
+std::vector<ValueId> Placing::away() const {
+  std::vector<ValueId> found;
+  for (const Away& away : away_) {
+    if (away.stores) found.push_back(away.gap.value);
+  }
+  std::ranges::stable_sort(found, std::ranges::greater{}, [&](ValueId v) { return bytes(v); });
+  return found;
+}
+
+std::int64_t Placing::least_time_ns(const Link& link) const {
+  std::vector<const Away*> stored;
+  for (const Away& away : away_) {
+    if (away.stores) stored.push_back(&away);
+  }
+  std::ranges::stable_sort(stored, {}, [](const Away* away) { return away->gap.made; });
+  std::int64_t down_ns = 0, wait_ns = 0;
+  for (const Away* away : stored) {
+    const std::size_t made = away->gap.made;
+    const std::int64_t copy_ns = std::min(link.down_ns(bytes(away->gap.value)), Costs::kMaxTotalTime);
+    down_ns = std::min(std::max(down_ns, begin_ns_[made] + run_ns_[made]) + copy_ns, Costs::kMaxTotalTime);
+    wait_ns = std::max(wait_ns, down_ns - begin_ns_[away->from]);
+  }
+  return time_ns_ + wait_ns;
+}
+
+std::int64_t Placing::copy_ns(const Link& pace, ValueId value) const {
+  return std::min(pace.down_ns(bytes(value)), Costs::kMaxTotalTime / 1024);
 }
 
 // When each copy back has to begin, the last one first, so that all arrive in time one after the other.

@@ -20,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "graph/by_id.h"
 #include "reprise/costs.h"
 #include "reprise/graph.h"
 #include "reprise/plan.h"
@@ -28,14 +29,28 @@ namespace reprise::detail {
 
 class Placing {
  public:
-  // Which of the values with open gaps are let go first.
-  enum class First : std::uint8_t { kMade, kNeededLast };
+  // Which of the values with open gaps is let go next.
+  enum class First : std::uint8_t {
+    kMade,        // what was made first, and so has been stored first
+    kNeededLast,  // what is read last
+    kFits,        // of what a link of this pace has stored by now, the smallest that is enough, or else the largest
+  };
+  struct Rule {
+    First first = First::kMade;
+    Link pace{};                     // for kFits
+    ByValue<std::uint8_t> barred{};  // values that stay; empty: none
+  };
 
   // `base` is a legal plan that copies nothing. Values below `least_bytes` stay where they are. All must outlive it.
   Placing(const Graph& graph, const Costs& costs, const Plan& base, std::int64_t least_bytes);
 
   // Chooses what is away, and from when on. Returns false if the plan does not fit the budget even so.
-  bool let_go(std::int64_t budget_bytes, First first);
+  bool let_go(std::int64_t budget_bytes, const Rule& rule);
+  // The values that are away, each named once, the largest first.
+  [[nodiscard]] std::vector<ValueId> away() const;
+  // No plan of plan() is faster than this on the link, because a free waits for all that was stored before its value.
+  // REQUIRES: let_go returned true.
+  [[nodiscard]] std::int64_t least_time_ns(const Link& link) const;
   // The plan with what was let go, fetched in time for a link of this pace. REQUIRES: let_go returned true.
   [[nodiscard]] Plan plan(const Link& pace) const;
 
@@ -43,9 +58,10 @@ class Placing {
   // Runs are counted from 1; 0 stands for the start.
   struct Gap {
     ValueId value;
-    std::size_t made;    // the run that begins the life
-    std::size_t after;   // the last run that uses the value before the gap
-    std::size_t before;  // the next that uses it
+    std::size_t made;          // the run that begins the life
+    std::size_t after;         // the last run that uses the value before the gap
+    std::size_t before;        // the next that uses it
+    std::int64_t copy_ns = 0;  // at the pace of the rule
   };
   struct Away {
     Gap gap;
@@ -54,8 +70,15 @@ class Placing {
   };
 
   void find_gaps();
+  // The next of the open gaps, or none; forgets those that have closed.
+  [[nodiscard]] std::optional<Gap> next_to_go(std::vector<Gap>& open, std::size_t run, std::int64_t too_many,
+                                              First first) const;
+  [[nodiscard]] bool is_ready(const Gap& gap, std::size_t run) const;
+  // Whether the one is let go before the other.
+  [[nodiscard]] bool goes_first(const Gap& a, const Gap& b, std::size_t run, std::int64_t too_many, First first) const;
   [[nodiscard]] bool may_leave(ValueId value) const;
   [[nodiscard]] std::int64_t bytes(ValueId value) const { return costs_.value_bytes[index(value)]; }
+  [[nodiscard]] std::int64_t copy_ns(const Link& pace, ValueId value) const;
   [[nodiscard]] std::size_t num_runs() const { return during_.size() - 1; }
   // By Away: the run before which it is fetched.
   [[nodiscard]] std::vector<std::size_t> fetches(const Link& pace) const;
@@ -68,8 +91,11 @@ class Placing {
   std::int64_t budget_bytes_ = 0;
   std::vector<std::int64_t> during_;    // by run: bytes at its highest instant under the base
   std::vector<std::int64_t> begin_ns_;  // by run, if nothing waits
+  std::vector<std::int64_t> run_ns_;    // by run
+  std::int64_t time_ns_ = 0;            // of the base
   std::vector<Gap> gaps_;               // in the order in which they begin
   std::vector<Away> away_;              // in the order of their ends
+  std::int64_t stored_ns_ = 0;          // the copies to the host so far, at the pace of the rule
   std::vector<std::int64_t> room_;      // by run: bytes below the budget
 };
 

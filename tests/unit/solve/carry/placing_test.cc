@@ -24,8 +24,9 @@ Plan in_order(const Graph& graph, std::vector<Action> actions) {
 std::string placed(const CostedGraph& step, const Plan& base, std::int64_t budget_bytes, std::int64_t bytes_per_ns,
                    Placing::First first = kMade, std::int64_t least_bytes = 1) {
   Placing placing(step.graph, step.costs, base, least_bytes);
-  if (!placing.let_go(budget_bytes, first)) return "does not fit";
-  const Plan plan = placing.plan(*test::with_link({}, bytes_per_ns).link);
+  const Link pace = *test::with_link({}, bytes_per_ns).link;
+  if (!placing.let_go(budget_bytes, {.first = first, .pace = pace})) return "does not fit";
+  const Plan plan = placing.plan(pace);
   EXPECT_FALSE(validate(step.graph, plan));
   EXPECT_LE(simulate(step.graph, test::with_link(step.costs, 1), plan).peak_bytes, budget_bytes);
   return test::text_of(plan);
@@ -80,6 +81,27 @@ TEST(PlacingTest, LetsGoOfWhatWasMadeFirstOrOfWhatIsNeededLast) {
   EXPECT_EQ(placed(step, base, 210, 10, kNeededLast), "c0 c1 s1 f1 c2 b1 c3 f0 c4 f1 f2");
   // With room for one of them alone, both leave.
   EXPECT_EQ(placed(step, base, 190, 10, kMade), "c0 s0 f0 c1 s1 c2 f1 b0 c3 f0 b1 c4 f1 f2");
+}
+
+TEST(PlacingTest, LetsGoOfWhatHasBeenStoredAndIsJustEnough) {
+  // x (100 bytes) and y (40 bytes) are made, and the caller's op needs 30 bytes more than there are.
+  GraphBuilder builder("two sizes");
+  const ValueId x = builder.value(100);
+  const ValueId y = builder.value(40);
+  const ValueId g = builder.value(10);
+  builder.op({.name = "x", .time_ns = 10, .outputs = {x}});
+  builder.op({.name = "y", .time_ns = 10, .outputs = {y}});
+  builder.op({.name = "more", .time_ns = 10, .outputs = {}});
+  builder.op({.name = "caller", .phase = Phase::kCaller, .time_ns = 10, .workspace_bytes = 50});
+  builder.op({.name = "g", .phase = Phase::kBackward, .time_ns = 10, .inputs = {x, y}, .outputs = {g}});
+  builder.output(g);
+  const CostedGraph step = std::move(builder).build();
+  const Plan base =
+      in_order(step.graph, {Action::compute(op_id(0)), Action::compute(op_id(1)), Action::compute(op_id(2)),
+                            Action::compute(op_id(3)), Action::compute(op_id(4)), Action::free(value_id(0)),
+                            Action::free(value_id(1))});
+  EXPECT_EQ(placed(step, base, 160, 10, kMade), "c0 s0 c1 c2 f0 c3 b0 c4 f0 f1");
+  EXPECT_EQ(placed(step, base, 160, 10, Placing::First::kFits), "c0 c1 s1 c2 f1 c3 b1 c4 f0 f1");
 }
 
 // A run that makes a value again finds it live under the base, and so it must be under the new plan.
