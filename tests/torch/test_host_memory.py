@@ -111,7 +111,7 @@ def test_training_has_the_bits_of_eager_inside_the_budget(share: float) -> None:
     assert differing(expected, trained(model)) == []
     plan = model.plan
     assert plan.host_peak_bytes > 0
-    assert plan.measured_peak_bytes == plan.peak_bytes <= budget
+    assert plan.peak_bytes - 4096 <= plan.measured_peak_bytes <= plan.peak_bytes <= budget
     assert "host's memory" in str(reprise.explain(model))
 
 
