@@ -119,13 +119,13 @@ struct Solution {
 // plan has passed validate and simulate.
 [[nodiscard]] Solution solve(const Graph& graph, const Costs& costs, const SolveOptions& options);
 
-// For a plan from anywhere that has passed validate: no plan within its peak that runs the backward ops in the same
-// order is faster than this.
+// For a plan from anywhere that has passed validate: no plan within its peak, and within what it takes of the host's
+// memory, that runs the backward ops in the same order is faster than this.
 [[nodiscard]] std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& plan);
 
 // The best plans over all budgets, smallest peak first: each is faster than all before it. Budgets and addresses in the
-// options are ignored, and nothing is stored in the host's memory. If should_stop ends the search early, `stopped` is set and the points are those found until
-// then.
+// options are ignored, and nothing is stored in the host's memory. If should_stop ends the search early, `stopped` is
+// set and the points are those found until then.
 struct Curve {
   std::vector<Solution> points{};
   bool stopped = false;

@@ -73,6 +73,7 @@ class Certificate {
     if (&planner != &detail::kAutoPlanner || !knobs_of(options).techniques.bound) return;
     model_.emplace(problem.step(), problem.costs());
     work_ = detail::asked_to_stop(options) ? 0 : knobs_of(options).bound_work;
+    if (options.host_budget_bytes > 0) host_budget_bytes_ = options.host_budget_bytes;
   }
 
   // Notes an order that will be asked for, so that each order gets its share of the work.
@@ -85,7 +86,10 @@ class Certificate {
     const detail::LowerBound& bound = bound_for(order_of(solution.plan));
     solution.floor_bytes = bound.floor_bytes();
     solution.reordered = order_of(solution.plan) != model_->captured_order;
-    if (solution.budget_bytes >= solution.floor_bytes) solution.lower_bound_ns = bound.time_ns(solution.budget_bytes);
+    if (solution.budget_bytes < solution.floor_bytes) return;
+    solution.lower_bound_ns = host_budget_bytes_ > 0
+                                  ? bound.time_ns(solution.budget_bytes, *model_->costs.link, host_budget_bytes_)
+                                  : bound.time_ns(solution.budget_bytes);
   }
 
  private:
@@ -107,13 +111,14 @@ class Certificate {
     if (!bound) {
       detail::Evaluator evaluator(*model_);
       (void)evaluator.evaluate({.labels = plain_choice(*model_).labels, .order = order});
-      bound.emplace(*model_, order, evaluator.profile(), work_ / bounds_.size());
+      bound.emplace(*model_, order, evaluator.profile(), work_ / bounds_.size(), host_budget_bytes_ > 0);
     }
     return *bound;
   }
 
   std::optional<detail::StepModel> model_;
   std::size_t work_ = 0;
+  std::int64_t host_budget_bytes_ = 0;
   std::map<Order, std::optional<detail::LowerBound>> bounds_;
 };
 
@@ -197,7 +202,6 @@ Solution solve_simulated(const Planner& planner, const Problem& problem, const S
     check(solution.smallest_plan, problem, solution);
   }
   Certificate(planner, problem, options).attach(solution);
-  if (options.host_budget_bytes > 0) solution.lower_bound_ns.reset();
   return solution;
 }
 
@@ -240,7 +244,7 @@ std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& 
   const Problem problem(graph, costs);
   const Simulation simulation = simulate(problem.step(), problem.costs(), plan);
   Solution solution{.plan = plan, .simulation = simulation, .budget_bytes = simulation.peak_bytes};
-  Certificate(detail::kAutoPlanner, problem, {}).attach(solution);
+  Certificate(detail::kAutoPlanner, problem, {.host_budget_bytes = simulation.host_peak_bytes}).attach(solution);
   return solution.lower_bound_ns.value_or(0);
 }
 

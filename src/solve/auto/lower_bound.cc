@@ -104,8 +104,8 @@ class WindowCut {
 }  // namespace
 
 LowerBound::LowerBound(const StepModel& model, std::vector<OpId> order, std::span<const std::int64_t> plain_profile,
-                       std::size_t work)
-    : model_(model), order_(std::move(order)) {
+                       std::size_t work, bool may_carry)
+    : model_(model), order_(std::move(order)), may_carry_(may_carry) {
   find_needed();
   find_floor();
   choose_turns(plain_profile, kMostTurns);
@@ -213,7 +213,7 @@ void LowerBound::sample(Window& window) {
     if (first_run_[op_at(s)] == kNever) continue;
     for (const ValueId v : model_.inputs(op_at(s))) cut.need(v);
   }
-  if (to_end) {
+  if (to_end && !may_carry_) {
     for (const ValueId v : model_.graph.step_outputs()) cut.need(v);
   }
   cut.freeze();
@@ -230,17 +230,20 @@ void LowerBound::sample(Window& window) {
   work_ += cut.work();
 }
 
-double LowerBound::at_least(const Window& window, std::int64_t budget_bytes) const {
+double LowerBound::room(const Window& window, std::int64_t budget_bytes) const {
   const std::size_t turn = turns_[window.begin];
   const std::int64_t pinned = pinned_bytes_ + (turn == 0 ? 0 : model_.ops[model_.caller].held_bytes);
-  const auto room = static_cast<double>(budget_bytes - pinned - footprint(op_at(turn)));
+  return static_cast<double>(budget_bytes - pinned - footprint(op_at(turn)));
+}
+
+double LowerBound::at_least(const Window& window, std::int64_t budget_bytes) const {
+  const double bytes = room(window, budget_bytes);
   double best = 0;
-  for (const Sample& sample : window.samples) best = std::max(best, sample.cut_ns - sample.price * room);
+  for (const Sample& sample : window.samples) best = std::max(best, sample.cut_ns - sample.price * bytes);
   return best;
 }
 
 std::int64_t LowerBound::time_ns(std::int64_t budget_bytes) const {
-  constexpr double kRounding = 1e-3;
   // best[i]: at least this much is spent again between turn i and the end.
   std::vector<double> best(turns_.size(), 0);
   std::size_t w = windows_.size();
@@ -251,8 +254,61 @@ std::int64_t LowerBound::time_ns(std::int64_t budget_bytes) const {
       best[begin] = std::max(best[begin], at_least(windows_[w], budget_bytes) + best[windows_[w].end]);
     }
   }
-  const double again = std::clamp(best[0] - kRounding, 0.0, static_cast<double>(Costs::kMaxTotalTime));
+  return rounded(best[0]);
+}
+
+std::int64_t LowerBound::rounded(double again_ns) const {
+  constexpr double kRounding = 1e-3;
+  const double again = std::clamp(again_ns - kRounding, 0.0, static_cast<double>(Costs::kMaxTotalTime));
   return needed_time_ns_ + static_cast<std::int64_t>(std::ceil(again));
+}
+
+// The time of the needed backward ops after one of the turns, up to and with another.
+double LowerBound::first_run_ns(std::size_t begin, std::size_t end) const {
+  double sum = 0;
+  for (std::size_t turn = turns_[begin] + 1; turn <= std::min(turns_[end], order_.size()); ++turn) {
+    if (first_run_[op_at(turn)] != kNever) sum += static_cast<double>(model_.ops[op_at(turn)].time_ns);
+  }
+  return sum;
+}
+
+std::int64_t LowerBound::time_ns(std::int64_t budget_bytes, const Link& link, std::int64_t host_budget_bytes) const {
+  constexpr int kWeights = 40;
+  const double down = 1e9 / static_cast<double>(link.down_bytes_per_s);  // ns per byte
+  const double up = 1e9 / static_cast<double>(link.up_bytes_per_s);
+  // rest[i]: at least this much time passes from the end of turn i to the end of the step.
+  std::vector<double> rest(turns_.size(), 0);
+  double most = 0;
+  std::size_t w = windows_.size();
+  for (std::size_t begin = turns_.size() - 1; begin-- > 0;) {
+    rest[begin] = first_run_ns(begin, begin + 1) + rest[begin + 1];
+    const OpId op = op_at(turns_[begin]);
+    const auto op_ns = static_cast<double>(model_.ops[op].time_ns);
+    double before_ns = -op_ns;
+    for (OpId other{0}; index(other) < model_.num_ops(); ++other) {
+      if (first_run_[other] <= turns_[begin]) before_ns += static_cast<double>(model_.ops[other].time_ns);
+    }
+    const std::size_t last = w;
+    while (w > 0 && windows_[w - 1].begin == begin) --w;
+    for (std::size_t i = w; i < last; ++i) {
+      const Window& window = windows_[i];
+      const double open_ns = first_run_ns(begin, window.end);
+      for (const Sample& sample : window.samples) {
+        const double ns = open_ns + sample.cut_ns - sample.price * room(window, budget_bytes);
+        if (ns <= 0) continue;
+        rest[begin] = std::max(rest[begin], ns * up / (up + sample.price) + rest[window.end]);
+        for (int k = 0; k <= kWeights; ++k) {
+          const double w1 = static_cast<double>(k) / kWeights;
+          const double w2 = std::clamp((sample.price - w1 * down) / (sample.price + up), 0.0, 1.0);
+          most = std::max(most, (1 - w1) * before_ns + op_ns + (1 - w2) * ns + rest[window.end]);
+        }
+      }
+    }
+    most = std::max(most, before_ns + op_ns + rest[begin]);
+  }
+  const std::int64_t by_link = rounded(most * (1 - 1e-12) - static_cast<double>(needed_time_ns_));
+  const std::int64_t more = std::min(host_budget_bytes, Costs::kMaxTotalBytes);
+  return std::max(by_link, time_ns(std::min(budget_bytes, Costs::kMaxTotalBytes) + more));
 }
 
 }  // namespace reprise::detail
