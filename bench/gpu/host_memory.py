@@ -11,7 +11,8 @@ save_on_cpu         torch.autograd.graph.save_on_cpu(pin_memory=True): everythin
 checkpoint_on_cpu   torch.utils.checkpoint of every block, whose inputs are saved on the CPU
 
 Everything runs under bf16 autocast, or with --dtype tf32 in single precision whose products may round as TF32 does; without CUDA
-graphs and with cudnn.benchmark, in one process for each network. --own leaves the last two out. Samples are taken in turns: `ratio` is the time as a multiple of eager's. The row of `eager` also has the rates of the link.
+graphs and with cudnn.benchmark, in one process for each network. --own leaves the last two out. Samples are taken in turns:
+`ratio` is the time as a multiple of eager's. The row of `eager` also has the rates of the link.
 `lost_percent` is what the plan loses by its own times: recomputation and waits, in percent of the step without both.
 `measured_wait_percent` is what a timed step waited. What is in the output folder is not measured again.
 """
@@ -75,17 +76,13 @@ class Planned(AsCompiled):
         _torch.delay_copies(lambda: None)
 
     def note(self) -> Row:
-        self.plan = self.training.model.plan.at_work
-        return self.facts()
-
-    def facts(self) -> Row:
-        plan = self.plan
+        plan = self.plan = self.training.model.plan.at_work
         once = plan.time_ns - plan.recompute_ns - plan.wait_ns
         known = {"predicted_bytes": plan.peak_bytes, "host_peak_bytes": plan.host_peak_bytes,
                  "recompute_percent": round(100 * plan.recompute_ns / once, 2),
                  "wait_percent": round(100 * plan.wait_ns / once, 2),
                  "lost_percent": round(100 * (plan.time_ns - once) / once, 2)}
-        if plan.measured_wait_ns is not None:
+        if plan.measured_wait_ns is not None and not self.slowly:
             known["measured_wait_percent"] = round(100 * plan.measured_wait_ns / once, 2)
         return known
 
@@ -130,12 +127,10 @@ def one(case: str, options: argparse.Namespace) -> None:
                 rows[name] = {"refused": f"{type(error).__name__}: {error}"}
         # Not in turns with the others: after a checkpointed step, torch.compile would trace the model again.
         taken |= timed({"eager": eager} | own, rows, options.samples)
-        for name, way in own.items():
-            if name in taken:
-                rows[name] |= way.facts()
+    command = f"{COMMAND} --dtype {options.dtype} --share {options.share}"
     for name in [*(name for name in rows if name != LAST), LAST]:
-        give({"case": case, "dtype": options.dtype, "kind": name, "share": options.share, "set_up_seconds": round(clock() - begin, 1)} | rows[name]
-             | taken.get(name, {}), f"{COMMAND} --dtype {options.dtype} --share {options.share}")
+        known = {"case": case, "dtype": options.dtype, "kind": name, "share": options.share}
+        give(known | {"set_up_seconds": round(clock() - begin, 1)} | rows[name] | taken.get(name, {}), command)
 
 
 def timed(ways: dict[str, Way], rows: dict[str, Row], samples: int) -> dict[str, Row]:

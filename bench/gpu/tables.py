@@ -1,6 +1,6 @@
 """Writes the pages and pictures of the comparisons on a GPU from the rows in bench/results.
 
-    python3 bench/gpu/tables.py [rivals kusumoto batches largest hong budgets readme] [--results bench/results] [-o docs]
+    python3 bench/gpu/tables.py [rivals kusumoto batches largest hong budgets host-memory readme] [--results FOLDER] [-o docs]
 
 Without names, it writes all of them. It needs neither torch nor a GPU. Each page is written from its folder of rows; if a
 folder has no rows, its page is not written and the command fails. `readme` writes the lines of README.md between two marks.
@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages import batches, budgets, hong, kusumoto, largest, readme, rivals
+from pages import batches, budgets, hong, host_memory, kusumoto, largest, readme, rivals
 from pages.shared import CannotWrite, Places
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES: dict[str, Callable[[Places], None]] = {
     "rivals": rivals.page, "kusumoto": kusumoto.page, "batches": batches.page, "largest": largest.page, "hong": hong.page,
-    "budgets": budgets.page, "readme": readme.page}
+    "budgets": budgets.page, "host-memory": host_memory.page, "readme": readme.page}
 
 
 def main() -> int:

@@ -223,9 +223,12 @@ HostBlock::HostBlock(c10::Device device, std::int64_t bytes) : device_(numbered(
 }
 
 HostBlock::~HostBlock() {
-  const c10::DeviceGuard on_its_device(device_);
-  c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
-  unpin(data_);
+  try {
+    const c10::DeviceGuard on_its_device(device_);
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+    unpin(data_);
+  } catch (const std::exception&) {  // CUDA is shut down already at the end of the process
+  }
   munmap(data_, static_cast<std::size_t>(bytes_));
 }
 

@@ -156,7 +156,8 @@ def test_without_rows_there_is_no_page(tmp_path: Path) -> None:
     done = tables(tmp_path)
     assert done.returncode == 1
     for page, script in {"rivals": "rivals", "kusumoto": "kusumoto", "batches": "batch_sizes", "largest": "largest_batches",
-                         "hong": "hong", "budgets": "budget", "readme": "rivals"}.items():
+                         "hong": "hong", "budgets": "budget", "host-memory": "host_memory",
+                         "readme": "rivals"}.items():
         folder = script.replace("_", "-")
         assert f"{page}: {tmp_path}/{folder}-cuda has no rows: run python bench/gpu/{script}.py" in done.stderr
     assert not (tmp_path / "docs").exists()
@@ -407,6 +408,21 @@ def test_counts_budgets_that_were_kept(tmp_path: Path) -> None:
     assert "| U-Net | 8.00 | 4.00 | 50 % | 1 of 2 | 0.391 % |" in page
     assert "| 4.000 | 4.000 | 4.016 | 4.5 % |" in page
     assert "- net failed: ended with -9" in page
+
+
+def test_the_page_on_the_hosts_memory_has_a_row_for_each_way(tmp_path: Path) -> None:
+    known = {"dtype": "bf16"}
+    planned = known | {"predicted_bytes": 4 * 2**30, "budget_bytes": 4 * 2**30, "lost_percent": 2.5}
+    rows = [row("eager", "", 8, 1.0, **known, link={"down_gb_per_s": 50.1, "up_gb_per_s": 49.9, "both_ways": True}),
+            row("recomputed", "", 4, 1.1, **planned, host_peak_bytes=0),
+            row("stored", "", 4, 1.05, **planned, host_peak_bytes=2**30, measured_wait_percent=0.125),
+            known | {"case": "net", "kind": "save_on_cpu", "refused": "out of memory", "facts": FACTS}]
+    page = page_of(tmp_path, "host-memory", rows, "host-memory", "host-memory.md")
+    assert "to the byte in 2 of 2" in page
+    assert "50.1 GB/s down and 49.9 GB/s up" in page
+    assert "| with the host's memory | 4.00 | 1.05 | 1.00 | 2.50 % | 0.12 % |" in page
+    assert "| recomputation alone | 4.00 | 1.10 |  | 2.50 % |  |" in page
+    assert "| `save_on_cpu` | refused |" in page
 
 
 def test_budgets_that_all_failed_have_no_page(tmp_path: Path) -> None:
