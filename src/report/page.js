@@ -52,6 +52,7 @@ const onSearch = [];
 // ---- The lead.
 
 const plain = data.plain, planned = data.planned;
+const waits = () => planned.host_peak_bytes > 0 ? `, and ${time(planned.wait_ns)} of waiting for copies` : "";
 function lead() {
   const budget = data.budget_bytes;
   at("title").textContent = budget === null ? `${data.name || "A training step"}, planned`
@@ -60,8 +61,8 @@ function lead() {
   const less = plain.peak_bytes - planned.peak_bytes;
   at("summary").innerHTML = less > 0
     ? `The peak falls from ${unbroken(bytes(plain.peak_bytes))} to <b>${unbroken(bytes(planned.peak_bytes))}</b>, ${percent(less, plain.peak_bytes)}
-       less, for <b>${percent(planned.recompute_ns, plain.time_ns)}</b> more time: ${counted(
-         data.recomputed.runs.reduce((a, b) => a + b, 0), "run", "runs")} of operators more than before.`
+       less, for <b>${percent(planned.time_ns - plain.time_ns, plain.time_ns)}</b> more time: ${counted(
+         data.recomputed.runs.reduce((a, b) => a + b, 0), "run", "runs")} of operators more than before${waits()}.`
     : "The step fits as it is: nothing is computed again.";
   const tiles = [];
   const tile = (name, big, note) => tiles.push(`<div><dt>${name}</dt><dd class="big">${big}</dd><dd class="note">${note}</dd></div>`);
@@ -78,7 +79,11 @@ function lead() {
       apart === 0 ? "as predicted, to the byte" : `${bytes(Math.abs(apart))} ${apart < 0 ? "below" : "above"} the prediction`);
   }
   tile("Time of a step", value("planned.time_ns", planned.time_ns, time(planned.time_ns)),
-    `plain ${value("plain.time_ns", plain.time_ns, time(plain.time_ns))}, +${percent(planned.recompute_ns, plain.time_ns)}`);
+    `plain ${value("plain.time_ns", plain.time_ns, time(plain.time_ns))}, +${percent(planned.time_ns - plain.time_ns, plain.time_ns)}`);
+  if (planned.host_peak_bytes > 0) {
+    tile("In the host's memory", value("planned.host_peak_bytes", planned.host_peak_bytes, bytes(planned.host_peak_bytes)),
+      `the device waits ${value("planned.wait_ns", planned.wait_ns, time(planned.wait_ns))} for copies`);
+  }
   tile("Kept for backward", value("planned.kept_bytes", planned.kept_bytes, bytes(planned.kept_bytes)),
     `plain ${value("plain.kept_bytes", plain.kept_bytes, bytes(plain.kept_bytes))}`);
   if (data.lower_bound_ns !== null) {
@@ -122,7 +127,10 @@ function tickBelow(x, y, down, end, text) {
 function clocked(runs) {
   const begin = new Float64Array(runs.op.length), end = new Float64Array(runs.op.length);
   let now = 0;
-  runs.op.forEach((op, i) => { begin[i] = now; now += ops.time_ns[op]; end[i] = now; });
+  runs.op.forEach((op, i) => {  // a plan that copies may wait before a run
+    begin[i] = runs.begin_ns === undefined ? now : runs.begin_ns[i];
+    end[i] = now = begin[i] + ops.time_ns[op];
+  });
   return { ...runs, begin, end, total: now };
 }
 const steps = { plain: clocked(data.plain_runs), planned: clocked(data.planned_runs) };

@@ -119,6 +119,9 @@ class Writer {
     total.line("time_ns", story.total.time_ns);
     total.line("recompute_ns", story.total.recompute_ns);
     total.line("kept_bytes", sum(story.live_at_caller));
+    if (story.total.host_peak_bytes == 0) return;
+    total.line("wait_ns", story.total.wait_ns);
+    total.line("host_peak_bytes", story.total.host_peak_bytes);
   }
 
   // The bound for the order of this plan; points of the curve may have other orders, and so other bounds.
@@ -170,6 +173,9 @@ class Writer {
     columns.column("again", story.runs, [](const StepRun& run) { return run.again ? 1 : 0; });
     columns.column("during_bytes", story.runs, [&](const StepRun& run) { return all(run.during_bytes); });
     columns.column("after_bytes", story.runs, [&](const StepRun& run) { return all(run.after_bytes); });
+    if (story.total.host_peak_bytes > 0) {  // it may wait, so that times do not add up
+      columns.column("begin_ns", story.runs, [](const StepRun& run) { return run.begin_ns; });
+    }
     if (measured == nullptr) return;
     std::vector<std::size_t> last;  // of each run: its last free, or itself
     for (std::size_t i = 1; i < story.runs.size(); ++i) last.push_back(story.runs[i].action - 1);
@@ -268,8 +274,10 @@ class Writer {
     arena.column("end", asked, [&](const detail::Request& r) { return run_from(r.buffer.end); });
     arena.column("offset", asked, [&](const detail::Request& r) { return offsets.at({r.buffer.begin, r.value}); });
     arena.column("bytes", asked, [](const detail::Request& r) { return r.buffer.bytes; });
-    arena.column("op", asked,
-                 [&](const detail::Request& r) { return index(input_.plan.actions[r.buffer.begin].op()); });
+    arena.column("op", asked, [&](const detail::Request& r) {
+      const Action action = input_.plan.actions[r.buffer.begin];
+      return index(action.computes() ? action.op() : known_by(graph_, r.value));
+    });
     arena.column("kind", asked, [](const detail::Request& r) {
       return r.buffer.outlives ? 2 : r.value == kNoValue ? 1 : 0;
     });

@@ -1,5 +1,6 @@
 // A planned step in the Trace Event Format, which Perfetto and chrome://tracing open: one track per phase and one for
-// recomputation, an X event per run, and two counters. Times are microseconds from the start of the step.
+// recomputation, an X event per run, and two counters; for a plan that copies, also a track per direction. Times are
+// microseconds from the start of the step.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@ using detail::JsonObject;
 using detail::kind_name;
 using detail::StepRun;
 
-enum Track : std::uint8_t { kForwardTrack = 1, kBackwardTrack = 2, kAgainTrack = 3 };
+enum Track : std::uint8_t { kForwardTrack = 1, kBackwardTrack = 2, kAgainTrack = 3, kDownTrack = 4, kUpTrack = 5 };
 
 // Microseconds with three digits: nanoseconds, exactly.
 void append_us(std::string& out, std::int64_t ns) {
@@ -74,6 +75,31 @@ void append_run(std::string& out, const ReportInput& input, const StepRun& run, 
   out += ",\n";
 }
 
+void append_copies(std::string& out, const ReportInput& input) {
+  if (!copies(input.plan)) return;
+  append_name(out, "thread_name", "to the host", kDownTrack);
+  append_name(out, "thread_name", "back", kUpTrack);
+  const Timeline times = timeline(input.graph, input.costs, input.plan);
+  for (std::size_t i = 0; i < input.plan.actions.size(); ++i) {
+    const Action action = input.plan.actions[i];
+    if (!action.copies()) continue;
+    const OpId op = detail::known_by(input.graph, action.value());
+    const bool is_store = action.kind() == Action::Kind::kStore;
+    {
+      Event event(out, "X");
+      event.field("tid", static_cast<int>(is_store ? kDownTrack : kUpTrack));
+      event.field("name", op == kNoOp ? "value" : kind_name(input.graph, op));
+      event.field("cat", is_store ? "store" : "fetch");
+      append_us(event.key("ts"), times.begin_ns[i]);
+      append_us(event.key("dur"), times.end_ns[i] - times.begin_ns[i]);
+      JsonObject arguments(event.key("args"));
+      arguments.field("value", index(action.value()));
+      arguments.field("bytes", input.costs.value_bytes[index(action.value())]);
+    }
+    out += ",\n";
+  }
+}
+
 }  // namespace
 
 std::string trace_json(const ReportInput& input) {
@@ -98,6 +124,7 @@ std::string trace_json(const ReportInput& input) {
     append_counter(out, "memory, measured", begin_ns, input.measured->during_bytes[run.action]);
     append_counter(out, "memory, measured", end_ns, input.measured->after_bytes[next - 1]);
   }
+  append_copies(out, input);
   if (input.budget_bytes > 0) {
     append_counter(out, "budget", 0, input.budget_bytes);
     append_counter(out, "budget", story.total.time_ns, input.budget_bytes);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fixtures/steps.h"
 #include "report/step_story.h"
 #include "reprise/error.h"
 #include "reprise/graph_builder.h"
@@ -19,8 +20,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+using test::b;
 using test::c;
 using test::f;
+using test::s;
 
 // x -> fc1 -> act -> loss, then loss_backward -> act -> fc1. The values are 0 the weight, 1 x, 2 a, 3 b, 4 loss, 5
 // seed, 6 gb, 7 ga and 8 the gradient of the weight.
@@ -185,6 +188,31 @@ TEST(TraceJsonTest, EveryRunHasItsTimeAndItsMemory) {
   EXPECT_THAT(trace, HasSubstr(R"("tid":3,"name":"body.fc1 linear","cat":"recomputed","ts":0.018,"dur":0.010,)"));
   EXPECT_THAT(trace, HasSubstr(R"({"ph":"C","pid":1,"name":"memory","ts":0.028,"args":{"bytes":418}})"));
   EXPECT_THAT(trace, HasSubstr(R"({"ph":"C","pid":1,"name":"budget","ts":0.054,"args":{"bytes":500}})"));
+}
+
+// Three layers with the first value stored in the host's memory, on a link on which the device waits twice for 10 ns.
+const Plan kStored{{c(0), s(0), c(1), f(0), c(2), c(3), c(4), f(2), b(0), c(5), f(1), f(3), c(6), f(0), f(4)}};
+
+TEST(ReportJsonTest, TellsOfTheHostsMemoryAndOfWaits) {
+  const auto [graph, costs] = test::three_layers_step();
+  const Costs slow = test::with_link(costs, 5);
+  const std::string json = report_json({.graph = graph, .costs = slow, .plan = kStored});
+  EXPECT_THAT(json, HasSubstr("\"time_ns\":80,\n\"recompute_ns\":0,\n\"kept_bytes\":200,\n\"wait_ns\":20,\n"
+                              "\"host_peak_bytes\":100}"));
+  EXPECT_THAT(json, HasSubstr("\"begin_ns\":[0,10,30,40,40,50,70]"));
+  const Placement placement = place(graph, slow, kStored, {.alignment_bytes = 1});
+  const std::string arena = report_json({.graph = graph, .costs = slow, .plan = kStored, .placement = placement});
+  EXPECT_THAT(arena, HasSubstr("\"load_bytes\":220"));
+}
+
+TEST(TraceJsonTest, CopiesHaveTracksOfTheirOwn) {
+  const auto [graph, costs] = test::three_layers_step();
+  const std::string trace =
+      trace_json({.graph = graph, .costs = test::with_link(costs, 5), .plan = kStored, .budget_bytes = 500});
+  EXPECT_THAT(trace, HasSubstr(R"("tid":4,"name":"thread_name","args":{"name":"to the host"})"));
+  EXPECT_THAT(trace,
+              HasSubstr(R"("tid":4,"name":"F1","cat":"store","ts":0.010,"dur":0.020,"args":{"value":0,"bytes":100})"));
+  EXPECT_THAT(trace, HasSubstr(R"("tid":5,"name":"F1","cat":"fetch","ts":0.050,"dur":0.020,)"));
 }
 
 TEST(TraceJsonTest, RunsAndCountersIncludeWhatLiesBesideTheStep) {
