@@ -8,7 +8,7 @@
 namespace reprise {
 
 struct PlanMethod {
-  PlanMethod(const char* by) : PlanMethod(std::string(by)) {}  // NOLINT: a planner alone is a method
+  PlanMethod(const char* by) : PlanMethod(std::string(by)) {}   // NOLINT: a planner alone is a method
   PlanMethod(std::string by, std::int64_t with_host_bytes = 0)  // NOLINT: a planner alone is a method
       : planner(std::move(by)), host_budget_bytes(with_host_bytes) {}
 

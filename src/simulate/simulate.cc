@@ -10,7 +10,6 @@
 namespace reprise {
 namespace {
 
-using detail::Clocks;
 using detail::Simulator;
 
 void check_fits(const Simulation& found) {

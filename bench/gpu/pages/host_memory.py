@@ -15,8 +15,9 @@ def page(places: Places) -> None:
     rows = rows_of(places.results, "host-memory", COMMAND)
     lines = ["# Values in the host's memory", "", *origin(rows, COMMAND), "",
              "The budget is half of eager's peak. *Lost* is what the plan loses by its own times, recomputation and waits, in "
-             "percent of the step without both; *waited* is what a timed step waited for copies. Times are multiples of eager's in "
-             "the same process. Peaks are the allocator's, in GiB, everything on the device; of plans they are also the predicted ones "
+             "percent of the step without both; *waited* is what a timed step waited for copies. Times are multiples of "
+             "eager's in the same process. Peaks are the allocator's, in GiB, everything on the device; of plans they are "
+             "also the predicted ones "
              f"({exact(rows)})."]
     for case in cases_of(rows):
         for dtype in DTYPES:

@@ -272,8 +272,24 @@ double LowerBound::first_run_ns(std::size_t begin, std::size_t end) const {
   return sum;
 }
 
-std::int64_t LowerBound::time_ns(std::int64_t budget_bytes, const Link& link, std::int64_t host_budget_bytes) const {
+namespace {
+
+// What has left before an op and returns after it was carried down in the time before it and up in the time after it.
+// With a weight on each, both times together are at least this; the best of several weights. Rates are in ns per byte.
+double weighed_ns(double before_ns, double after_ns, double price, double down, double up) {
   constexpr int kWeights = 40;
+  double most = 0;
+  for (int k = 0; k <= kWeights; ++k) {
+    const double w1 = static_cast<double>(k) / kWeights;
+    const double w2 = std::clamp((price - w1 * down) / (price + up), 0.0, 1.0);
+    most = std::max(most, (1 - w1) * before_ns + (1 - w2) * after_ns);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::int64_t LowerBound::time_ns(std::int64_t budget_bytes, const Link& link, std::int64_t host_budget_bytes) const {
   const double down = 1e9 / static_cast<double>(link.down_bytes_per_s);  // ns per byte
   const double up = 1e9 / static_cast<double>(link.up_bytes_per_s);
   // rest[i]: at least this much time passes from the end of turn i to the end of the step.
@@ -297,11 +313,7 @@ std::int64_t LowerBound::time_ns(std::int64_t budget_bytes, const Link& link, st
         const double ns = open_ns + sample.cut_ns - sample.price * room(window, budget_bytes);
         if (ns <= 0) continue;
         rest[begin] = std::max(rest[begin], ns * up / (up + sample.price) + rest[window.end]);
-        for (int k = 0; k <= kWeights; ++k) {
-          const double w1 = static_cast<double>(k) / kWeights;
-          const double w2 = std::clamp((sample.price - w1 * down) / (sample.price + up), 0.0, 1.0);
-          most = std::max(most, (1 - w1) * before_ns + op_ns + (1 - w2) * ns + rest[window.end]);
-        }
+        most = std::max(most, op_ns + weighed_ns(before_ns, ns, sample.price, down, up) + rest[window.end]);
       }
     }
     most = std::max(most, before_ns + op_ns + rest[begin]);

@@ -140,11 +140,9 @@ void CarrySearch::carry_at(const Plan& base, const Link& pace) {
       away.resize(std::min(away.size(), kMostBarred));
       for (const ValueId v : away) {
         rule.barred[v] = 1;
-        if (attempt(rule)) {
-          better = true;
-        } else {
-          rule.barred[v] = 0;
-        }
+        const bool faster = attempt(rule);
+        rule.barred[v] = faster ? 1 : 0;
+        better = better || faster;
       }
       (void)placing.let_go(*options_.budget_bytes, rule);
     }
