@@ -1,7 +1,6 @@
 #include "solve/carry/placing.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 
@@ -81,29 +80,39 @@ bool Placing::is_ready(const Gap& gap, std::size_t run) const {
   return gap.copy_ns <= begin_ns_[run] - begin_ns && gap.copy_ns <= begin_ns_[gap.before] - begin_ns_[run];
 }
 
-bool Placing::goes_first(const Gap& a, const Gap& b, std::size_t run, std::int64_t too_many, First first) const {
+// What goes first has the lowest rank.
+Placing::Rank Placing::rank(const Gap& gap, std::size_t run, std::int64_t too_many, First first) const {
+  const std::int64_t size = bytes(gap.value);
   switch (first) {
     case First::kMade:
-      return a.made < b.made;
+      return {0, static_cast<std::int64_t>(gap.made)};
     case First::kNeededLast:
-      return a.before > b.before;
+      return {0, -static_cast<std::int64_t>(gap.before)};
     case First::kFits:
       break;
   }
-  if (is_ready(a, run) != is_ready(b, run)) return is_ready(a, run);
-  const bool a_fits = bytes(a.value) >= too_many;
-  if (a_fits != (bytes(b.value) >= too_many)) return a_fits;
-  return a_fits ? bytes(a.value) < bytes(b.value) : bytes(a.value) > bytes(b.value);
+  const bool enough = size >= too_many;
+  return {(is_ready(gap, run) ? 0 : 2) + (enough ? 0 : 1), enough ? size : -size};
 }
 
 std::optional<Placing::Gap> Placing::next_to_go(std::vector<Gap>& open, std::size_t run, std::int64_t too_many,
                                                 First first) const {
-  std::erase_if(open, [&](const Gap& gap) { return gap.before <= run; });
+  std::size_t kept = 0, best = 0;
+  Rank least{};
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    if (open[i].before <= run) continue;
+    const Rank now = rank(open[i], run, too_many, first);
+    if (kept == 0 || now < least) {
+      least = now;
+      best = kept;
+    }
+    if (kept != i) open[kept] = open[i];
+    ++kept;
+  }
+  open.resize(kept, Gap{});
   if (open.empty()) return std::nullopt;
-  const auto next = std::ranges::min_element(
-      open, [&](const Gap& a, const Gap& b) { return goes_first(a, b, run, too_many, first); });
-  const Gap gap = *next;
-  open.erase(next);
+  const Gap gap = open[best];
+  open.erase(open.begin() + static_cast<std::ptrdiff_t>(best));
   return gap;
 }
 

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "graph/by_id.h"
@@ -57,10 +58,10 @@ class Placing {
  private:
   // Runs are counted from 1; 0 stands for the start.
   struct Gap {
-    ValueId value;
-    std::size_t made;          // the run that begins the life
-    std::size_t after;         // the last run that uses the value before the gap
-    std::size_t before;        // the next that uses it
+    ValueId value = kNoValue;
+    std::size_t made = 0;      // the run that begins the life
+    std::size_t after = 0;     // the last run that uses the value before the gap
+    std::size_t before = 0;    // the next that uses it
     std::int64_t copy_ns = 0;  // at the pace of the rule
   };
   struct Away {
@@ -74,8 +75,8 @@ class Placing {
   [[nodiscard]] std::optional<Gap> next_to_go(std::vector<Gap>& open, std::size_t run, std::int64_t too_many,
                                               First first) const;
   [[nodiscard]] bool is_ready(const Gap& gap, std::size_t run) const;
-  // Whether the one is let go before the other.
-  [[nodiscard]] bool goes_first(const Gap& a, const Gap& b, std::size_t run, std::int64_t too_many, First first) const;
+  using Rank = std::pair<int, std::int64_t>;
+  [[nodiscard]] Rank rank(const Gap& gap, std::size_t run, std::int64_t too_many, First first) const;
   [[nodiscard]] bool may_leave(ValueId value) const;
   [[nodiscard]] std::int64_t bytes(ValueId value) const { return costs_.value_bytes[index(value)]; }
   [[nodiscard]] std::int64_t copy_ns(const Link& pace, ValueId value) const;

@@ -13,7 +13,7 @@ constexpr double kLeastShare = 0.03;  // of the excess: the least that a pace ca
 constexpr double kMostShare = 1.5;
 constexpr double kStep = 1.06;  // from one pace to the next
 constexpr int kAimEvery = 8;
-constexpr std::size_t kPaces = 50;
+constexpr std::size_t kPaces = 120;
 
 }  // namespace
 
@@ -44,10 +44,12 @@ void RelievedSearch::run(double most_bytes_per_ns, std::int64_t excess_bytes, co
   double forward_ns = 1;
   for (OpId op{0}; op < model_.caller; ++op) forward_ns += static_cast<double>(model_.ops[op].time_ns);
   const auto excess = static_cast<double>(excess_bytes);
-  int round = 0;
-  for (double pace = kLeastShare * excess / forward_ns; pace <= most_bytes_per_ns; pace *= kStep) {
-    if (pace * forward_ns > kMostShare * excess || asked_to_stop(options_)) return;
-    if (const std::optional<Plan> base = search(relief(pace), round++ % kAimEvery == 0)) carry(*base, pace);
+  double pace = kLeastShare * excess / forward_ns;
+  const double most = std::min(most_bytes_per_ns, kMostShare * excess / forward_ns);
+  for (int round = 0;; ++round) {
+    if (pace > most || asked_to_stop(options_)) return;
+    if (const std::optional<Plan> base = search(relief(pace), round % kAimEvery == 0)) carry(*base, pace);
+    pace *= kStep;
   }
 }
 
