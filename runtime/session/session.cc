@@ -131,6 +131,7 @@ void Session::take_found() {
                                 recomputation_text(plan->found.simulation) + " down to " +
                                 recomputation_text(found->simulation) + " of the step");
   const auto better = put_to_work(*found, plan->room_bytes, plan->outside_bytes, plan->method);
+  if (!fits_host(*better)) return;
   std::ranges::replace(plans_, plan, better);
   if (current_ == plan) current_ = better;
 }
@@ -186,6 +187,7 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
     }
     if (!found.found()) refuse(found, total - resident_bytes_);
     plan = put_to_work(std::move(found), room, total - resident_bytes_, method_now());
+    if (!fits_host(*plan)) return plan_for(inputs, total, find);
     // If more room did not give a faster plan, this is remembered.
     for (const auto& known : plans_) {
       const bool fits = !room || known->found.simulation.peak_bytes <= *room;

@@ -197,6 +197,7 @@ class Session {
   void learn_from_copies();
   [[nodiscard]] PlanMethod method_now() const;
   [[nodiscard]] std::vector<PlanMethod> methods() const;
+  [[nodiscard]] bool fits_host(const PlanAtWork& plan);
   void check_copies(const Plan& plan, const std::string& source);
   [[nodiscard]] std::shared_ptr<StepCopies> begin_copies(const std::shared_ptr<PlanAtWork>& plan);
 
@@ -252,8 +253,9 @@ class Session {
     std::shared_ptr<CopyLog> log{};
     std::weak_ptr<PlanAtWork> plan{};
     bool has_begun = false;
-  } timed_;                    // the step whose copies are timed
-  bool link_is_seen_ = false;  // the link's rates are those of steps
+  } timed_;                          // the step whose copies are timed
+  bool link_is_seen_ = false;        // the link's rates are those of steps
+  std::int64_t unfilled_bytes_ = 0;  // what blocks needed above the most that is stored in them at once
   Caller caller_;
   Planning planning_;
   std::unique_ptr<ReplayPolicy> replays_;  // nothing: the device has no CUDA graphs

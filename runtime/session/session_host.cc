@@ -72,7 +72,17 @@ void Session::learn_from_copies() {
 
 // A step whose backward has not run has the block; others are planned without.
 PlanMethod Session::method_now() const {
-  return {options_->planner, host_->open.expired() ? options_->host_budget_bytes : 0};
+  if (!host_->open.expired()) return options_->planner;
+  return {options_->planner, std::max<std::int64_t>(0, options_->host_budget_bytes - unfilled_bytes_)};
+}
+
+// Whether the block of the plan is within the host's budget. If it is not, because something between the values in it
+// is left empty, later plans get less.
+bool Session::fits_host(const PlanAtWork& plan) {
+  const std::int64_t excess = plan.executor->host_bytes() - options_->host_budget_bytes;
+  if (excess <= 0 || plan_is_given_) return true;
+  unfilled_bytes_ += excess;
+  return false;
 }
 
 std::vector<PlanMethod> Session::methods() const {
