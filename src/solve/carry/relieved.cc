@@ -13,7 +13,7 @@ constexpr double kLeastShare = 0.03;  // of the excess: the least that a pace ca
 constexpr double kMostShare = 1.5;
 constexpr double kStep = 1.06;  // from one pace to the next
 constexpr int kAimEvery = 8;
-constexpr std::size_t kPaces = 120;
+constexpr std::size_t kPaces = 50;
 
 }  // namespace
 
