@@ -29,6 +29,19 @@ struct Life {
 using Lives = std::vector<Life>;
 [[nodiscard]] Lives lives(const Graph& graph, const Plan& plan);
 
+// Before an action, the device waits for a copy of a value: to the host, if the action lets the value go, or back from
+// there, if the action is the first that reads or frees it since it was fetched.
+struct CopyWait {
+  std::size_t action;
+  ValueId value;
+  bool for_fetch;  // otherwise for its store
+
+  friend bool operator==(const CopyWait&, const CopyWait&) = default;
+};
+
+// In the order of the actions. REQUIRES: validate(graph, plan) found nothing.
+[[nodiscard]] std::vector<CopyWait> copy_waits(const Graph& graph, const Plan& plan);
+
 // The copy of a value in the host's memory: from its store to the action at which the device waits for the arrival of
 // its last fetch, which is the next one that reads or frees the value.
 struct HostLife {

@@ -217,7 +217,7 @@ void bind_solve(py::module_& module) {
       "course. What either raises ends the search too, and comes out of here; so does Ctrl-C.");
   bind_planner(module, "curve", &curve,
                "Time against memory: the best plans over all budgets. The options are those of solve(); budget_bytes "
-               "is ignored.");
+               "and host_budget_bytes are ignored.");
 }
 
 }  // namespace reprise::bindings

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reprise/graph.h"
+#include "reprise/lives.h"
 #include "reprise/plan.h"
 #include "runtime/program/program.h"
 
@@ -15,30 +16,22 @@ namespace reprise {
 
 class HostPlan {
  public:
-  struct Wait {
-    ValueId value;
-    bool for_fetch;  // otherwise for its store
-
-    friend bool operator==(const Wait&, const Wait&) = default;
-  };
-
   // REQUIRES: validate(graph, plan) found nothing.
   HostPlan(const Program& program, const Graph& graph, const Plan& plan);
 
   [[nodiscard]] std::int64_t block_bytes() const { return block_bytes_; }
   [[nodiscard]] std::int64_t offset_of(ValueId value) const { return offsets_[index(value)]; }  // if it is stored
-  [[nodiscard]] std::span<const Wait> waits_before(std::size_t action) const {
+  [[nodiscard]] std::span<const CopyWait> waits_before(std::size_t action) const {
     return {waits_.data() + begin_[action], begin_[action + 1] - begin_[action]};
   }
 
  private:
   void find_offsets(const Program& program, const Graph& graph, const Plan& plan);
-  void find_waits(const Graph& graph, const Plan& plan);
 
   std::int64_t block_bytes_ = 0;
   std::vector<std::int64_t> offsets_;  // by value
-  std::vector<std::size_t> begin_{0};  // by action
-  std::vector<Wait> waits_;
+  std::vector<CopyWait> waits_;
+  std::vector<std::size_t> begin_;  // by action, in waits_
 };
 
 }  // namespace reprise

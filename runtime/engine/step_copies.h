@@ -18,7 +18,7 @@ class StepCopies {
   explicit StepCopies(std::unique_ptr<HostLink> link) : link_(std::move(link)) {}
 
   void wait_before(const HostPlan& plan, std::size_t action) {
-    for (const HostPlan::Wait& wait : plan.waits_before(action)) {
+    for (const CopyWait& wait : plan.waits_before(action)) {
       wait.for_fetch ? link_->wait_for_fetch(wait.value) : link_->wait_for_store(wait.value);
     }
   }

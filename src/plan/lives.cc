@@ -50,33 +50,39 @@ class Chronicle {
   Lives lives_;
 };
 
-class HostChronicle {
+// Which copies are going on, and who waits for them.
+class CopyChronicle {
  public:
-  explicit HostChronicle(const Graph& graph)
-      : graph_(graph), life_of_(graph.num_values(), 0), coming_(graph.num_values(), 0) {}
+  explicit CopyChronicle(const Graph& graph)
+      : graph_(graph), storing_(graph.num_values(), 0), coming_(graph.num_values(), 0) {}
 
-  void store(ValueId value, std::size_t at) {
-    life_of_[index(value)] = lives_.size();
-    lives_.push_back({.value = value, .first = at});
+  void store(ValueId value) { storing_[index(value)] = 1; }
+  void fetch(ValueId value) { coming_[index(value)] = 1; }
+  void compute(OpId op, bool in_place, std::size_t at) {
+    for (const ValueId v : graph_.inputs(op)) wait_for_fetch(v, at);
+    for (const ValueId v : graph_.outputs(op)) {
+      if (in_place && graph_.overwrites(v) != kNoValue) wait_for_store(graph_.overwrites(v), at);
+    }
   }
-  void fetch(ValueId value) {
-    coming_[index(value)] = 1;
-    lives_[life_of_[index(value)]].last.reset();  // if there was one, the fetch before was not the last
-  }
-  void compute(OpId op, std::size_t at) {
-    for (const ValueId v : graph_.inputs(op)) wait_for(v, at);
-  }
-  void wait_for(ValueId value, std::size_t at) {
-    if (std::exchange(coming_[index(value)], 0) != 0) lives_[life_of_[index(value)]].last = at;
+  void free(ValueId value, std::size_t at) {
+    wait_for_fetch(value, at);
+    wait_for_store(value, at);
   }
 
-  std::vector<HostLife> take() && { return std::move(lives_); }
+  std::vector<CopyWait> take() && { return std::move(waits_); }
 
  private:
+  void wait_for_fetch(ValueId value, std::size_t at) {
+    if (std::exchange(coming_[index(value)], 0) != 0) waits_.push_back({at, value, true});
+  }
+  void wait_for_store(ValueId value, std::size_t at) {
+    if (std::exchange(storing_[index(value)], 0) != 0) waits_.push_back({at, value, false});
+  }
+
   const Graph& graph_;
-  std::vector<std::size_t> life_of_;  // by value that was stored, in lives_
-  std::vector<std::uint8_t> coming_;  // by value: fetched, and nothing has waited for it
-  std::vector<HostLife> lives_;
+  std::vector<std::uint8_t> storing_;  // by value: stored, and nothing has waited for it
+  std::vector<std::uint8_t> coming_;   // by value: fetched, and nothing has waited for it
+  std::vector<CopyWait> waits_;
 };
 
 }  // namespace
@@ -105,20 +111,22 @@ Lives lives(const Graph& graph, const Plan& plan) {
   return std::move(chronicle).take();
 }
 
-std::vector<HostLife> host_lives(const Graph& graph, const Plan& plan) {
-  HostChronicle chronicle(graph);
+std::vector<CopyWait> copy_waits(const Graph& graph, const Plan& plan) {
+  CopyChronicle chronicle(graph);
   for (std::size_t at = 0; at < plan.actions.size(); ++at) {
     const Action action = plan.actions[at];
     switch (action.kind()) {
       case Action::Kind::kCompute:
+        chronicle.compute(action.op(), /*in_place=*/false, at);
+        break;
       case Action::Kind::kComputeInPlace:
-        chronicle.compute(action.op(), at);
+        chronicle.compute(action.op(), /*in_place=*/true, at);
         break;
       case Action::Kind::kFree:
-        chronicle.wait_for(action.value(), at);
+        chronicle.free(action.value(), at);
         break;
       case Action::Kind::kStore:
-        chronicle.store(action.value(), at);
+        chronicle.store(action.value());
         break;
       case Action::Kind::kFetch:
         chronicle.fetch(action.value());
@@ -126,6 +134,24 @@ std::vector<HostLife> host_lives(const Graph& graph, const Plan& plan) {
     }
   }
   return std::move(chronicle).take();
+}
+
+std::vector<HostLife> host_lives(const Graph& graph, const Plan& plan) {
+  std::vector<HostLife> lives;
+  std::vector<std::size_t> life_of(graph.num_values(), 0);
+  std::vector<std::optional<std::size_t>> fetched(graph.num_values());
+  for (std::size_t at = 0; at < plan.actions.size(); ++at) {
+    const Action action = plan.actions[at];
+    if (action.kind() == Action::Kind::kFetch) fetched[index(action.value())] = at;
+    if (action.kind() != Action::Kind::kStore) continue;
+    life_of[index(action.value())] = lives.size();
+    lives.push_back({.value = action.value(), .first = at});
+  }
+  for (const CopyWait& wait : copy_waits(graph, plan)) {
+    const auto& last_fetch = fetched[index(wait.value)];
+    if (wait.for_fetch && wait.action > *last_fetch) lives[life_of[index(wait.value)]].last = wait.action;
+  }
+  return lives;
 }
 
 }  // namespace reprise

@@ -76,6 +76,13 @@ TEST(CopiesTest, HaveLivesOnBothSides) {
   EXPECT_EQ(of_a[1], (Life{.value = value_id(0), .first = 8, .last = 13}));
 }
 
+TEST(CopiesTest, AreWaitedForWhereTheValueGoesAndWhereItIsRead) {
+  const auto [graph, costs] = test::three_layers_step();
+  const std::vector<CopyWait> expected{{.action = 3, .value = value_id(0), .for_fetch = false},
+                                       {.action = 12, .value = value_id(0), .for_fetch = true}};
+  EXPECT_EQ(copy_waits(graph, kCarried), expected);
+}
+
 TEST(CopiesTest, HaveAddressesFromTheFetchOn) {
   const auto [graph, costs] = test::three_layers_step();
   const Placement placement = place(graph, test::with_link(costs, 10), kCarried, {.alignment_bytes = 1});
