@@ -6,6 +6,7 @@
 #include "reprise/torch/errors.h"
 #include "runtime/device/host_link.h"
 #include "runtime/training.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
@@ -20,18 +21,19 @@ class HostCopies : public testing::Test {
   }
 };
 
-// A budget between the least that recomputation reaches and the plain peak.
+// A budget between the least that recomputation reaches and the plain peak. The search comes to its end, so that what
+// is found does not depend on the machine.
 StepOptions inside(TrainingStep& step, double share, std::int64_t host_bytes = kHostBytes) {
   const std::int64_t full = step.plan({}).peak_bytes;
   const std::int64_t least = step.try_plan({.budget_bytes = 1, .planning_seconds = 2}).smallest_budget_bytes;
   const auto budget = least + static_cast<std::int64_t>(share * static_cast<double>(full - least));
-  return {.budget_bytes = budget, .host_budget_bytes = host_bytes, .planning_seconds = 2};
+  return {.budget_bytes = budget, .host_budget_bytes = host_bytes, .planning_seconds = 600};
 }
 
 TEST_F(HostCopies, TrainBitForBitInsideTheBudget) {
   for (Case (*make)() : {resnet_case, attention_case, in_place_case}) {
     std::int64_t stored = 0;
-    for (const double share : {0.2, 0.5, 0.8}) {
+    for (const double share : kSmallTests ? std::vector{0.5} : std::vector{0.3, 0.6}) {
       const Case plain = make();
       const Case network = make();
       TrainingStep step = capture(network.module, network.loss, network.batch(1));
