@@ -46,8 +46,7 @@ bool BackgroundSearch::is_elsewhere() const { return getpid() != process_; }
 
 BackgroundSearch::Result BackgroundSearch::search() const {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds_);
-  SolveOptions options{
-      .planner = method_.planner, .budget_bytes = budget_bytes_, .host_budget_bytes = method_.host_budget_bytes};
+  SolveOptions options = method_.options(budget_bytes_);
   options.should_stop = [this, end] {
     if (ended_) throw Ended();
     return Clock::now() > end;

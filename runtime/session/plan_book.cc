@@ -231,8 +231,7 @@ FoundPlan PlanBook::best(std::int64_t budget_bytes) const {
 
 void PlanBook::search(std::int64_t budget_bytes, double seconds) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-  SolveOptions options{
-      .planner = method_.planner, .budget_bytes = budget_bytes, .host_budget_bytes = method_.host_budget_bytes};
+  SolveOptions options = method_.options(budget_bytes);
   options.should_stop = [end] { return Clock::now() > end; };
   Progress progress("planning");
   options.progress = [&progress](std::size_t done, std::size_t total) { progress(done, total); };

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "reprise/solve.h"
+
 namespace reprise {
 
 struct PlanMethod {
@@ -14,6 +16,10 @@ struct PlanMethod {
 
   std::string planner;
   std::int64_t host_budget_bytes;  // 0: plans do not copy to the host
+
+  [[nodiscard]] SolveOptions options(std::int64_t budget_bytes) const {
+    return {.planner = planner, .budget_bytes = budget_bytes, .host_budget_bytes = host_budget_bytes};
+  }
 
   friend bool operator==(const PlanMethod&, const PlanMethod&) = default;
 };

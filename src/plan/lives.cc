@@ -28,18 +28,19 @@ class Chronicle {
     }
   }
 
+  void free(ValueId value, std::size_t at) { end(value, at); }
+  void store(ValueId /*value*/, std::size_t /*at*/) {}
   void fetch(ValueId value, std::size_t at) { begin({.value = value, .first = at}); }
-
-  void end(ValueId value, std::size_t at) {
-    REPRISE_CHECK(current_[index(value)] != kNone);
-    lives_[std::exchange(current_[index(value)], kNone)].last = at;
-  }
 
   Lives take() && { return std::move(lives_); }
 
  private:
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
+  void end(ValueId value, std::size_t at) {
+    REPRISE_CHECK(current_[index(value)] != kNone);
+    lives_[std::exchange(current_[index(value)], kNone)].last = at;
+  }
   void begin(const Life& life) {
     current_[index(life.value)] = lives_.size();
     lives_.push_back(life);
@@ -56,8 +57,8 @@ class CopyChronicle {
   explicit CopyChronicle(const Graph& graph)
       : graph_(graph), storing_(graph.num_values(), 0), coming_(graph.num_values(), 0) {}
 
-  void store(ValueId value) { storing_[index(value)] = 1; }
-  void fetch(ValueId value) { coming_[index(value)] = 1; }
+  void store(ValueId value, std::size_t /*at*/) { storing_[index(value)] = 1; }
+  void fetch(ValueId value, std::size_t /*at*/) { coming_[index(value)] = 1; }
   void compute(OpId op, bool in_place, std::size_t at) {
     for (const ValueId v : graph_.inputs(op)) wait_for_fetch(v, at);
     for (const ValueId v : graph_.outputs(op)) {
@@ -85,34 +86,9 @@ class CopyChronicle {
   std::vector<CopyWait> waits_;
 };
 
-}  // namespace
-
-Lives lives(const Graph& graph, const Plan& plan) {
-  Chronicle chronicle(graph);
-  for (std::size_t at = 0; at < plan.actions.size(); ++at) {
-    const Action action = plan.actions[at];
-    switch (action.kind()) {
-      case Action::Kind::kCompute:
-        chronicle.compute(action.op(), /*in_place=*/false, at);
-        break;
-      case Action::Kind::kComputeInPlace:
-        chronicle.compute(action.op(), /*in_place=*/true, at);
-        break;
-      case Action::Kind::kFree:
-        chronicle.end(action.value(), at);
-        break;
-      case Action::Kind::kStore:
-        break;
-      case Action::Kind::kFetch:
-        chronicle.fetch(action.value(), at);
-        break;
-    }
-  }
-  return std::move(chronicle).take();
-}
-
-std::vector<CopyWait> copy_waits(const Graph& graph, const Plan& plan) {
-  CopyChronicle chronicle(graph);
+// Tells a chronicle of every action, and takes what it has written.
+template <typename Chronicler>
+auto written(Chronicler chronicle, const Plan& plan) {
   for (std::size_t at = 0; at < plan.actions.size(); ++at) {
     const Action action = plan.actions[at];
     switch (action.kind()) {
@@ -126,15 +102,21 @@ std::vector<CopyWait> copy_waits(const Graph& graph, const Plan& plan) {
         chronicle.free(action.value(), at);
         break;
       case Action::Kind::kStore:
-        chronicle.store(action.value());
+        chronicle.store(action.value(), at);
         break;
       case Action::Kind::kFetch:
-        chronicle.fetch(action.value());
+        chronicle.fetch(action.value(), at);
         break;
     }
   }
   return std::move(chronicle).take();
 }
+
+}  // namespace
+
+Lives lives(const Graph& graph, const Plan& plan) { return written(Chronicle(graph), plan); }
+
+std::vector<CopyWait> copy_waits(const Graph& graph, const Plan& plan) { return written(CopyChronicle(graph), plan); }
 
 std::vector<HostLife> host_lives(const Graph& graph, const Plan& plan) {
   std::vector<HostLife> lives;

@@ -21,6 +21,7 @@ class Simulator {
 
  private:
   [[nodiscard]] std::int64_t host_peak_bytes(const Plan& plan) const;
+  void add_copies(const Plan& plan, const Clocks& clocks, Simulation& total) const;
   template <typename Observe>
   Simulation walk(std::span<const Action> actions, const Observe& observe);
 

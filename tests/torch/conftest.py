@@ -34,3 +34,13 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, so that nothing is known of what was measured and planned before."""
     monkeypatch.setenv("REPRISE_CACHE_DIR", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """Kernels that repeat their bits, so that a step can be compared with eager's."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.deterministic = False

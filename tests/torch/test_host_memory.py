@@ -15,18 +15,15 @@ from torch import Tensor, nn
 import reprise
 from reprise.native import _torch
 
+pytestmark = pytest.mark.usefixtures("deterministic")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GPU = torch.device("cuda", 0)
 HOST = "4GiB"
 
 
 @pytest.fixture(autouse=True)
-def deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.deterministic = True
+def prompt_copies() -> Iterator[None]:
     yield
-    torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.deterministic = False
     _torch.delay_copies(lambda: None)
 
 

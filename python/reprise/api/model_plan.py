@@ -273,8 +273,9 @@ class ModelPlan:
     def __repr__(self) -> str:
         if not self.ready:
             return "ModelPlan(not made yet)"
-        return (f"ModelPlan(peak {_core.format_bytes(self.peak_bytes)}, recomputation "
-                f"{planning.recomputation_percent(self.recompute_ns, self.time_ns):.1f} %, planner {self.planner})")
+        percent = planning.recomputation_percent(self.recompute_ns, self.time_ns - self.wait_ns)
+        return (f"ModelPlan(peak {_core.format_bytes(self.peak_bytes)}, recomputation {percent:.1f} %, "
+                f"planner {self.planner})")
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """A copy of the model is a plain model, which a process without Reprise can load."""
