@@ -63,6 +63,14 @@ class Graph {
   [[nodiscard]] bool pinned(ValueId value) const { return residence(value) == Residence::kResident || held(value); }
   [[nodiscard]] std::span<const ValueId> step_outputs() const { return step_outputs_; }
 
+  // Whether the other has the same ops, values and order, so that a plan of one is a plan of the other. Names and
+  // scopes may differ.
+  [[nodiscard]] bool same_structure(const Graph& other) const {
+    return phase_ == other.phase_ && once_ == other.once_ && inputs_ == other.inputs_ && outputs_ == other.outputs_ &&
+           residence_ == other.residence_ && held_ == other.held_ && overwrites_ == other.overwrites_ &&
+           step_outputs_ == other.step_outputs_;
+  }
+
   friend bool operator==(const Graph&, const Graph&) = default;
 
  private:

@@ -11,6 +11,7 @@
 #include "reprise/papers.h"
 #include "reprise/place.h"
 #include "reprise/plan.h"
+#include "reprise/plan_family.h"
 #include "reprise/report.h"
 #include "reprise/simulate.h"
 #include "reprise/solve.h"

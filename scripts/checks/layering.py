@@ -24,7 +24,7 @@ PURE = CORE[:CORE.index("io")]
 # The layers of public headers that are not named after their layer. A header of the runtime belongs to the lowest folder
 # that includes it.
 CORE_HEADERS = {"ids": "base", "error": "base", "costs": "graph", "graph_builder": "graph", "validate": "plan",
-                "lives": "plan", "reprise": "umbrella"}
+                "lives": "plan", "plan_family": "solve", "reprise": "umbrella"}
 RUNTIME_HEADERS = {"errors": "base", "training_step": "record", "torch": "umbrella"}
 # Standard headers that only io and above may use.
 IMPURE = {"iostream", "istream", "ostream", "fstream", "filesystem", "chrono", "random", "cstdio",

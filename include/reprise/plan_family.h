@@ -1,0 +1,83 @@
+// Plans of one structure, kept so that a step of another size gets one in milliseconds, without a search.
+//
+// A model that is called with batches of several sizes runs the same ops on the same values each time; only the costs
+// differ. So a plan made for one size is a plan for all of them, and the simulator says what it takes at each.
+//
+//   PlanFamily family(graph, costs);                       // the structure, and the costs by which plans are thinned
+//   for (const Solution& point : curve(graph, costs, {}).points) family.add(point.plan);
+//   const auto found = family.fastest(graph, other_costs, room_bytes);
+//
+// Of all plans ever added, the family keeps few, evenly spaced: the peaks between the plan without recomputation and
+// what some op needs in any case are divided into cells of equal width, and the fastest of each cell stays. The plan
+// without recomputation is always there, and so is the one of least peak. All of this is judged at the costs that the
+// family was made with.
+//
+// Which plans are kept is a function of those costs and of the set of all plans added: neither their order nor how
+// often each was added matters. Every answer is a function of the kept plans and of the question. The same family may
+// be asked from several threads as long as none adds to it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "reprise/costs.h"
+#include "reprise/graph.h"
+#include "reprise/plan.h"
+#include "reprise/simulate.h"
+
+namespace reprise {
+
+class PlanFamily {
+ public:
+  static constexpr std::size_t kMostPlans = 48;
+
+  struct Answer {
+    Plan plan{};
+    Simulation simulation{};  // at the costs of the question
+
+    friend bool operator==(const Answer&, const Answer&) = default;
+  };
+
+  // Has the plan without recomputation, and keeps at most `most_plans`, which is at least 3. Throws InputError if the
+  // graph is forward-only (papers.h completes it) or the costs do not belong to it.
+  PlanFamily(Graph graph, const Costs& costs, std::size_t most_plans = kMostPlans);
+
+  // Throws InputError, and adds nothing, if the plan breaks a rule of validate, stores or fetches, or takes longer than
+  // fits into 64 bits.
+  void add(const Plan& plan);
+
+  // The questions take the graph and the costs of one size. They throw InputError unless the graph has the structure of
+  // the family's and the costs belong to it.
+
+  // The fastest of the kept plans whose peak at these costs is within the budget; of several, one of least peak.
+  [[nodiscard]] std::optional<Answer> fastest(const Graph& graph, const Costs& costs, std::int64_t budget_bytes) const;
+  // The least peak of the kept plans at these costs. Other plans may need less.
+  [[nodiscard]] std::int64_t smallest_peak_bytes(const Graph& graph, const Costs& costs) const;
+
+  // As they are kept: by time at the family's own costs, then by peak there.
+  [[nodiscard]] std::vector<Plan> plans() const;
+  [[nodiscard]] std::size_t size() const { return kept_.size(); }
+
+ private:
+  struct Kept {
+    Simulation simulation;  // at the family's own costs
+    Plan plan;
+  };
+  [[nodiscard]] static bool comes_before(const Kept& one, const Kept& other);
+  void thin();
+  void check_question(const Graph& graph, const Costs& costs) const;
+  // In the order of the kept plans, at these costs.
+  [[nodiscard]] std::vector<Simulation> simulate_all(const Graph& graph, const Costs& costs) const;
+
+  Graph graph_;
+  Costs costs_;
+  Plan plain_;  // without recomputation
+  std::size_t cells_ = 0;
+  std::int64_t lowest_bytes_ = 0;  // where the cells begin
+  std::int64_t cell_bytes_ = 1;
+  std::vector<Kept> kept_;  // in order, no two the same
+};
+
+}  // namespace reprise

@@ -1,0 +1,151 @@
+// Example of thinning, with two cells between 20 bytes and the 100 of the plan without recomputation, P: of plans of
+// (90 bytes, 11 ns), (70, 13), (50, 15), (30, 20) and (25, 40), the first wins its cell, [61, 101), together with P,
+// which is always kept; (50, 15) wins [20, 61), and (25, 40) has the least peak. The others are left out.
+//
+// The winner of a cell is a minimum in a total order, and so is the plan of least peak. Minima of minima are minima of
+// all, so it does not matter in which order plans were added, nor which had been left out in between.
+//
+// A question simulates all that is kept: O(actions), 2 ns each. Tested by tests/unit/solve/plan_family_test.cc.
+#include "reprise/plan_family.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/liveness.h"
+#include "reprise/error.h"
+#include "reprise/validate.h"
+#include "simulate/simulator.h"
+
+namespace reprise {
+namespace {
+
+using detail::Simulator;
+
+constexpr std::size_t kAlwaysKept = 2;  // the plan without recomputation and the one of least peak
+
+// The step as it is.
+Plan plain_plan(const Graph& graph) {
+  std::vector<OpId> runs;
+  for (std::size_t i = 0; i < graph.num_ops(); ++i) runs.push_back(op_id(i));
+  return detail::place_frees(graph, runs);
+}
+
+// What the op that needs most needs in any plan: resident values, its inputs, its outputs and its workspace.
+std::int64_t most_of_one_op(const Graph& graph, const Costs& costs) {
+  std::int64_t resident = 0;
+  for (std::size_t i = 0; i < graph.num_values(); ++i) {
+    if (graph.residence(value_id(i)) == Residence::kResident) resident += costs.value_bytes[i];
+  }
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < graph.num_ops(); ++i) {
+    std::int64_t bytes = costs.workspace_bytes[i];
+    for (const ValueId v : graph.inputs(op_id(i))) {
+      if (graph.residence(v) != Residence::kResident) bytes += costs.value_bytes[index(v)];
+    }
+    for (const ValueId v : graph.outputs(op_id(i))) {
+      if (graph.overwrites(v) == kNoValue) bytes += costs.value_bytes[index(v)];  // it may run in place
+    }
+    most = std::max(most, bytes);
+  }
+  return resident + most;
+}
+
+// Any total order of actions would do.
+auto key(const Action& action) {
+  return std::pair(action.kind(), action.computes() ? index(action.op()) : index(action.value()));
+}
+
+auto cost(const Simulation& simulation) { return std::pair(simulation.time_ns, simulation.peak_bytes); }
+
+}  // namespace
+
+PlanFamily::PlanFamily(Graph graph, const Costs& costs, std::size_t most_plans)
+    : graph_(std::move(graph)), costs_(costs) {
+  if (graph_.forward_only()) throw InputError("a family needs a step with backward ops; complete_backward makes one");
+  if (most_plans <= kAlwaysKept) throw InputError("a family must keep at least 3 plans");
+  check_costs(graph_, costs_);
+  plain_ = plain_plan(graph_);
+  cells_ = most_plans - kAlwaysKept;
+  lowest_bytes_ = most_of_one_op(graph_, costs_);
+  const std::int64_t range = Simulator(graph_, costs_).run(plain_).peak_bytes - lowest_bytes_;
+  cell_bytes_ = std::max<std::int64_t>(0, range) / static_cast<std::int64_t>(cells_) + 1;
+  add(plain_);
+}
+
+void PlanFamily::add(const Plan& plan) {
+  if (const auto violation = validate(graph_, plan)) {
+    throw InputError("this is no plan for the family's graph: " + violation->message);
+  }
+  if (copies(plan)) throw InputError("a family does not take plans that store values in the host's memory");
+  Kept kept{.simulation = simulate(graph_, costs_, plan), .plan = plan};
+  const auto place = std::ranges::lower_bound(kept_, kept, comes_before);
+  if (place != kept_.end() && place->plan == plan) return;
+  kept_.insert(place, std::move(kept));
+  thin();
+}
+
+bool PlanFamily::comes_before(const Kept& one, const Kept& other) {
+  const auto time_and_peak = cost(one.simulation), others = cost(other.simulation);
+  if (time_and_peak != others) return time_and_peak < others;
+  return std::ranges::lexicographical_compare(one.plan.actions, other.plan.actions, {}, key, key);
+}
+
+// Goes from the fastest to the slowest, so the first of a cell is its fastest.
+void PlanFamily::thin() {
+  const auto least = std::ranges::min_element(kept_, {}, [](const Kept& kept) { return kept.simulation.peak_bytes; });
+  std::vector<std::uint8_t> taken(cells_, 0);
+  std::vector<Kept> rest;
+  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
+    const std::int64_t above = std::max<std::int64_t>(0, kept->simulation.peak_bytes - lowest_bytes_);
+    const std::size_t cell = std::min(static_cast<std::size_t>(above / cell_bytes_), cells_ - 1);
+    const bool first = std::exchange(taken[cell], 1) == 0;
+    if (first || kept == least || kept->plan == plain_) rest.push_back(std::move(*kept));
+  }
+  kept_ = std::move(rest);
+}
+
+void PlanFamily::check_question(const Graph& graph, const Costs& costs) const {
+  if (!graph.same_structure(graph_))
+    throw InputError("the graph '" + graph.name() + "' does not have the structure of the family's");
+  check_costs(graph, costs);
+}
+
+std::vector<Simulation> PlanFamily::simulate_all(const Graph& graph, const Costs& costs) const {
+  check_question(graph, costs);
+  Simulator simulator(graph, costs);
+  std::vector<Simulation> found;
+  found.reserve(kept_.size());
+  for (const Kept& kept : kept_) {
+    found.push_back(simulator.run(kept.plan));
+    if (found.back().time_ns == Simulator::kTooLong) found.back().peak_bytes = Simulator::kTooLong;  // it never fits
+  }
+  return found;
+}
+
+std::optional<PlanFamily::Answer> PlanFamily::fastest(const Graph& graph, const Costs& costs,
+                                                      std::int64_t budget_bytes) const {
+  const std::vector<Simulation> all = simulate_all(graph, costs);
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].peak_bytes > budget_bytes) continue;
+    if (!best || cost(all[i]) < cost(all[*best])) best = i;
+  }
+  if (!best) return std::nullopt;
+  Answer answer{.plan = kept_[*best].plan, .simulation = all[*best]};
+  const auto violation = validate(graph, answer.plan);
+  if (violation) throw InternalError("the family kept an illegal plan: " + violation->message);
+  return answer;
+}
+
+std::int64_t PlanFamily::smallest_peak_bytes(const Graph& graph, const Costs& costs) const {
+  return std::ranges::min(simulate_all(graph, costs), {}, &Simulation::peak_bytes).peak_bytes;
+}
+
+std::vector<Plan> PlanFamily::plans() const {
+  std::vector<Plan> found;
+  found.reserve(kept_.size());
+  for (const Kept& kept : kept_) found.push_back(kept.plan);
+  return found;
+}
+
+}  // namespace reprise
