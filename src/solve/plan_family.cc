@@ -1,11 +1,12 @@
 // Example of thinning, with two cells between 20 bytes and the 100 of the plan without recomputation, P: of plans of
-// (90 bytes, 11 ns), (70, 13), (50, 15), (30, 20) and (25, 40), the first wins its cell, [61, 101), together with P,
-// which is always kept; (50, 15) wins [20, 61), and (25, 40) has the least peak. The others are left out.
+// (90 bytes, 11 ns), (70, 13), (50, 15), (30, 20) and (25, 40), the first wins the cell [61, 102) and (50, 15) the cell
+// [20, 61); (25, 40) has the least peak, and P is always kept. The others are left out.
 //
 // The winner of a cell is a minimum in a total order, and so is the plan of least peak. Minima of minima are minima of
 // all, so it does not matter in which order plans were added, nor which had been left out in between.
 //
-// A question simulates all that is kept: O(actions), 2 ns each. Tested by tests/unit/solve/plan_family_test.cc.
+// A question simulates all that is kept: O(actions), 2 ns each. Tested by tests/unit/solve/plan_family_test.cc and
+// tests/property/plan_family_test.cc.
 #include "reprise/plan_family.h"
 
 #include <algorithm>
@@ -96,10 +97,11 @@ void PlanFamily::thin() {
   std::vector<std::uint8_t> taken(cells_, 0);
   std::vector<Kept> rest;
   for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
+    const bool plain = kept->plan == plain_;
     const std::int64_t above = std::max<std::int64_t>(0, kept->simulation.peak_bytes - lowest_bytes_);
     const std::size_t cell = std::min(static_cast<std::size_t>(above / cell_bytes_), cells_ - 1);
-    const bool first = std::exchange(taken[cell], 1) == 0;
-    if (first || kept == least || kept->plan == plain_) rest.push_back(std::move(*kept));
+    const bool wins = !plain && std::exchange(taken[cell], 1) == 0;
+    if (wins || plain || kept == least) rest.push_back(std::move(*kept));
   }
   kept_ = std::move(rest);
 }
