@@ -5,7 +5,9 @@
 //
 //   PlanFamily family(graph, costs);                       // the structure, and the costs by which plans are thinned
 //   for (const Solution& point : curve(graph, costs, {}).points) family.add(point.plan);
-//   const auto found = family.fastest(graph, other_costs, room_bytes);
+//   auto found = family.fastest(graph, other_costs, room_bytes);                 // 1 ms for 1,000 ops
+//   if (!found) found = family.adapted(graph, other_costs, room_bytes);          // 50 ms
+//   if (found && is_far_from_bound(graph, other_costs, *found)) { ... solve ... }  // 0.1 s, better beside the steps
 //
 // Of all plans ever added, the family keeps few, evenly spaced: the peaks between the plan without recomputation and
 // what some op needs in any case are divided into cells of equal width, and the fastest of each cell stays. The plan
@@ -32,6 +34,7 @@ namespace reprise {
 class PlanFamily {
  public:
   static constexpr std::size_t kMostPlans = 48;
+  static constexpr std::size_t kAdaptingWork = 4'000'000;  // reads: about 50 ms
 
   struct Answer {
     Plan plan{};
@@ -53,6 +56,11 @@ class PlanFamily {
 
   // The fastest of the kept plans whose peak at these costs is within the budget; of several, one of least peak.
   [[nodiscard]] std::optional<Answer> fastest(const Graph& graph, const Costs& costs, std::int64_t budget_bytes) const;
+  // The same, and what small changes to the plans nearest the budget lead to: a faster plan, or one that fits where
+  // none of those kept does. Never slower than fastest(); nothing if no plan was found with so much work (solve.h),
+  // though there may be one.
+  [[nodiscard]] std::optional<Answer> adapted(const Graph& graph, const Costs& costs, std::int64_t budget_bytes,
+                                              std::size_t work = kAdaptingWork) const;
   // The least peak of the kept plans at these costs. Other plans may need less.
   [[nodiscard]] std::int64_t smallest_peak_bytes(const Graph& graph, const Costs& costs) const;
 
@@ -79,5 +87,9 @@ class PlanFamily {
   std::int64_t cell_bytes_ = 1;
   std::vector<Kept> kept_;  // in order, no two the same
 };
+
+// Whether a search may be worth its while: the plan takes more than a twentieth longer than lower_bound_ns says that a
+// plan in its order must. Known at once if little is recomputed; otherwise it takes as long as lower_bound_ns.
+[[nodiscard]] bool is_far_from_bound(const Graph& graph, const Costs& costs, const PlanFamily::Answer& answer);
 
 }  // namespace reprise

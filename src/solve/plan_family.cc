@@ -14,8 +14,10 @@
 
 #include "plan/liveness.h"
 #include "reprise/error.h"
+#include "reprise/solve.h"
 #include "reprise/validate.h"
 #include "simulate/simulator.h"
+#include "solve/auto/adapt.h"
 
 namespace reprise {
 namespace {
@@ -57,6 +59,12 @@ auto key(const Action& action) {
 }
 
 auto cost(const Simulation& simulation) { return std::pair(simulation.time_ns, simulation.peak_bytes); }
+
+// What leaves the family goes through here.
+void check_legal(const Graph& graph, const Plan& plan) {
+  const auto violation = validate(graph, plan);
+  if (violation) throw InternalError("a family has an illegal plan: " + violation->message);
+}
 
 }  // namespace
 
@@ -133,10 +141,20 @@ std::optional<PlanFamily::Answer> PlanFamily::fastest(const Graph& graph, const 
     if (!best || cost(all[i]) < cost(all[*best])) best = i;
   }
   if (!best) return std::nullopt;
-  Answer answer{.plan = kept_[*best].plan, .simulation = all[*best]};
-  const auto violation = validate(graph, answer.plan);
-  if (violation) throw InternalError("the family kept an illegal plan: " + violation->message);
-  return answer;
+  check_legal(graph, kept_[*best].plan);
+  return Answer{.plan = kept_[*best].plan, .simulation = all[*best]};
+}
+
+std::optional<PlanFamily::Answer> PlanFamily::adapted(const Graph& graph, const Costs& costs, std::int64_t budget_bytes,
+                                                      std::size_t work) const {
+  std::optional<Answer> known = fastest(graph, costs, budget_bytes);
+  if (known && known->simulation.recompute_ns == 0) return known;
+  std::optional<Plan> plan = detail::adapt(graph, costs, plans(), budget_bytes, work);
+  if (!plan) return known;
+  check_legal(graph, *plan);
+  const Simulation simulation = simulate(graph, costs, *plan);
+  if (simulation.peak_bytes > budget_bytes || (known && cost(known->simulation) <= cost(simulation))) return known;
+  return Answer{.plan = std::move(*plan), .simulation = simulation};
 }
 
 std::int64_t PlanFamily::smallest_peak_bytes(const Graph& graph, const Costs& costs) const {
@@ -148,6 +166,13 @@ std::vector<Plan> PlanFamily::plans() const {
   found.reserve(kept_.size());
   for (const Kept& kept : kept_) found.push_back(kept.plan);
   return found;
+}
+
+bool is_far_from_bound(const Graph& graph, const Costs& costs, const PlanFamily::Answer& answer) {
+  constexpr std::int64_t kFar = 20;
+  const auto far_from = [&](std::int64_t bound_ns) { return answer.simulation.time_ns - bound_ns > bound_ns / kFar; };
+  return far_from(answer.simulation.time_ns - answer.simulation.recompute_ns) &&
+         far_from(lower_bound_ns(graph, costs, answer.plan));
 }
 
 }  // namespace reprise

@@ -85,6 +85,29 @@ TEST(PlanFamilyPropertyTest, AnswersAreTheBestOfThePlansThatAreKept) {
   EXPECT_GT(recomputing, static_cast<int>(kFamilySteps / 4));
 }
 
+TEST(PlanFamilyPropertyTest, AdaptedPlansAreSoundAndNeverSlower) {
+  int lower = 0;
+  int faster = 0;
+  for_two_sizes([&](const Graph& graph, const Costs& costs, const std::vector<Plan>& plans, const Costs& other) {
+    const PlanFamily family = family_of(graph, costs, plans, kFewPlans);
+    const std::int64_t least = family.smallest_peak_bytes(graph, other);
+    const Solution best = solve(graph, other, {.work = 200'000});
+    for (const std::int64_t budget : {best.floor_bytes - 1, best.budget_bytes, least, least + least / 4}) {
+      const auto known = family.fastest(graph, other, budget);
+      const auto found = family.adapted(graph, other, budget, /*work=*/200'000);
+      ASSERT_TRUE(!known || found);
+      if (!found) continue;
+      ASSERT_GE(budget, best.floor_bytes);
+      expect_sound(graph, other, *found, budget);
+      ASSERT_TRUE(!known || found->simulation.time_ns <= known->simulation.time_ns);
+      lower += known ? 0 : 1;
+      faster += known && found->simulation.time_ns < known->simulation.time_ns ? 1 : 0;
+    }
+  });
+  EXPECT_GT(lower, 0);
+  EXPECT_GT(faster, static_cast<int>(kFamilySteps / 8));
+}
+
 TEST(PlanFamilyPropertyTest, NoPlanIsLostAtItsOwnCostsIfThereIsRoomForAll) {
   for_two_sizes([](const Graph& graph, const Costs& costs, const std::vector<Plan>& plans, const Costs&) {
     const PlanFamily family = family_of(graph, costs, plans, 100'000);  // cells of a byte

@@ -87,6 +87,40 @@ TEST_F(PlanFamilyTest, APlanWhoseTimeDoesNotFitIntoANumberIsNoAnswer) {
   EXPECT_EQ(family_.smallest_peak_bytes(step_.graph, costs), kPlainPeak);
 }
 
+TEST_F(PlanFamilyTest, AdaptsAPlanWhereNoneFits) {
+  EXPECT_FALSE(family_.fastest(step_.graph, step_.costs, kAgainPeak));
+  const auto found = family_.adapted(step_.graph, step_.costs, kAgainPeak);
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(validate(step_.graph, found->plan));
+  EXPECT_EQ(found->simulation, simulate(step_, found->plan));
+  EXPECT_LE(found->simulation.peak_bytes, kAgainPeak);
+  EXPECT_EQ(found->simulation.time_ns, kAgainTime);
+  EXPECT_EQ(family_.size(), 1);  // The family is as it was.
+  EXPECT_FALSE(family_.adapted(step_.graph, step_.costs, kAgainPeak - 1));
+  EXPECT_FALSE(family_.adapted(step_.graph, step_.costs, kAgainPeak, /*work=*/0));
+  EXPECT_EQ(family_.adapted(step_.graph, step_.costs, kPlainPeak),
+            family_.fastest(step_.graph, step_.costs, kPlainPeak));
+}
+
+TEST_F(PlanFamilyTest, AdaptingMakesAPlanFasterIfThereIsRoom) {
+  Plan often = again_;
+  often.actions.insert(often.actions.end() - 4, c(0));  // a second copy, which nobody needs
+  family_.add(often);
+  EXPECT_EQ(fastest_ns(step_.costs, kPlainPeak - 1), kAgainTime + 10);
+  EXPECT_EQ(family_.adapted(step_.graph, step_.costs, kPlainPeak - 1)->simulation.time_ns, kAgainTime);
+}
+
+TEST_F(PlanFamilyTest, APlanIsFarFromTheBoundIfItComputesTooMuchAgain) {
+  const auto far = [&](const Plan& plan) {
+    return is_far_from_bound(step_.graph, step_.costs, {.plan = plan, .simulation = simulate(step_, plan)});
+  };
+  EXPECT_FALSE(far(solve(step_, {.planner = "none"}).plan));
+  EXPECT_FALSE(far(again_));  // One run of 10 ns in 70 is needed.
+  Plan often = again_;
+  often.actions.insert(often.actions.end() - 4, c(0));
+  EXPECT_TRUE(far(often));
+}
+
 TEST_F(PlanFamilyTest, RefusesWhatDoesNotBelongToIt) {
   EXPECT_EQ(input_error([&] { family_.add(Plan{{c(1)}}); }),
             "this is no plan for the family's graph: action 0: computes op 1 'F2', whose input value 0 is not live");
