@@ -3,10 +3,10 @@
 // A model that is called with batches of several sizes runs the same ops on the same values each time; only the costs
 // differ. So a plan made for one size is a plan for all of them, and the simulator says what it takes at each.
 //
-//   PlanFamily family(graph, costs);                       // the structure, and the costs by which plans are thinned
+//   PlanFamily family(graph, costs);  // the structure, and the costs by which plans are thinned
 //   for (const Solution& point : curve(graph, costs, {}).points) family.add(point.plan);
-//   auto found = family.fastest(graph, other_costs, room_bytes);                 // 1 ms for 1,000 ops
-//   if (!found) found = family.adapted(graph, other_costs, room_bytes);          // 50 ms
+//   auto found = family.fastest(graph, other_costs, room_bytes);                   // 1 to 2 ms for 1,000 ops
+//   if (!found) found = family.adapted(graph, other_costs, room_bytes);            // 50 ms
 //   if (found && is_far_from_bound(graph, other_costs, *found)) { ... solve ... }  // 0.1 s, better beside the steps
 //
 // Of all plans ever added, the family keeps few, evenly spaced: the peaks between the plan without recomputation and
@@ -16,7 +16,7 @@
 //
 // Which plans are kept is a function of those costs and of the set of all plans added: neither their order nor how
 // often each was added matters. Every answer is a function of the kept plans and of the question. The same family may
-// be asked from several threads as long as none adds to it.
+// be asked from several threads as long as none adds to it. docs/algorithms/family.md says what this loses.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ class PlanFamily {
 
   // Has the plan without recomputation, and keeps at most `most_plans`, which is at least 3. Throws InputError if the
   // graph is forward-only (papers.h completes it) or the costs do not belong to it.
-  PlanFamily(Graph graph, const Costs& costs, std::size_t most_plans = kMostPlans);
+  PlanFamily(Graph graph, Costs costs, std::size_t most_plans = kMostPlans);
 
   // Throws InputError, and adds nothing, if the plan breaks a rule of validate, stores or fetches, or takes longer than
   // fits into 64 bits.

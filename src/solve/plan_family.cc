@@ -68,8 +68,8 @@ void check_legal(const Graph& graph, const Plan& plan) {
 
 }  // namespace
 
-PlanFamily::PlanFamily(Graph graph, const Costs& costs, std::size_t most_plans)
-    : graph_(std::move(graph)), costs_(costs) {
+PlanFamily::PlanFamily(Graph graph, Costs costs, std::size_t most_plans)
+    : graph_(std::move(graph)), costs_(std::move(costs)) {
   if (graph_.forward_only()) throw InputError("a family needs a step with backward ops; complete_backward makes one");
   if (most_plans <= kAlwaysKept) throw InputError("a family must keep at least 3 plans");
   check_costs(graph_, costs_);

@@ -129,9 +129,9 @@ TEST_F(PlanFamilyTest, RefusesWhatDoesNotBelongToIt) {
   EXPECT_EQ(input_error([&] { family_.add(copying); }),
             "a family does not take plans that store values in the host's memory");
   EXPECT_EQ(family_.size(), 1);
-  const auto [other, costs] = dropout_step();
-  EXPECT_EQ(input_error([&] { static_cast<void>(family_.fastest(other, costs, 1)); }),
-            "the graph '" + other.name() + "' does not have the structure of the family's");
+  const CostedGraph other = dropout_step();
+  EXPECT_EQ(input_error([&] { static_cast<void>(family_.fastest(other.graph, other.costs, 1)); }),
+            "the graph '" + other.graph.name() + "' does not have the structure of the family's");
   EXPECT_NE(input_error([&] { static_cast<void>(family_.smallest_peak_bytes(step_.graph, Costs{})); }), "");
   EXPECT_EQ(input_error([&] { PlanFamily(step_.graph, step_.costs, 2); }), "a family must keep at least 3 plans");
   GraphBuilder forward("forward");
@@ -178,6 +178,7 @@ TEST(PlanFamilyOfAChainTest, ThinsByPeak) {
   EXPECT_EQ(family.smallest_peak_bytes(graph, costs), all.points.front().simulation.peak_bytes);
   // They are spread over the range.
   std::vector<std::int64_t> peaks;
+  peaks.reserve(kept.size());
   for (const Plan& plan : kept) peaks.push_back(simulate(graph, costs, plan).peak_bytes);
   EXPECT_TRUE(std::ranges::is_sorted(peaks, std::ranges::greater{}));
   const std::int64_t range = peaks.front() - peaks.back();
