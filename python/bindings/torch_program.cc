@@ -5,10 +5,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "reprise/error.h"
 #include "runtime/kernels/kernel.h"
+#include "runtime/program/family/difference.h"
+#include "runtime/program/family/program_family.h"
 #include "runtime/program/program_builder.h"
 #include "runtime/program/program_queries.h"
 #include "runtime/program/tensor_memory.h"
@@ -78,26 +82,29 @@ std::vector<std::uint32_t> numbers_of(const std::vector<ValueId>& ids) {
 
 using Called = std::tuple<std::string, py::sequence, py::dict>;
 
-std::uint32_t add_call(ProgramBuilder& builder, const std::string& name, const std::string& scope, const Called& called,
-                       Uses results, const std::optional<Called>& first) {
+ProgramBuilder::SeenCall seen_call(at::Device device, const std::string& name, const std::string& scope,
+                                   const Called& called, Uses results, const std::optional<Called>& first) {
   Call call = std::apply(call_from, called);
   ProgramBuilder::SeenCall seen{.name = name,
                                 .scope = scope,
                                 .call = call,
                                 .facts = facts_of(call),
-                                .repeats = Kernel(call).repeats(builder.program().device),
+                                .repeats = Kernel(call).repeats(device),
                                 .results = std::move(results)};
   if (first) seen.first_call = std::apply(call_from, *first);
+  return seen;
+}
+
+std::uint32_t add_call(ProgramBuilder& builder, const std::string& name, const std::string& scope, const Called& called,
+                       Uses results, const std::optional<Called>& first) {
+  auto seen = seen_call(builder.program().device, name, scope, called, std::move(results), first);
   return static_cast<std::uint32_t>(index(builder.call(std::move(seen))));
 }
 
 // (gradient, geometry of the tensor it belongs to, name and scope of what made it), or nothing if there is no gradient.
 using GradientTuple = std::optional<std::tuple<TensorUse, Geometry, std::string, std::string>>;
 
-// Also returns, for each op of the program, the op it was made from.
-std::pair<std::shared_ptr<Program>, std::vector<std::uint32_t>> finish(ProgramBuilder& builder,
-                                                                       const std::vector<GradientTuple>& given,
-                                                                       std::optional<bool> split) {
+std::vector<std::optional<ProgramBuilder::Gradient>> gradients_from(const std::vector<GradientTuple>& given) {
   std::vector<std::optional<ProgramBuilder::Gradient>> gradients;
   for (const GradientTuple& gradient : given) {
     gradients.emplace_back();
@@ -105,10 +112,24 @@ std::pair<std::shared_ptr<Program>, std::vector<std::uint32_t>> finish(ProgramBu
     const auto& [use, variable, name, scope] = *gradient;
     gradients.back() = {.use = use, .variable = variable, .name = name, .scope = scope};
   }
-  auto program = std::make_shared<Program>(builder.finish(gradients, split));
+  return gradients;
+}
+
+// Also returns, for each op of the program, the op it was made from.
+std::pair<std::shared_ptr<Program>, std::vector<std::uint32_t>> finish(ProgramBuilder& builder,
+                                                                       const std::vector<GradientTuple>& gradients,
+                                                                       std::optional<bool> split) {
+  auto program = std::make_shared<Program>(builder.finish(gradients_from(gradients), split));
   std::vector<std::uint32_t> origins;
   for (const OpId op : builder.origins()) origins.push_back(static_cast<std::uint32_t>(index(op)));
   return {std::move(program), std::move(origins)};
+}
+
+// Names memory by a number.
+template <typename Builder>
+auto memory_of(ValueId (Builder::*add)(std::int64_t, at::Device)) {
+  return
+      [add](Builder& builder, std::int64_t bytes, at::Device device) { return index((builder.*add)(bytes, device)); };
 }
 
 void bind_builder(py::module_& module) {
@@ -123,11 +144,6 @@ void bind_builder(py::module_& module) {
              return TensorUse{ValueId{value}, std::move(geometry)};
            }),
            py::arg("value"), py::arg("geometry"));
-  const auto memory_of = [](ValueId (ProgramBuilder::*add)(std::int64_t, at::Device)) {
-    return [add](ProgramBuilder& builder, std::int64_t bytes, at::Device device) {
-      return index((builder.*add)(bytes, device));
-    };
-  };
   py::class_<ProgramBuilder>(module, "ProgramBuilder", "Makes a program of calls. Memory is named by a number.")
       .def(py::init<std::string, at::Device>(), py::arg("name"), py::arg("device"))
       .def("resident", memory_of(&ProgramBuilder::resident), py::arg("bytes"), py::arg("device"),
@@ -157,10 +173,66 @@ void bind_builder(py::module_& module) {
       py::arg("called"), "Whether the call draws random numbers.");
 }
 
+constexpr std::pair<std::string_view, SizeTable::Code> kCodes[] = {{"constant", SizeTable::Code::kConstant},
+                                                                   {"symbol", SizeTable::Code::kSymbol},
+                                                                   {"add", SizeTable::Code::kAdd},
+                                                                   {"multiply", SizeTable::Code::kMultiply},
+                                                                   {"divide", SizeTable::Code::kFloorDivide},
+                                                                   {"modulo", SizeTable::Code::kModulo},
+                                                                   {"maximum", SizeTable::Code::kMaximum},
+                                                                   {"minimum", SizeTable::Code::kMinimum}};
+
+std::int64_t add_size(ProgramFamily& family, const std::vector<std::pair<std::string, std::int64_t>>& postfix) {
+  SizeTable::Expression expression;
+  for (const auto& [code, number] : postfix) {
+    const auto known = std::ranges::find(kCodes, code, &std::pair<std::string_view, SizeTable::Code>::first);
+    if (known == std::end(kCodes)) throw InputError("sizes are not computed by '" + code + "'");
+    expression.push_back({known->second, number});
+  }
+  return family.size(std::move(expression));
+}
+
+void bind_family(py::module_& module) {
+  py::class_<ProgramFamily, std::shared_ptr<ProgramFamily>>(
+      module, "ProgramFamily", "A step for inputs of any size. It is told what a ProgramBuilder is told.")
+      .def(py::init<std::string, at::Device, std::size_t>(), py::arg("name"), py::arg("device"), py::arg("num_symbols"))
+      .def("size", &add_size, py::arg("postfix"),
+           "The name of a number that follows from sizes, which stands for the number. postfix: codes and numbers.")
+      .def("resident", memory_of(&ProgramFamily::resident), py::arg("bytes"), py::arg("device"))
+      .def("made", memory_of(&ProgramFamily::made), py::arg("bytes"), py::arg("device"))
+      .def("seed", memory_of(&ProgramFamily::seed), py::arg("bytes"), py::arg("device"))
+      .def("input", &ProgramFamily::input, py::arg("use"))
+      .def(
+          "constant",
+          [](ProgramFamily& family, std::uint32_t memory, const at::Tensor& tensor) {
+            family.constant(ValueId{memory}, tensor);
+          },
+          py::arg("memory"), py::arg("tensor"))
+      .def(
+          "call",
+          [](ProgramFamily& family, const std::string& name, const std::string& scope, const Called& called,
+             Uses results) { family.call(seen_call(family.device(), name, scope, called, std::move(results), {})); },
+          py::arg("name"), py::arg("scope"), py::arg("called"), py::arg("results"))
+      .def("end_forward", &ProgramFamily::end_forward, py::arg("outputs"), py::arg("seeds"))
+      .def(
+          "finish",
+          [](ProgramFamily& family, const std::vector<GradientTuple>& gradients, std::optional<bool> split) {
+            family.finish(gradients_from(gradients), split);
+          },
+          py::arg("gradients"), py::arg("split") = py::none())
+      .def(
+          "at",
+          [](const ProgramFamily& family, const std::vector<std::int64_t>& symbols) {
+            return std::make_shared<Program>(family.at(symbols));
+          },
+          py::arg("symbols"), "The program at one size.");
+}
+
 }  // namespace
 
 void bind_program(py::module_& module) {
   bind_builder(module);
+  bind_family(module);
   py::class_<Program, std::shared_ptr<Program>>(module, "Program", "A captured step.")
       .def_property_readonly("resident_bytes", &resident_bytes, "Bytes of what exists before and after the step.")
       .def_property_readonly(
@@ -181,7 +253,8 @@ void bind_program(py::module_& module) {
           [](const Program& program, std::uint32_t op) {
             return Kernel(program.ops.at(op).call.value()).describe(program);
           },
-          py::arg("op"), "The text that identifies the costs of the call.");
+          py::arg("op"), "The text that identifies the costs of the call.")
+      .def("difference", &difference, py::arg("other"), "Where two programs first differ, in words, or None.");
 }
 
 }  // namespace reprise::bindings

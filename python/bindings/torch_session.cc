@@ -32,21 +32,25 @@ std::function<void()> interrupted_by_signals(at::Device device) {
 
 // Between forward and backward a step lives in the storage of an empty tensor that autograd saves, and is freed when
 // autograd drops that tensor.
-void drop_running(void* running) { delete static_cast<RunningStep*>(running); }
+struct Between {
+  std::shared_ptr<Session> session;
+  RunningStep running{};
+};
+void drop_between(void* between) { delete static_cast<Between*>(between); }
 
-at::Tensor handle_of(std::unique_ptr<RunningStep> running) {
-  RunningStep* context = running.release();
-  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(context, context, &drop_running, at::kCPU));
+at::Tensor handle_of(std::unique_ptr<Between> between) {
+  Between* context = between.release();
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(context, context, &drop_between, at::kCPU));
   auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                    c10::scalarTypeToTypeMeta(at::kFloat));
   impl->set_sizes_contiguous({0});
   return at::Tensor(std::move(impl));
 }
 
-RunningStep& running_of(const at::Tensor& handle) {
-  auto* running = handle.storage().data_ptr().cast_context<RunningStep>(&drop_running);
-  if (running == nullptr) throw InternalError("this tensor is not the handle of a step");
-  return *running;
+Between& between_of(const at::Tensor& handle) {
+  auto* between = handle.storage().data_ptr().cast_context<Between>(&drop_between);
+  if (between == nullptr) throw InternalError("this tensor is not the handle of a step");
+  return *between;
 }
 
 // Entries that are not tensors become undefined tensors, because they are not read.
@@ -58,29 +62,40 @@ std::vector<at::Tensor> tensors_from(const py::sequence& objects) {
   return tensors;
 }
 
-std::pair<Results, at::Tensor> run_forward(Session& session, const py::sequence& given) {
+std::pair<Results, at::Tensor> run_forward(const std::shared_ptr<Session>& session, const py::sequence& given) {
   const std::vector<at::Tensor> inputs = tensors_from(given);
-  const auto interrupted = interrupted_by_signals(session.program().device);
-  auto running = std::make_unique<RunningStep>();
+  const auto interrupted = interrupted_by_signals(session->program().device);
+  auto between = std::make_unique<Between>(session);
   const py::gil_scoped_release no_gil;
-  auto outputs = session.forward(inputs, *running, interrupted);
-  return {std::move(outputs), handle_of(std::move(running))};
+  auto outputs = session->forward(inputs, between->running, interrupted);
+  return {std::move(outputs), handle_of(std::move(between))};
 }
 
-Results run_backward(Session& session, const at::Tensor& handle, const py::sequence& given) {
+Results run_backward(const at::Tensor& handle, const py::sequence& given) {
   std::vector<at::Tensor> seeds = tensors_from(given);
-  const auto interrupted = interrupted_by_signals(session.program().device);
+  Between& between = between_of(handle);
+  const auto interrupted = interrupted_by_signals(between.session->program().device);
   const py::gil_scoped_release no_gil;
-  return session.backward(std::move(seeds), running_of(handle), interrupted);
+  return between.session->backward(std::move(seeds), between.running, interrupted);
+}
+
+// A Python function that C++ code may drop without the interpreter's lock: autograd frees the handle of a step, and
+// with it perhaps the session, wherever it is done with it.
+std::shared_ptr<py::function> shared_function(const py::function& function) {
+  return {new py::function(function), [](py::function* dropped) {
+            if (Py_IsInitialized() == 0) return;  // the interpreter is gone, and the function with it
+            const py::gil_scoped_acquire gil;
+            delete dropped;
+          }};
 }
 
 // Calls a Python function from C++ code that runs without the interpreter's lock.
 template <typename Result, typename... Arguments>
 std::function<Result(Arguments...)> called_with_lock(const std::optional<py::function>& function) {
   if (!function) return {};
-  return [function = *function](Arguments... arguments) {
+  return [function = shared_function(*function)](Arguments... arguments) {
     const py::gil_scoped_acquire gil;
-    return function(arguments...).template cast<Result>();
+    return (*function)(arguments...).template cast<Result>();
   };
 }
 
@@ -89,7 +104,8 @@ std::shared_ptr<Session> make_session(std::shared_ptr<Program> program, std::map
                                       const std::optional<py::function>& known_tensors,
                                       const std::optional<py::function>& future_bytes,
                                       const std::optional<py::function>& owned_inputs,
-                                      const std::optional<py::function>& capture_again) {
+                                      const std::optional<py::function>& capture_again,
+                                      std::shared_ptr<SizeFamily> family) {
   Surroundings around;
   around.known_tensors = called_with_lock<std::vector<at::Tensor>>(known_tensors);
   around.future_bytes = called_with_lock<std::int64_t>(future_bytes);
@@ -98,11 +114,12 @@ std::shared_ptr<Session> make_session(std::shared_ptr<Program> program, std::map
     return owned ? owned({inputs.begin(), inputs.end()}) : std::vector<bool>(inputs.size(), false);
   };
   if (capture_again) {
-    around.capture_again = [again = *capture_again](const KnownLayouts& layouts) {
+    around.capture_again = [again = shared_function(*capture_again)](const KnownLayouts& layouts) {
       const py::gil_scoped_acquire gil;
-      return captured_from(again(layout_tuples(layouts)).cast<py::tuple>());
+      return captured_from((*again)(layout_tuples(layouts)).cast<py::tuple>());
     };
   }
+  around.family = std::move(family);
   return std::make_shared<Session>(captured_from(std::move(program), keys), std::move(options), std::move(around));
 }
 
@@ -223,16 +240,24 @@ void bind_cuda_graphs(py::module_& module, py::class_<Session, std::shared_ptr<S
 void bind_session(py::module_& module) {
   bind_options(module);
   bind_plan_at_work(module);
+  py::class_<SizeFamily, std::shared_ptr<SizeFamily>>(module, "SizeFamily",
+                                                      "What the sessions of one step at several sizes share.")
+      .def("smallest_peak_bytes", &SizeFamily::smallest_peak_bytes, py::arg("program"),
+           py::call_guard<py::gil_scoped_release>(), "The least that a known plan takes at the size of the program.");
+  module.def("backward", &run_backward, py::arg("handle"), py::arg("seeds"),
+             "Of the step whose forward gave the handle.");
   py::class_<Session, std::shared_ptr<Session>> session(module, "Session", "One captured step in use.");
   session
       .def(py::init(&make_session), py::arg("program"), py::arg("layout_keys"), py::arg("options"), py::kw_only(),
            py::arg("known_tensors") = py::none(), py::arg("future_bytes") = py::none(),
-           py::arg("owned_inputs") = py::none(), py::arg("capture_again") = py::none())
+           py::arg("owned_inputs") = py::none(), py::arg("capture_again") = py::none(), py::arg("family") = py::none())
       .def("forward", &run_forward, py::arg("inputs"), "(outputs, handle): the handle carries the step to backward().")
-      .def("backward", &run_backward, py::arg("handle"), py::arg("seeds"))
       .def(
-          "owns", [](const Session& self, const at::Tensor& handle) { return running_of(handle).session == &self; },
+          "owns",
+          [](const Session& self, const at::Tensor& handle) { return between_of(handle).session.get() == &self; },
           py::arg("handle"), "Whether its forward gave this handle.")
+      .def("make_family", &Session::make_family, py::call_guard<py::gil_scoped_release>(),
+           "What sessions of the same step at other sizes can use of this one.")
       .def(
           "plan_ahead",
           [](Session& self, std::int64_t outside_bytes) {
@@ -268,6 +293,8 @@ void bind_session(py::module_& module) {
           "The plan of the next step; waits for the search to come to its end.")
       .def_property_readonly("measured_peak_bytes", &Session::measured_peak_bytes,
                              "Of the latest step that was measured.")
+      .def_property_readonly("room_bytes", &Session::room_bytes,
+                             "What the latest step that was planned for had for itself; None: no budget.")
       .def_property_readonly("absent_seeds", [](const Session& self) { return self.caller().absent_seeds(); })
       .def_property_readonly("num_plans", &Session::num_plans)
       .def_property_readonly("total_bytes", &Session::total_bytes, "Bytes of everything on the device.")

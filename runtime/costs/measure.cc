@@ -183,7 +183,7 @@ std::int64_t time_on_device(at::Device device, const std::function<void()>& run,
 }
 
 // Measures the highest memory above operands and results, and the layouts of the results.
-void measure_memory(at::Device device, const Call& call, const Operands& operands, Measurement& result) {
+void look_at_memory(at::Device device, const Call& call, const Operands& operands, Measurement& result) {
   std::vector<c10::IValue> stack = operands.stack();
   reset_meter_peak(device);
   const std::int64_t before = read_meter(device).allocated_bytes;
@@ -205,29 +205,60 @@ void try_out(const Call& call, const std::function<void()>& run) {
   }
 }
 
+// One call with made-up operands, as it runs in a step.
+class Trial {
+ public:
+  Trial(const Program& program, OpId op)
+      : call_(program.ops[index(op)].call.value()), device_(program.device), operands_(program, call_) {}
+
+  void run() const {
+    std::vector<c10::IValue> stack = operands_.stack();
+    Kernel(call_).run(stack);
+  }
+  // Libraries choose algorithms and allocate what they keep.
+  void warm_up() const {
+    try_out(call_, [&] { run(); });
+  }
+  void look(Measurement& result) const { look_at_memory(device_, call_, operands_, result); }
+
+ private:
+  const Call& call_;
+  at::Device device_;
+  Operands operands_;
+};
+
+void try_op(const Program& program, OpId op, const std::function<void(const Trial&)>& then) {
+  on_device_thread(program.device, [&] {
+    const CallGuards guards(program.device);
+    const GeneratorReplay generator(program.device, generator_state(program.device));
+    const Trial trial(program, op);
+    trial.warm_up();
+    then(trial);
+  });
+}
+
 }  // namespace
 
 Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
-  const Call& call = program.ops[index(op)].call.value();
-  const at::Device device = program.device;
   Measurement result;
-  on_device_thread(device, [&] {
-    const CallGuards guards(device);
-    const GeneratorReplay generator(device, generator_state(device));
-    const Operands operands(program, call);
-    const auto run = [&] {
-      std::vector<c10::IValue> stack = operands.stack();
-      Kernel(call).run(stack);
-    };
-    try_out(call, run);  // libraries warm up: they choose algorithms and allocate what they keep
-    const auto look_at_memory = [&] { measure_memory(device, call, operands, result); };
-    const std::int64_t first = timed(look_at_memory);
-    if (device.is_cpu()) {
+  try_op(program, op, [&](const Trial& trial) {
+    const std::int64_t first = timed([&] { trial.look(result); });
+    const auto run = [&] { trial.run(); };
+    if (program.device.is_cpu()) {
       result.time_ns = time_on_cpu(first, run, enough_ns);
     } else {
-      look_at_memory();  // CUDA's libraries may choose another algorithm at their second run
-      result.time_ns = time_on_device(device, run, enough_ns);
+      trial.look(result);  // CUDA's libraries may choose another algorithm at their second run
+      result.time_ns = time_on_device(program.device, run, enough_ns);
     }
+  });
+  return result;
+}
+
+Measurement measure_memory(const Program& program, OpId op) {
+  Measurement result;
+  try_op(program, op, [&](const Trial& trial) {
+    trial.look(result);
+    if (!program.device.is_cpu()) trial.look(result);
   });
   return result;
 }

@@ -17,5 +17,7 @@ struct Measurement {
 // Runs the op several times, until about `enough_ns` are spent. Operands hold made-up numbers: one half in floating
 // point, and zero for integers and indices. The random generators end where they began. REQUIRES: the op is a call.
 [[nodiscard]] Measurement measure(const Program& program, OpId op, std::int64_t enough_ns);
+// The same without its time, by as few runs as that takes.
+[[nodiscard]] Measurement measure_memory(const Program& program, OpId op);
 
 }  // namespace reprise

@@ -1,6 +1,7 @@
 #include "runtime/session/caller.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "runtime/device/meter.h"
@@ -39,6 +40,16 @@ Caller::Caller(const Program& program, bool is_user) : op_(program.caller_op()),
   const std::int64_t outputs = planned_seed_bytes();
   workspace_bytes_ = outputs > kSmallOutputs ? 2 * outputs : 0;
   kept_bytes_ = kNumbers * std::max(kNumberBytes, granted_bytes(program.device, 1));
+}
+
+Caller Caller::at_size_of(const Program& program) const {
+  Caller there(program, /*is_user=*/false);
+  there.absent_seeds_ = absent_seeds_;
+  const auto from = static_cast<double>(std::max<std::int64_t>(1, planned_seed_bytes()));
+  const double growth = std::max(1.0, static_cast<double>(there.planned_seed_bytes()) / from);
+  there.workspace_bytes_ = std::llround(std::ceil(static_cast<double>(workspace_bytes_) * growth));
+  there.kept_bytes_ = std::llround(std::ceil(static_cast<double>(kept_bytes_) * growth));
+  return there;
 }
 
 std::int64_t Caller::seed_bytes_without(const std::set<std::size_t>& absent) const {

@@ -16,6 +16,9 @@ class Caller {
   // `is_user` says whether the user's code runs there. If the loss is inside the step, nothing happens between the two.
   Caller(const Program& program, bool is_user);
 
+  // What this caller is known to need, for a step of another size: it grows with the gradients that it gives.
+  [[nodiscard]] Caller at_size_of(const Program& program) const;
+
   // Learns from a step: bytes that the caller used for a moment, bytes that it kept, and seeds that it did not give.
   // Returns whether this changes what has to be planned for.
   bool learn(std::int64_t workspace_bytes, std::int64_t kept_bytes, std::set<std::size_t> absent_seeds);

@@ -32,7 +32,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 std::unique_ptr<ReplayPolicy> policy_for(const CapturedStep& step, std::shared_ptr<const SessionOptions> options,
                                          const Surroundings& around) {
-  if (!has_cuda_graphs(step.program->device)) return nullptr;
+  if (!has_cuda_graphs(step.program->device) || around.family != nullptr) return nullptr;
   return std::make_unique<ReplayPolicy>(step.program, std::move(options), around.owned_inputs);
 }
 
@@ -65,7 +65,12 @@ const Costs& Session::costs() {
 }
 
 void Session::price() {
-  if (options_->measure) {
+  if (around_.family != nullptr) {
+    const auto begin = std::chrono::steady_clock::now();
+    costs_ = around_.family->price(program());
+    caller_ = around_.family->caller_of(program());
+    profile_seconds_ += seconds_since(begin);
+  } else if (options_->measure) {
     measure();
   } else {
     costs_ = with_roofline_times(bare_costs(program()), program());
@@ -171,20 +176,45 @@ std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> ro
   return static_cast<double>(gained) <= slack ? best : nullptr;
 }
 
+FoundPlan Session::find_plan(Find find, std::optional<std::int64_t> room) {
+  if (around_.family == nullptr) return (planning_.*find)(planned_step(), room);
+  if (auto known = around_.family->find(graph_, costs_, room)) return *std::move(known);
+  FoundPlan found = (planning_.*find)(planned_step(), room);
+  if (found.found()) around_.family->add(found.plan);
+  return found;
+}
+
+std::shared_ptr<SizeFamily> Session::make_family() {
+  const std::lock_guard turn(options_->turn);
+  const at::NoGradGuard no_grad;
+  if (!priced_) price();
+  std::vector<Plan> plans;
+  for (const auto& plan : plans_) plans.push_back(plan->found.plan);
+  return std::make_shared<SizeFamily>(
+      SizeFamily::Profiled{
+          .program = step_.program, .graph = graph_, .costs = costs_, .caller = caller_, .plans = std::move(plans)},
+      options_);
+}
+
 // `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed.
 std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total, Find find) {
   if (planning_.is_done()) take_found();
   link_up();
+  if (around_.family != nullptr && !plan_is_given_) {
+    const std::uint64_t version = around_.family->version();
+    if (std::exchange(family_version_, version) != version) plans_.clear();
+  }
   std::optional<std::int64_t> room = room_in(total);
   auto plan = fitting_plan(room);
   if (plan == nullptr) {
-    FoundPlan found = (planning_.*find)(planned_step(), room);
+    FoundPlan found = find_plan(find, room);
     if (!found.found() && replays_ != nullptr && !inputs.empty() && hidden_bytes(program().device) > 0) {
       replays_->make_others_give_way();
       total = total_with(inputs);
       room = room_in(total);
-      found = (planning_.*find)(planned_step(), room);
+      found = find_plan(find, room);
     }
+    room_bytes_ = room;
     if (!found.found()) refuse(found, total - resident_bytes_);
     plan = put_to_work(std::move(found), room, total - resident_bytes_, method_now());
     if (!fits_host(*plan)) return plan_for(inputs, total, find);
@@ -341,7 +371,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   const auto plan = ready.plan;
   current_ = plan;
   last_call_ = ++clock_of_calls;
-  running = RunningStep{.number = last_call_, .session = this};
+  running = RunningStep{.number = last_call_};
   Open open{.number = last_call_, .plan = plan, .room_bytes = room_in(ready.total_bytes)};
   open.total_bytes = plan->arena ? total_with(inputs) : ready.total_bytes;
   const bool measuring = device.is_cpu() || !around_.caller_is_user || plan->measured_steps < kMeasuredSteps;

@@ -27,6 +27,7 @@
 #include "runtime/session/plan_book.h"
 #include "runtime/session/planning.h"
 #include "runtime/session/replay_policy.h"
+#include "runtime/session/size_family.h"
 
 namespace reprise {
 
@@ -41,6 +42,8 @@ struct Surroundings {
   // Captures the step again if the layouts of results are not those that the capture assumed. Empty if the capture saw
   // the results.
   std::function<CapturedStep(const KnownLayouts&)> capture_again{};
+  // For a step that is a member of a family; otherwise nothing.
+  std::shared_ptr<SizeFamily> family{};
   bool caller_is_user = true;  // if not, the loss is inside the step, and nothing happens between forward and backward
 };
 
@@ -83,8 +86,6 @@ struct PlanAtWork {
   [[nodiscard]] std::int64_t peak_bytes() const { return step_peak_bytes() + outside_bytes; }
 };
 
-class Session;
-
 // A step whose forward has run. Its memory lives as long as this object.
 struct RunningStep {
   std::shared_ptr<const Executor> executor;  // for a step that does not run as CUDA graphs
@@ -92,7 +93,6 @@ struct RunningStep {
   std::weak_ptr<Replay> replay{};  // for one that does
   std::shared_ptr<const void> replay_token{};
   std::uint64_t number = 0;
-  const Session* session = nullptr;  // whose step it is
 };
 
 // How steps use their arena.
@@ -142,6 +142,9 @@ class Session {
   // Allows CUDA graphs again, also after a plan was given, which turns them off; what is recorded stays.
   void allow_replays() { replays_are_off_ = false; }
 
+  // A family of this step at other sizes, which knows what this session knows; the first call measures its costs.
+  [[nodiscard]] std::shared_ptr<SizeFamily> make_family();
+
   // The costs of the calls on the device and of the caller; the first call measures them.
   const Costs& costs();
   [[nodiscard]] const Graph& graph() const { return graph_; }
@@ -154,6 +157,8 @@ class Session {
   [[nodiscard]] std::shared_ptr<const PlanAtWork> settled();
   // Of the latest step that was measured.
   [[nodiscard]] std::optional<std::int64_t> measured_peak_bytes() const { return measured_peak_bytes_; }
+  // What the latest step that was planned for had for itself, with its inputs and parameters; nothing: no budget.
+  [[nodiscard]] std::optional<std::int64_t> room_bytes() const { return room_bytes_; }
   [[nodiscard]] const Caller& caller() const { return caller_; }
   [[nodiscard]] ArenaUse arena_use() const;
   [[nodiscard]] ReplayUse replay_use() const { return replays_ == nullptr ? ReplayUse{} : replays_->use(); }
@@ -214,6 +219,7 @@ class Session {
   [[nodiscard]] std::shared_ptr<PlanAtWork> fitting_plan(std::optional<std::int64_t> room) const;
   [[nodiscard]] std::shared_ptr<PlanAtWork> plan_of(const Replay& replay, std::int64_t total,
                                                     std::span<const at::Tensor> inputs);
+  [[nodiscard]] FoundPlan find_plan(Find find, std::optional<std::int64_t> room);
   void take_found();
   void search_beside(const std::shared_ptr<PlanAtWork>& plan);
   void settle();
@@ -258,13 +264,15 @@ class Session {
   std::int64_t unfilled_bytes_ = 0;  // what blocks needed above the most that is stored in them at once
   Caller caller_;
   Planning planning_;
-  std::unique_ptr<ReplayPolicy> replays_;  // nothing: the device has no CUDA graphs
+  std::unique_ptr<ReplayPolicy> replays_;  // nothing: no CUDA graphs on this device, or at this size
   std::shared_ptr<PlanAtWork> replayed_;   // the plan in use for the graphs
   std::weak_ptr<const Replay> replayed_of_;
   std::vector<std::shared_ptr<PlanAtWork>> plans_;
   std::shared_ptr<PlanAtWork> current_;
   std::weak_ptr<PlanAtWork> searched_for_;  // the provisional plan, while a search goes on beside the steps
   bool plan_is_given_ = false;
+  std::uint64_t family_version_ = 0;  // whose plans the plans are
+  std::optional<std::int64_t> room_bytes_{};
   bool replays_are_off_ = false;
   std::shared_ptr<CallScripts> scripts_ = std::make_shared<CallScripts>();
   std::shared_ptr<ArenaCounts> requests_ = std::make_shared<ArenaCounts>();

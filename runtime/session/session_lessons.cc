@@ -55,7 +55,7 @@ void Session::look_again() {
   planning_.stop();  // what it searches for is no longer the step
   const Costs before = costs_;
   caller_.apply(costs_);
-  for (const PlanMethod& method : methods()) {
+  for (const PlanMethod& method : around_.family == nullptr ? methods() : std::vector<PlanMethod>()) {
     PlanBook(graph_, costs_, method).carry_over(PlanBook(graph_, before, method));
   }
   std::vector<std::shared_ptr<PlanAtWork>> kept;

@@ -17,11 +17,11 @@ from torch.utils.hooks import RemovableHandle
 from ..collector import resting_collector
 from ..errors import Unsupported
 from ..native import _torch
-from ..trace.dynamo import own_errors, own_frame
-from ..trace.eager_way import Trace, goes_as_eager
-from .backend import compile_graph
+from ..trace.dynamo import own_errors
+from ..trace.eager_way import goes_as_eager
 from .model_plan import ModelPlan
 from .settings import Settings, settings_from
+from .shapes import Shapes
 
 log = logging.getLogger("reprise")
 
@@ -94,8 +94,7 @@ class _Runner:
         self.plan.hooks.append(_watch_for_training_without(self.plan))
 
         self.settings = settings
-        self.compiled = torch.compile(own_frame(self.plain), backend=_backend_of(self), fullgraph=True, dynamic=False)
-        self.trace = Trace()
+        self.shapes = Shapes(self.plain, settings, self.plan)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or goes_as_eager():
@@ -107,7 +106,7 @@ class _Runner:
         if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
             raise Unsupported(_NO_WRAPPERS)
         with own_errors(), contextlib.nullcontext() if self.plan.captured else self.preparing():
-            outputs = self.trace(self.compiled, *args, **kwargs)
+            outputs = self.shapes(args, kwargs)
         _without_zeros(outputs)
         return outputs
 
@@ -135,18 +134,6 @@ _VIEWS_OF_OUTPUTS = 4  # that AOTAutograd may put between its function and an ou
 
 # On CUDA the allocator's peak is the user's, too: it is looked at in the first few steps alone.
 MEASURED_STEPS = 4
-
-
-def _backend_of(runner: _Runner) -> Callable[..., Any]:
-    """torch.compile keeps every backend for good; the model must not live as long."""
-    weak = weakref.ref(runner)
-
-    def backend(gm: Any, inputs: Any, **_: Any) -> Any:
-        alive = weak()
-        assert alive is not None  # who else would call what is compiled
-        return compile_graph(gm, inputs, alive.settings, alive.plan.add)
-
-    return backend
 
 
 def _watch_optimizer(optimizer: torch.optim.Optimizer, settings: Settings, plan: ModelPlan) -> list[RemovableHandle]:

@@ -39,6 +39,10 @@ class ModelPlan:
     def add(self, session: StepSession) -> None:
         self._sessions.append(session)
 
+    def drop(self, session: StepSession) -> None:
+        """Forgets a step that will not be called again as it is."""
+        self._sessions.remove(session)
+
     def release(self) -> None:
         """Frees what plans keep between steps; compiled code may outlive its model."""
         for session in self._sessions:
@@ -62,6 +66,11 @@ class ModelPlan:
     @property
     def ready(self) -> bool:
         return any(session.runtime.has_plan for session in self._sessions)
+
+    @property
+    def latest_call(self) -> int:
+        """A number that grows with every step."""
+        return max((session.runtime.last_call for session in self._sessions), default=0)
 
     @property
     def session(self) -> StepSession:

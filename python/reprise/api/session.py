@@ -13,7 +13,7 @@ from ..measuring import measuring
 from ..native import _torch
 from ..optimizer_state import optimizer_state_bytes, optimizer_tensors
 from ..trace.captured import Captured
-from ..trace.fused.lowered import Form
+from ..trace.fused.lowered import FIRST_FORM, Form
 from ..trace.layouts import Layouts
 from .settings import Settings
 
@@ -22,20 +22,22 @@ class StepSession:
     """What the compiled model calls, and what its plan reports."""
 
     def __init__(self, capture: Callable[[Layouts], Captured], settings: Settings, device: torch.device,
-                 name: str, form: Form) -> None:
+                 name: str, form: Form = FIRST_FORM, family: _torch.SizeFamily | None = None) -> None:
+        """family: what the step shares with the same step at other sizes, if it is not captured and measured by itself."""
+
         def captured(layouts: Layouts) -> tuple[_torch.Program, dict[int, str]]:
             with settings.preparation.phase("capturing"):
                 made = capture(layouts)
             return made.program, made.keys
 
         _torch.install_meter()
-        program, keys = captured(_torch.CostBook(device).layouts)
+        program, keys = captured({} if family is not None else _torch.CostBook(device).layouts)
         self.name, self.settings, self.device = name, settings, device
         self.form = form  # with eager's operators there is one
         self.plan_is_given = False  # by the user
         self.runtime = _torch.Session(
             program, keys, settings.options, known_tensors=settings.tensors, future_bytes=_future_bytes(settings, device),
-            owned_inputs=settings.owned, capture_again=captured)
+            owned_inputs=settings.owned, capture_again=None if family is not None else captured, family=family)
 
     def forward(self, args: list[Any]) -> list[Any]:
         """Takes the arguments out of the list, so that they can be freed. If the budget is refused, they are in it again."""
@@ -60,13 +62,7 @@ class StepSession:
             self.runtime.measure()
 
     def backward(self, args: list[Any]) -> list[Any]:
-        handle, *seeds = args
-        args.clear()
-        if torch._C._autograd._get_current_graph_task_keep_graph():
-            raise Unsupported(
-                "backward(retain_graph=True) and create_graph=True are not supported: Reprise frees what it "
-                "saved while backward runs. Add the losses up and call backward() once.")
-        return self.runtime.backward(handle, seeds)
+        return backward(args)
 
     @property
     def graph(self) -> _core.Graph:
@@ -76,6 +72,17 @@ class StepSession:
     def costs(self) -> _core.Costs:
         """The costs of the calls on the device, and of the caller as it is planned for now."""
         return _core.Costs.from_capsule(self.runtime.costs)
+
+
+def backward(args: list[Any]) -> list[Any]:
+    """Of the step whose forward gave the handle, which comes before the gradients."""
+    handle, *seeds = args
+    args.clear()
+    if torch._C._autograd._get_current_graph_task_keep_graph():
+        raise Unsupported(
+            "backward(retain_graph=True) and create_graph=True are not supported: Reprise frees what it "
+            "saved while backward runs. Add the losses up and call backward() once.")
+    return _torch.backward(handle, seeds)
 
 
 def _future_bytes(settings: Settings, device: torch.device) -> Callable[[], int] | None:

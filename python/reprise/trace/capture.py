@@ -25,10 +25,12 @@ from .captured import Captured
 from .layouts import Layouts, extent_bytes, geometry_of, layout_key, own_memory, storage_of, with_layouts
 from .nodes import check_size, check_supported, scope_of
 from .operators import fake_results, wanted_results
+from .sizes import Sizes
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
 CUDNN_BATCH_NORM = aten.cudnn_batch_norm.default
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 SPLIT_CONVOLUTIONS: bool | None = None  # large convolutions in two calls; None: depends on the device
 
 
@@ -43,14 +45,28 @@ class Capture:
     device: torch.device
     name: str = "step"
     layouts: Layouts = field(default_factory=dict)
+    sizes: Sizes | None = None  # of a step that is traced for any size
 
     env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
     memory: dict[int, int] = field(default_factory=dict, init=False)  # storage -> the builder's name for it
+    builder: _torch.ProgramBuilder | _torch.ProgramFamily = field(init=False)
     forward: set[fx.Node] = field(default_factory=set, init=False)
     keys: dict[int, str] = field(default_factory=dict, init=False)  # the keys of layouts, by the builder's number of a call
 
     def run(self) -> Captured:
-        self.builder = _torch.ProgramBuilder(self.name, self.device)
+        self.builder = builder = _torch.ProgramBuilder(self.name, self.device)
+        program, origins = builder.finish(self._tell(), SPLIT_CONVOLUTIONS)
+        return Captured(program, {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys})
+
+    def run_for_any_size(self) -> _torch.ProgramFamily:
+        """The step for all sizes for which it was traced. REQUIRES: it has `sizes`."""
+        assert self.sizes is not None
+        self.builder = family = _torch.ProgramFamily(self.name, self.device, len(self.sizes.symbols))
+        family.finish(self._tell(), SPLIT_CONVOLUTIONS)
+        return family
+
+    def _tell(self) -> list[Any]:
+        """Tells the builder of the whole step, and returns what it is told of the gradients."""
         nodes = list(self.joint.graph.nodes)
         output = nodes[-1].args[0]
         outputs, gradients = output[: self.num_forward_outputs], output[self.num_forward_outputs :]
@@ -63,10 +79,8 @@ class Capture:
         self._end_forward(nodes, outputs)
         for node in self._backward_order(nodes, gradients):
             self._emit(node)
-        handed_over = [(self._use(node), geometry_of(primal), node.name, scope_of(node))
-                       if isinstance(node, fx.Node) else None for node, primal in zip(gradients, self.primals, strict=True)]
-        program, origins = self.builder.finish(handed_over, SPLIT_CONVOLUTIONS)
-        return Captured(program, {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys})
+        return [(self._use(node), self._geometry(primal), node.name, scope_of(node))
+                if isinstance(node, fx.Node) else None for node, primal in zip(gradients, self.primals, strict=True)]
 
     # -- Reading the graph.
 
@@ -88,6 +102,8 @@ class Capture:
                 elif node.op == "get_attr":
                     constant = _attribute(self.joint, node)
                     self.env[node] = mode.from_tensor(constant)
+                elif node.op == "call_function" and isinstance(node.meta.get("val"), SYMBOLIC):
+                    self.env[node] = node.meta["val"]
                 elif node.op == "call_function":
                     check_supported(node)
                     args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
@@ -191,6 +207,8 @@ class Capture:
     def _emit(self, node: fx.Node) -> None:
         if node.op != "call_function" or node.target is operator.getitem or node in self.dropped:
             return
+        if isinstance(self.env[node], SYMBOLIC):
+            return
         results: list[Any] = [t for t in tree_leaves(self.env[node]) if t is None or isinstance(t, torch.Tensor)]
         target = cast(OpOverload, node.target)
         if node in self.batch_norms:
@@ -205,7 +223,7 @@ class Capture:
         made = [None if t is None else self._new_use(t, self.builder.made, t.untyped_storage().nbytes())
                 for t in results]
         op = self.builder.call(node.name, scope_of(node), called, made)
-        if not _writes(node):
+        if op is not None and not _writes(node):
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
             self.keys[op] = layout_key(node.target, args, kwargs)
 
@@ -223,17 +241,24 @@ class Capture:
         """A use of memory that gets its name now, unless another result in the same memory has given it one."""
         storage = storage_of(fake)
         if storage not in self.memory:
-            self.memory[storage] = named(size, fake.device)
-        return _torch.Use(self.memory[storage], geometry_of(fake))
+            self.memory[storage] = named(self._number(size), fake.device)
+        return _torch.Use(self.memory[storage], self._geometry(fake))
 
     def _use(self, node: fx.Node) -> _torch.Use:
-        return _torch.Use(self.memory[storage_of(self.env[node])], geometry_of(self.env[node]))
+        return _torch.Use(self.memory[storage_of(self.env[node])], self._geometry(self.env[node]))
+
+    def _geometry(self, fake: torch.Tensor) -> _torch.Geometry:
+        return geometry_of(fake, self._number)
+
+    def _number(self, number: Any) -> Any:
+        """A number as the builder is told of it."""
+        return number if self.sizes is None else self.sizes.number(cast(_torch.ProgramFamily, self.builder), number)
 
     def _called(self, target: OpOverload, node: fx.Node, use: Callable[[fx.Node], Any]) -> tuple[Any, ...]:
         def operand(source: fx.Node) -> Any:
             """A tensor; or a number or None that another call returned."""
             known = self.env[source]
-            return use(source) if isinstance(known, torch.Tensor) else known
+            return use(source) if isinstance(known, torch.Tensor) else self._number(known)
 
         return (target.name(), *tree_map_only(fx.Node, operand, (list(node.args), dict(node.kwargs))))
 

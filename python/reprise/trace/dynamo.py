@@ -43,8 +43,8 @@ def own_errors() -> Iterator[None]:
         raise
     except torch._dynamo.exc.FailOnRecompileLimitHit as error:
         raise RepriseError(
-            f"the model was called with more than {eager_way.MAX_SHAPES} different shapes of inputs; each needs a plan of "
-            "its own. Pad the inputs to a few sizes.") from error
+            f"the model was called with more than {eager_way.MAX_SHAPES} different shapes of inputs that had to be captured one "
+            "by one; the log of 'reprise' says why. Change that, or pad the inputs to a few sizes.") from error
     except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, GuardOnDataDependentSymNode) as error:
         raise GraphBreak(
             "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "

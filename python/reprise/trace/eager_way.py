@@ -20,16 +20,18 @@ from ..errors import Unsupported
 
 T = TypeVar("T")
 
-MAX_SHAPES = 64  # how many different input shapes one model may be called with
+MAX_SHAPES = 64  # how many shapes of a model are captured one by one
 
 
 class Trace:
     """Calls what torch.compile traces, so that the model runs the code it runs in eager: a model that asks is
     told that it is not being compiled. If that code cannot be captured, for example because it looks at the
-    numbers of a mask, the model runs the code that it has for torch.compile."""
+    numbers of a mask, the model runs the code that it has for torch.compile.
 
-    def __init__(self) -> None:
-        self.ways = _Way(is_compiling=False), _Way(is_compiling=True)
+    config: more settings of torch.compile."""
+
+    def __init__(self, **config: Any) -> None:
+        self.ways = _Way(is_compiling=False, config=config), _Way(is_compiling=True, config=config)
 
     def __call__(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         handled = sys.exc_info()[1]  # an exception that the caller is handling and may still use
@@ -37,16 +39,16 @@ class Trace:
             with self.ways[0]:
                 return call(*args, **kwargs)
         except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, Unsupported) as error:
-            _forget(error, handled)
+            forget(error, handled)
         except BackendCompilerFailed as error:
             if not isinstance(error.inner_exception, Unsupported):
                 raise
-            _forget(error, handled)
+            forget(error, handled)
         with self.ways[1]:
             return call(*args, **kwargs)
 
 
-def _forget(error: BaseException | None, handled: BaseException | None) -> None:
+def forget(error: BaseException | None, handled: BaseException | None) -> None:
     """Releases the frames that an error holds, and with them the caller's tensors: errors and frames
     that refer to each other would stay until the garbage collector runs."""
     while error is not None and error is not handled and error.__traceback__ is not None:
@@ -68,9 +70,9 @@ class _Way:
 
     There is one for all steps, because each leaves a variable in the thread's context."""
 
-    def __init__(self, is_compiling: bool) -> None:
+    def __init__(self, is_compiling: bool, config: dict[str, Any]) -> None:
         self.config = torch._dynamo.config.patch(
-            fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
+            **config, fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
             accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False,
             skip_nnmodule_hook_guards=False, **_NO_DECOMPOSITIONS,
             ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())

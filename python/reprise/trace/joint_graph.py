@@ -14,6 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ..errors import GraphBreak, Unsupported
+from ..native import _torch
 from ..progress import Preparation
 from .capture import Capture
 from .captured import Captured
@@ -21,6 +22,7 @@ from .eager_kernels import kept_whole
 from .fused.lowered import FIRST_FORM, Form
 from .layouts import Layouts, extent_bytes
 from .lowering import lower
+from .sizes import Sizes
 
 if TYPE_CHECKING:
     from .fused.capture import FusedCapture
@@ -55,6 +57,11 @@ class JointGraph:
         if self.engine == FUSED:
             return self._fused.run(name, layouts, form)
         return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts).run()
+
+    def capture_for_any_size(self, name: str, sizes: Sizes) -> _torch.ProgramFamily:
+        """The step for all sizes for which it was traced, with eager's operators."""
+        return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name,
+                       sizes=sizes).run_for_any_size()
 
     @property
     def kernel_files(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,9 +43,10 @@ def _laid_out(fake: Any, layout: Layout | None) -> Any:
     return storage.as_strided(sizes, strides, offset)
 
 
-def geometry_of(fake: torch.Tensor) -> _torch.Geometry:
-    return _torch.Geometry(fake.dtype, list(fake.shape), list(fake.stride()), int(fake.storage_offset()),
-                           fake.is_conj(), fake.is_neg())
+def geometry_of(fake: torch.Tensor, number: Callable[[Any], Any] = int) -> _torch.Geometry:
+    """number: how the geometry has its numbers."""
+    return _torch.Geometry(fake.dtype, [number(size) for size in fake.shape], [number(stride) for stride in fake.stride()],
+                           number(fake.storage_offset()), fake.is_conj(), fake.is_neg())
 
 
 def storage_of(fake: torch.Tensor) -> int:
@@ -61,5 +62,6 @@ def own_memory(fake: torch.Tensor) -> torch.Tensor:
 def extent_bytes(fake: torch.Tensor) -> int:
     if fake.numel() == 0:
         return 0
-    last = int(fake.storage_offset()) + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride(), strict=True))
-    return (last + 1) * fake.element_size()
+    last: Any = fake.storage_offset() + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride(), strict=True))
+    size: int = (last + 1) * fake.element_size()  # of a fake tensor of any size, an expression
+    return size

@@ -1,0 +1,69 @@
+"""A step that was traced for inputs of any size: a session for each size that it is called with."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import InfeasibleBudget
+from ..native import _torch
+from ..trace.any_size import AnySize
+from .model_plan import ModelPlan
+from .session import StepSession, backward
+
+MAX_MEMBERS = 256  # sizes whose sessions are kept; another one takes the place of the one that was used longest ago
+
+
+class FamilyStep:
+    """What the compiled model calls."""
+
+    def __init__(self, traced: AnySize, shared: _torch.SizeFamily, session_of: Callable[[_torch.Program], StepSession],
+                 plan: ModelPlan, on_begin: Callable[[], None]) -> None:
+        """on_begin: is called when a step begins that is known to be a size of this one."""
+        self._traced, self._shared, self._session_of = traced, shared, session_of
+        self._plan, self._on_begin = plan, on_begin
+        self._members: OrderedDict[tuple[int, ...], StepSession] = OrderedDict()
+
+    def forward(self, args: list[Any]) -> list[Any]:
+        symbols = tuple(self._traced.sizes.of(args))
+        member = self._member(symbols)
+        self._on_begin()
+        try:
+            return member.forward(args)
+        except InfeasibleBudget as error:
+            raise self._with_sizes(error, symbols, member.runtime.room_bytes or 0) from None
+
+    def backward(self, args: list[Any]) -> list[Any]:
+        return backward(args)
+
+    def _member(self, symbols: tuple[int, ...]) -> StepSession:
+        if symbols not in self._members:
+            member = self._session_of(self._traced.family.at(list(symbols)))
+            member.measure()
+            self._members[symbols] = member
+            self._plan.add(member)
+            if len(self._members) > MAX_MEMBERS:
+                self._plan.drop(self._members.popitem(last=False)[1])
+        self._members.move_to_end(symbols)
+        return self._members[symbols]
+
+    def _with_sizes(self, error: InfeasibleBudget, symbols: tuple[int, ...], room: int) -> InfeasibleBudget:
+        """The refusal, with the largest sizes that would fit."""
+        found = [f"{self._traced.words(i)} is at most {size}" for i in range(len(symbols))
+                 if (size := self._largest(symbols, i, room)) is not None]
+        if not found:
+            return error
+        return InfeasibleBudget(f"{error}. This budget is enough if {' or if '.join(found)}",
+                                error.budget_bytes, error.smallest_budget_bytes)
+
+    def _largest(self, symbols: tuple[int, ...], varied: int, room: int) -> int | None:
+        fits, fails = 1, symbols[varied]
+        while fails - fits > 1:
+            size = (fits + fails) // 2
+            tried = [*symbols[:varied], size, *symbols[varied + 1:]]
+            if self._shared.smallest_peak_bytes(self._traced.family.at(tried)) <= room:
+                fits = size
+            else:
+                fails = size
+        return fits if fits > 1 else None

@@ -1,0 +1,112 @@
+"""Traces a step once for inputs of any size.
+
+Dynamo and AOTAutograd trace with symbols in place of those sizes that are known to vary. What they decide about the
+symbols on the way are guards: where these hold, the traced step is the step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+import torch.fx.experimental._config as symbolic_config
+from torch import Tensor, fx
+
+from ..errors import RepriseError
+from .joint_graph import JointGraph
+from .sizes import Sizes
+
+Dim = tuple[int, int]  # the number of a tensor among the inputs, and a dimension of it
+
+
+class NoFamily(RepriseError):
+    """The step cannot be used at other sizes than those it was captured at."""
+
+
+# Numbers of the model stay numbers, sizes that were not named stay as they are, and sizes that happen to be equal are
+# not taken to be one.
+TRACING: dict[str, Any] = {"specialize_float": True, "specialize_int": True, "automatic_dynamic_shapes": False,
+                           "assume_static_by_default": True}
+
+
+_MARKS = "_dynamo_weak_dynamic_indices", "_has_dynamo_dim_marking"
+
+
+@contextlib.contextmanager
+def varying(tensors: Sequence[Tensor], dims: Iterable[Dim]) -> Iterator[None]:
+    """While this is active, torch.compile takes these sizes for symbols, unless the model depends on their numbers."""
+    marked = {number for number, _ in dims}
+    for number, dim in dims:
+        torch._dynamo.maybe_mark_dynamic(tensors[number], dim)
+    try:
+        with symbolic_config.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+            yield
+    finally:
+        for number in marked:
+            for mark in _MARKS:
+                tensors[number].__dict__.pop(mark, None)
+
+
+class AnySize:
+    """A step that was traced with symbols."""
+
+    def __init__(self, gm: fx.GraphModule, joint: JointGraph, name: str) -> None:
+        """gm: the graph of the model's call, which Dynamo made."""
+        self.sizes = Sizes(joint.primals)
+        if not self.sizes.symbols:
+            raise NoFamily("the model depends on the numbers of all sizes that vary")
+        self.inputs = list(_inputs(gm))
+        self.sources: dict[sympy.Symbol, tuple[str, int]] = {}  # an input and a dimension
+        for source, shape in self.inputs:
+            for dim, size in enumerate(shape):
+                if isinstance(size, sympy.Symbol):
+                    self.sources.setdefault(size, (source, dim))
+        if unknown := [symbol for symbol in self.sizes.symbols if symbol not in self.sources]:
+            raise NoFamily(f"the size {unknown[0]} is not one of an input")
+        self.env = next(p.fake_mode for p in joint.primals if hasattr(p, "fake_mode")).shape_env
+        self.family = joint.capture_for_any_size(name, self.sizes)
+
+    def symbols_at(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[int] | None:
+        """The numbers that the symbols have for other inputs of the model; None if the step does not hold there."""
+        frame = {"L": {"args": tuple(args), "kwargs": dict(kwargs)}}
+        try:
+            shapes = [tuple(eval(source, frame).shape) for source, _ in self.inputs]
+        except (KeyError, IndexError, NameError, AttributeError):
+            return None
+        there = dict(zip((source for source, _ in self.inputs), shapes, strict=True))
+        values = {symbol: there[source][dim] for symbol, (source, dim) in self.sources.items()}
+        for (_, expected), shape in zip(self.inputs, shapes, strict=True):
+            if shape != tuple(int(size.xreplace(values)) for size in expected):
+                return None
+        return [values[symbol] for symbol in self.sizes.symbols] if self._holds(values) else None
+
+    def words(self, symbol: int) -> str:
+        """What a symbol is, for people: dimension 1 of input_ids."""
+        source, dim = self.sources[self.sizes.symbols[symbol]]
+        by_name, by_position = re.search(r"\['kwargs'\]\['(\w+)'\]", source), re.search(r"\['args'\]\[(\d+)\]", source)
+        name = by_name[1] if by_name else f"input {by_position[1]}" if by_position else source
+        return f"dimension {dim} of {name}"
+
+    def _holds(self, values: dict[sympy.Symbol, int]) -> bool:
+        for symbol, value in values.items():
+            bounds = self.env.var_to_range.get(symbol)
+            if bounds is not None and not bounds.lower <= value <= bounds.upper:
+                return False
+        return all(guard.expr.xreplace(values) == sympy.true for guard in self.env.guards)
+
+
+def _inputs(gm: fx.GraphModule) -> Iterator[tuple[str, tuple[sympy.Expr, ...]]]:
+    """The tensors that a call of the model passes, as Dynamo names them, and their sizes."""
+    for node in gm.graph.find_nodes(op="placeholder"):
+        fake, argument = node.meta.get("example_value"), node.meta.get("grapharg")
+        if not isinstance(fake, Tensor) or argument is None:
+            continue
+        name = argument.source.name
+        source = str(name() if callable(name) else name)
+        if source.startswith(("L['args']", "L['kwargs']")):
+            yield source, tuple(size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+                                for size in fake.shape)

@@ -1,0 +1,78 @@
+"""Numbers of a step that follow from the sizes of its inputs, as expressions for the runtime.
+
+A step that is traced with symbols in place of some sizes has expressions over these symbols where a step of one size has
+numbers. A ProgramFamily names the expressions and computes them for any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy import functions
+
+from ..errors import Unsupported
+from ..native import _torch
+
+Postfix = list[tuple[str, int]]
+
+_OF_TWO = {functions.FloorDiv: "divide", functions.CleanDiv: "divide", functions.Mod: "modulo", functions.PythonMod: "modulo"}
+_OF_MANY = {sympy.Add: "add", sympy.Mul: "multiply", functions.Max: "maximum", functions.Min: "minimum",
+            sympy.Max: "maximum", sympy.Min: "minimum"}
+
+
+class Sizes:
+    """The symbols of a traced step, and the names of the expressions over them."""
+
+    def __init__(self, primals: Sequence[Any]) -> None:
+        self.sources: dict[sympy.Symbol, tuple[int, int | None]] = {}  # an input that is the size; or an input and a dimension
+        for position, primal in enumerate(primals):
+            if isinstance(primal, torch.SymInt):
+                self._add(primal, position, None)
+        for position, primal in enumerate(primals):
+            for dim, size in enumerate(primal.shape if isinstance(primal, torch.Tensor) else ()):
+                if isinstance(size, torch.SymInt):
+                    self._add(size, position, dim)
+        self.symbols = list(self.sources)
+        self.names: dict[sympy.Expr, int] = {}
+
+    def _add(self, size: torch.SymInt, position: int, dim: int | None) -> None:
+        expression = size.node.expr
+        if isinstance(expression, sympy.Symbol):
+            self.sources.setdefault(expression, (position, dim))
+
+    def of(self, inputs: Sequence[Any]) -> list[int]:
+        """The sizes that a call of the step has."""
+        return [inputs[position] if dim is None else inputs[position].shape[dim] for position, dim in self.sources.values()]
+
+    def number(self, family: _torch.ProgramFamily, number: Any) -> Any:
+        """The number itself, or the name of its expression."""
+        if isinstance(number, (torch.SymFloat, torch.SymBool)):
+            raise Unsupported(f"a number with a point, or a choice, depends on the sizes of the inputs: {number}")
+        if not isinstance(number, torch.SymInt):
+            return number
+        expression = number.node.expr
+        if expression.is_Integer:
+            return int(expression)
+        if expression not in self.names:
+            self.names[expression] = family.size(self._postfix(expression))
+        return self.names[expression]
+
+    def _postfix(self, expression: sympy.Expr) -> Postfix:
+        if expression.is_Integer:
+            return [("constant", int(expression))]
+        if expression in self.sources:
+            return [("symbol", self.symbols.index(expression))]
+        kind, parts = type(expression), expression.args
+        if isinstance(expression, sympy.Pow) and parts[1].is_Integer and parts[1] > 0:
+            kind, parts = sympy.Mul, (parts[0],) * int(parts[1])
+        if kind in _OF_TWO:
+            return [*self._postfix(parts[0]), *self._postfix(parts[1]), (_OF_TWO[kind], 0)]
+        if kind in _OF_MANY:
+            code = self._postfix(parts[0])
+            for part in parts[1:]:
+                code += [*self._postfix(part), (_OF_MANY[kind], 0)]
+            return code
+        raise Unsupported(f"a size is computed in a way that is not known here: {expression}")

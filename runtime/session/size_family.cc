@@ -1,0 +1,89 @@
+#include "runtime/session/size_family.h"
+
+#include <exception>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "reprise/torch/errors.h"
+#include "runtime/messages.h"
+
+namespace reprise {
+namespace {
+
+constexpr const char* kPlanner = "auto";
+
+std::unique_ptr<BackgroundTask<Curve>> begin_curve(Graph graph, Costs costs, double seconds) {
+  return std::make_unique<BackgroundTask<Curve>>(
+      [graph = std::move(graph), costs = std::move(costs)](const std::function<bool()>& should_stop) {
+        return curve(graph, costs, {.planner = kPlanner, .should_stop = should_stop});
+      },
+      seconds);
+}
+
+}  // namespace
+
+SizeFamily::SizeFamily(Profiled profiled, std::shared_ptr<const SessionOptions> options)
+    : options_(std::move(options)),
+      sizes_(profiled.program, profiled.costs),
+      caller_(std::move(profiled.caller)),
+      plans_(profiled.graph, profiled.costs),
+      curve_(begin_curve(profiled.graph, profiled.costs, options_->planning_seconds)) {
+  for (const Plan& plan : profiled.plans) add(plan);
+}
+
+Costs SizeFamily::price(const Program& program) {
+  OtherSizes::Priced priced = sizes_.price(program);
+  if (!priced.wrong.empty()) throw Unsupported(program.name + " is another step at this size: " + priced.wrong);
+  log_line(Severity::kInfo, program.name + ": another size; " + std::to_string(priced.measured) +
+                                " kinds of calls were measured for their memory");
+  return std::move(priced.costs);
+}
+
+Caller SizeFamily::caller_of(const Program& program) const { return caller_.at_size_of(program); }
+
+std::uint64_t SizeFamily::version() {
+  take_curve();
+  return version_;
+}
+
+void SizeFamily::take_curve() {
+  if (curve_ == nullptr || curve_->is_elsewhere() || !curve_->is_done(options_->waiting_seconds)) return;
+  try {
+    for (const Solution& point : curve_->wait().points) plans_.add(point.plan);
+  } catch (const std::exception& error) {
+    log_line(Severity::kWarning, std::string("the search for plans at all budgets has failed: ") + error.what());
+  }
+  curve_.reset();
+  ++version_;
+}
+
+std::optional<FoundPlan> SizeFamily::find(const Graph& graph, const Costs& costs, std::optional<std::int64_t> room) {
+  take_curve();
+  const std::int64_t budget = room.value_or(std::numeric_limits<std::int64_t>::max());
+  auto answer = plans_.fastest(graph, costs, budget);
+  if (!answer || answer->simulation.recompute_ns > 0) answer = plans_.adapted(graph, costs, budget);
+  if (!answer) return std::nullopt;
+  const bool may_be_faster = is_far_from_bound(graph, costs, *answer);
+  return FoundPlan{.status = Status::kFeasible,
+                   .plan = std::move(answer->plan),
+                   .planner = kPlanner,
+                   .simulation = answer->simulation,
+                   .is_provisional = may_be_faster};
+}
+
+std::int64_t SizeFamily::smallest_peak_bytes(const Program& program) {
+  take_curve();
+  Costs costs = price(program);
+  caller_of(program).apply(costs);
+  return plans_.smallest_peak_bytes(make_graph(program), costs);
+}
+
+void SizeFamily::add(const Plan& plan) {
+  if (copies(plan)) return;
+  plans_.add(plan);
+  ++version_;
+}
+
+}  // namespace reprise

@@ -1,0 +1,61 @@
+// What the sessions of one step at several sizes share: costs that carry over from one size to another, what the caller
+// needs, and plans.
+//
+// A session of a family neither profiles nor searches. Plans come from a search over all budgets at the size that was
+// profiled; it goes on beside the steps, and a step waits for it as long as it would for a search of its own. Where
+// none of the plans fits, the session searches, and what it finds joins the family.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "reprise/plan_family.h"
+#include "reprise/solve.h"
+#include "runtime/costs/other_sizes.h"
+#include "runtime/session/background_task.h"
+#include "runtime/session/caller.h"
+#include "runtime/session/options.h"
+#include "runtime/session/plan_book.h"
+
+namespace reprise {
+
+class SizeFamily {
+ public:
+  // A step at the size where it was profiled, and the plans that it runs with.
+  struct Profiled {
+    std::shared_ptr<const Program> program;
+    const Graph& graph;
+    Costs costs;
+    Caller caller;
+    std::vector<Plan> plans;
+  };
+  // Begins the search.
+  SizeFamily(Profiled profiled, std::shared_ptr<const SessionOptions> options);
+
+  // Throws Unsupported if the program is not the step at its size: results lie otherwise on the device.
+  [[nodiscard]] Costs price(const Program& program);
+  // What the caller will need at this size, by what it needed where it was profiled.
+  [[nodiscard]] Caller caller_of(const Program& program) const;
+
+  // The fastest known plan of a step of this family; nothing if none fits.
+  [[nodiscard]] std::optional<FoundPlan> find(const Graph& graph, const Costs& costs, std::optional<std::int64_t> room);
+  // The least that a known plan takes at the size of the program. Throws as price() does.
+  [[nodiscard]] std::int64_t smallest_peak_bytes(const Program& program);
+  void add(const Plan& plan);
+  // Another one after there are other plans.
+  [[nodiscard]] std::uint64_t version();
+
+ private:
+  void take_curve();
+
+  std::shared_ptr<const SessionOptions> options_;
+  OtherSizes sizes_;
+  Caller caller_;
+  PlanFamily plans_;
+  std::unique_ptr<BackgroundTask<Curve>> curve_;  // nothing: its plans are here
+  std::uint64_t version_ = 0;
+};
+
+}  // namespace reprise

@@ -1,0 +1,198 @@
+"""Models that are called with inputs of many sizes: one capture, plans for every size, the bits of eager."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import reprise
+from reprise.api import family_step
+
+pytestmark = pytest.mark.usefixtures("own_cache", "one_thread")
+
+
+class Attends(nn.Module):
+    """Attention, dropout and a loss inside, over sequences of any length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 32)
+        self.attend = nn.MultiheadAttention(32, 4, dropout=0.1, batch_first=True)
+        self.mix = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 128), nn.GELU(), nn.Dropout(0.1), nn.Linear(128, 32))
+        self.head = nn.Linear(32, 50)
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.embed(words)
+        x = x + self.attend(x, x, x, need_weights=False)[0]
+        x = x + self.mix(x)
+        return nn.functional.cross_entropy(self.head(x)[:, :-1].flatten(0, 1), words[:, 1:].flatten())
+
+    def inputs(self, batch: int, length: int) -> Tensor:
+        return torch.randint(0, 50, (batch, length))
+
+
+class Convolves(nn.Module):
+    """Convolutions with strides, batch norm and pooling, over images of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1),
+            nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.body(images))
+
+    def inputs(self, batch: int, side: int) -> Tensor:
+        return torch.randn(batch, 3, side, side)
+
+
+class Branches(nn.Module):
+    """Does something else with long inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.short, self.long = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.short(x) if x.shape[1] < 12 else self.long(x).tanh()).square().mean()
+
+    def inputs(self, batch: int, length: int) -> Tensor:
+        return torch.randn(batch, length, 16)
+
+
+def step(model: nn.Module, x: Tensor) -> list[Tensor]:
+    """Loss, gradients and buffers after one step."""
+    model.zero_grad()
+    torch.manual_seed(1)
+    out = model(x)
+    loss = out if out.dim() == 0 else nn.functional.cross_entropy(out, torch.arange(len(out)) % out.shape[1])
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None),
+            *(b.clone() for b in model.buffers())]
+
+
+def differences(model: Any, plain: Any, sizes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    wrong = []
+    for size in sizes:
+        x = plain.inputs(*size)
+        if any(not torch.equal(a, b) for a, b in zip(step(model, x), step(plain, x), strict=True)):
+            wrong.append(size)
+    return wrong
+
+
+def pair(kind: type[nn.Module], **options: Any) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    plain = kind()
+    return reprise.compile(copy.deepcopy(plain), **options), plain
+
+
+def messages(caplog: pytest.LogCaptureFixture, text: str) -> int:
+    return sum(text in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [
+    (Attends, [(4, 16), (6, 24), (5, 17), (2, 9), (4, 16), (8, 31)]),
+    (Convolves, [(20, 32), (24, 48), (17, 33), (32, 40), (18, 57)]),
+])
+def test_later_sizes_have_the_bits_of_eager_without_being_captured(
+        kind: type[nn.Module], sizes: list[tuple[int, int]], caplog: pytest.LogCaptureFixture) -> None:
+    model, plain = pair(kind)
+    with caplog.at_level(logging.INFO, "reprise"):
+        assert differences(model, plain, sizes) == []
+    others = len(set(sizes)) - 1
+    assert messages(caplog, "another size") == others
+    assert messages(caplog, "profiled ") == 1  # the first size alone
+    assert messages(caplog, "captured by itself") == 0
+
+
+def test_shapes_outside_of_the_guards_are_right_too() -> None:
+    """A batch of one, and fewer than 16 images, for which the CPU has another convolution."""
+    model, plain = pair(Convolves)
+    assert differences(model, plain, [(20, 32), (17, 40), (1, 32), (4, 32), (3, 35), (20, 32), (30, 32)]) == []
+
+
+def test_a_model_that_branches_on_its_length_never_gives_a_wrong_result() -> None:
+    model, plain = pair(Branches)
+    assert differences(model, plain, [(4, 5), (3, 7), (4, 20), (5, 30), (2, 11), (2, 12), (9, 13), (1, 1), (1, 40)]) == []
+
+
+class Scales(Branches):
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.short(x) * x.shape[1] ** -0.5).square().mean()
+
+
+def test_a_step_that_needs_more_than_whole_numbers_is_captured_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    model, plain = pair(Scales)
+    with caplog.at_level(logging.INFO, "reprise"):
+        assert differences(model, plain, [(4, 5), (3, 7), (4, 9)]) == []
+    assert messages(caplog, "every shape is captured by itself") == 1
+
+
+def test_the_budget_is_kept_at_every_length() -> None:
+    model, plain = pair(Attends)
+    step(model, plain.inputs(8, 48))
+    largest = model.plan.measured_peak_bytes
+    reprise.restore(model)
+    budget = int(largest * 0.8)
+    reprise.compile(model, budget=budget)
+    lengths = random.Random(3)
+    recomputed = 0
+    for _ in range(40):
+        step(model, plain.inputs(8, lengths.randint(2, 48)))
+        assert model.plan.measured_peak_bytes <= budget
+        recomputed += model.plan.recompute_ns > 0
+    assert recomputed > 0
+
+
+def test_a_size_that_cannot_fit_is_refused_with_the_largest_that_can() -> None:
+    model, plain = pair(Attends)
+    step(model, plain.inputs(8, 32))
+    model.zero_grad()
+    reprise.compile(model, budget=model.plan.measured_peak_bytes)
+    step(model, plain.inputs(8, 24))
+    step(model, plain.inputs(8, 20))
+    with pytest.raises(reprise.InfeasibleBudget, match="dimension 1 of input 0 is at most") as refused:
+        step(model, plain.inputs(8, 400))
+    named = re.search(r"at most (\d+)", str(refused.value))
+    assert named is not None
+    length = int(named[1])
+    assert length >= 32
+    step(model, plain.inputs(8, length))
+    assert model.plan.measured_peak_bytes <= model.plan.budget_bytes
+
+
+def test_the_order_of_sizes_does_not_change_their_plans() -> None:
+    def plans(sizes: list[int]) -> dict[int, Any]:
+        model, plain = pair(Attends)
+        step(model, plain.inputs(8, 48))
+        model.plan.set_budget(int(model.plan.measured_peak_bytes * 0.8))
+        found = {}
+        for size in sizes:
+            step(model, plain.inputs(8, size))
+            step(model, plain.inputs(8, size))
+            found[size] = model.plan.actions.actions
+        return found
+
+    assert plans([40, 44, 36]) == plans([36, 40, 44])
+
+
+def test_sizes_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(family_step, "MAX_MEMBERS", 3)
+    model, plain = pair(Attends)
+    assert differences(model, plain, [(4, length) for length in (10, 11, 12)]) == []
+    model.zero_grad()
+    held = model(plain.inputs(4, 11))
+    assert differences(model, plain, [(4, length) for length in range(13, 20)]) == []
+    assert len(model.plan._sessions) <= 4
+    model.zero_grad()
+    held.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
