@@ -69,6 +69,9 @@ void add_planner(CLI::App& app, Options& options, const std::vector<std::string>
       ->type_name("N")
       ->capture_default_str();
   add_techniques(app, options.knobs->techniques);
+  app.add_flag_callback(
+      "--as-published", [&options] { options.knobs->online = {.ghosts_first = false, .oldest_first = false}; },
+      "planner online: without what was added to the published method");
   app.add_option("--seconds", options.seconds, "stop after this long with the best so far")
       ->check(CLI::Range(0.001, 1e9).description(""))
       ->type_name("S");

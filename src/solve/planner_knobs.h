@@ -30,6 +30,12 @@ struct AutoTechniques {
   bool bound = true;         // lower_bound_ns and floor_bytes
 };
 
+// What planner `online` does beyond what was published. Switching one off changes its plans, never their legality.
+struct OnlineRules {
+  bool ghosts_first = true;  // what nobody holds any more is taken away before what the program will read
+  bool oldest_first = true;  // of several inputs that are missing, the one made first comes back first
+};
+
 struct PlannerKnobs {
   // Limits of work: counts, never a clock.
   std::size_t max_lower_sets = 200'000;   // exact planner: above this it answers kStopped
@@ -37,6 +43,7 @@ struct PlannerKnobs {
   std::size_t candidates = 48;            // judge simulated: internal budgets tried per objective
   std::size_t bound_work = 20'000'000;    // planner auto: arcs looked at for lower_bound_ns
   Prunings prunings{};
+  OnlineRules online{};
   AutoTechniques techniques{};
 };
 
