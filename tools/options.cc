@@ -171,7 +171,7 @@ void add_convert_options(CLI::App& app, Options& options) {
   app.add_option("IN", options.graph, "the graph to read")->required()->type_name("");
   app.add_option("OUT", options.out, "the *.graph.json file to write")->capture_default_str()->type_name("");
   limit(app.add_option("--from", options.from, "the format of IN; if not given, it is recognised from the text"),
-        {"graph-json", "authors-text"});
+        {"graph-json", "authors-text", "dtr-log"});
   app.add_flag("--complete", options.complete, "add the papers' model of backward to a forward-only graph");
 }
 
