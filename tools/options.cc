@@ -39,6 +39,7 @@ void add_techniques(CLI::App& app, AutoTechniques& techniques) {
                                                             {"nesting", &AutoTechniques::nesting},
                                                             {"aimed-prices", &AutoTechniques::aimed_prices},
                                                             {"planners", &AutoTechniques::planners},
+                                                            {"traces", &AutoTechniques::traces},
                                                             {"local-search", &AutoTechniques::local_search},
                                                             {"incremental", &AutoTechniques::incremental},
                                                             {"reordering", &AutoTechniques::reordering},
@@ -69,6 +70,9 @@ void add_planner(CLI::App& app, Options& options, const std::vector<std::string>
       ->type_name("N")
       ->capture_default_str();
   add_techniques(app, options.knobs->techniques);
+  app.add_flag_callback(
+      "--as-published", [&options] { options.knobs->online = {.ghosts_first = false, .oldest_first = false}; },
+      "planner online: without what was added to the published method");
   app.add_option("--seconds", options.seconds, "stop after this long with the best so far")
       ->check(CLI::Range(0.001, 1e9).description(""))
       ->type_name("S");
@@ -167,7 +171,7 @@ void add_convert_options(CLI::App& app, Options& options) {
   app.add_option("IN", options.graph, "the graph to read")->required()->type_name("");
   app.add_option("OUT", options.out, "the *.graph.json file to write")->capture_default_str()->type_name("");
   limit(app.add_option("--from", options.from, "the format of IN; if not given, it is recognised from the text"),
-        {"graph-json", "authors-text"});
+        {"graph-json", "authors-text", "dtr-log"});
   app.add_flag("--complete", options.complete, "add the papers' model of backward to a forward-only graph");
 }
 

@@ -42,6 +42,10 @@ struct PlanFile {
 // values; forward functions make up the graph; functions named Conv* take time 10, all others 1.
 [[nodiscard]] CostedGraph parse_authors_text(std::string_view text, std::string_view source);
 
+// A log of the simulator that Kirisame et al. released with "Dynamic Tensor Rematerialization": lines of JSON
+// (docs/formats.md).
+[[nodiscard]] CostedGraph parse_dtr_log(std::string_view text, std::string_view source);
+
 // "-" is the standard input or output. A file is written completely or not at all.
 [[nodiscard]] std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, std::string_view text);

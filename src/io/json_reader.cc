@@ -34,8 +34,8 @@ std::string quoted_list(std::span<const std::string_view> names) {
 
 }  // namespace
 
-JsonReader::JsonReader(std::string_view text, std::string_view source)
-    : text_(text), source_(source), tape_(json_tape(text)) {
+JsonReader::JsonReader(std::string_view text, std::string_view source, std::size_t first_line)
+    : text_(text), source_(source), first_line_(first_line), tape_(json_tape(text)) {
   if (!tape_.error.empty()) fail_at(tape_.error_at, tape_.error);
 }
 
@@ -46,7 +46,7 @@ void JsonReader::fail(const std::string& what) const {
 
 void JsonReader::fail_at(std::size_t offset, const std::string& what) const {
   const std::string_view before = text_.substr(0, offset);
-  const auto line = std::ranges::count(before, '\n') + 1;
+  const std::size_t line = static_cast<std::size_t>(std::ranges::count(before, '\n')) + first_line_;
   const std::size_t column = offset - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0: the first line
   const std::string place = path();
   throw InputError(std::string(source_) + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + place +

@@ -37,8 +37,9 @@ struct JsonField {
 
 class JsonReader {
  public:
-  // Both must outlive the reader. `source` names the text in errors. Text that is not JSON is refused at once.
-  JsonReader(std::string_view text, std::string_view source);
+  // Both must outlive the reader. `source` names the text in errors, and `first_line` is the line of it where the text
+  // begins. Text that is not JSON is refused at once.
+  JsonReader(std::string_view text, std::string_view source, std::size_t first_line = 1);
 
   // Returns how many keys there were.
   template <typename T, std::size_t N>
@@ -87,6 +88,7 @@ class JsonReader {
 
   std::string_view text_;
   std::string_view source_;
+  std::size_t first_line_;
   JsonTape tape_;
   std::size_t next_ = 0;           // token
   std::size_t strings_taken_ = 0;  // how much of tape_.strings

@@ -32,6 +32,7 @@ class LineReader {
     return line.substr(0, line.find_last_not_of(" \t\r") + 1);  // npos + 1 is 0: a blank line
   }
 
+  [[nodiscard]] bool at_end() const { return rest_.empty(); }
   // Only white space may follow.
   void finish() {
     while (!rest_.empty()) {

@@ -30,6 +30,7 @@ extern const Planner kChainPlanner;
 extern const Planner kRevolvePlanner;
 extern const Planner kRotorPlanner;
 extern const Planner kFengHuangPlanner;
+extern const Planner kOnlinePlanner;
 
 // For a planner with only one answer: accepts it if its formula fits the budget; otherwise the solution is infeasible
 // and names the budget that would be enough.

@@ -23,11 +23,18 @@ struct AutoTechniques {
   bool prefix_cuts = true;   // again with cross sections of forward kept
   bool nesting = true;       // cross sections within cross sections
   bool planners = true;      // the candidates of all other planners
+  bool traces = true;        // runs of the online method
   bool aimed_prices = true;  // cuts with prices adjusted to the budget
   bool local_search = true;  // small changes of labels
   bool incremental = true;   // only the effect of a change is looked at
   bool reordering = true;    // other orders of backward ops
   bool bound = true;         // lower_bound_ns and floor_bytes
+};
+
+// What planner `online` does beyond what was published. Switching one off changes its plans, never their legality.
+struct OnlineRules {
+  bool ghosts_first = true;  // what nobody holds any more is taken away before what the program will read
+  bool oldest_first = true;  // of several inputs that are missing, the one made first comes back first
 };
 
 struct PlannerKnobs {
@@ -37,6 +44,7 @@ struct PlannerKnobs {
   std::size_t candidates = 48;            // judge simulated: internal budgets tried per objective
   std::size_t bound_work = 20'000'000;    // planner auto: arcs looked at for lower_bound_ns
   Prunings prunings{};
+  OnlineRules online{};
   AutoTechniques techniques{};
 };
 

@@ -38,7 +38,7 @@ using detail::Problem;
 const std::array kPlanners{
     &detail::kAutoPlanner,      &detail::kNonePlanner,  &detail::kChenPlanner,        &detail::kLowerSetsApproxPlanner,
     &detail::kLowerSetsPlanner, &detail::kChainPlanner, &detail::kChainStaticPlanner, &detail::kFengHuangPlanner,
-    &detail::kRevolvePlanner,   &detail::kRotorPlanner};
+    &detail::kRevolvePlanner,   &detail::kRotorPlanner, &detail::kOnlinePlanner};
 
 const Planner& planner_named(std::string_view name) {
   for (const Planner* planner : kPlanners) {

@@ -46,6 +46,11 @@ void read_authors_text(std::string_view text) {
   if (graph) require(parse_graph(format_graph(*graph), "written") == *graph);
 }
 
+void read_dtr_log(std::string_view text) {
+  const auto graph = accepted([&] { return parse_dtr_log(text, "fuzz"); });
+  if (graph) require(parse_graph(format_graph(*graph), "written") == *graph);
+}
+
 void read_bytes(std::string_view text) {
   const auto bytes = accepted([&] { return parse_bytes(text); });
   if (!bytes) return;
@@ -61,6 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   reprise::read_graph(text);
   reprise::read_plan(text);
   reprise::read_authors_text(text);
+  reprise::read_dtr_log(text);
   reprise::read_bytes(text);
   return 0;
 }

@@ -3,8 +3,8 @@
 //   1. sections   cross sections of forward kept, the rest held once it was made again: a plan in milliseconds
 //      nesting    cross sections within cross sections, everything else discarded: for the least memory
 //   2. prices     cuts at a grid of prices (price_search.h), again with cross sections of forward kept (prefix_cuts.h)
-//   3. descent    if nothing fits by then, or the least memory is asked for: planners, and search at lower and lower
-//                 peaks; when that ends, the same from other nestings, which began higher
+//   3. descent    if nothing fits by then, or the least memory is asked for: runs of the online method, planners, and
+//                 search at lower and lower peaks; when that ends, the same from other nestings, which began higher
 //   4. aims       cuts with prices adjusted to the budget; again for other orders of backward (backward_order.h)
 //   5. planners   the candidates of all other planners, and the labels that can be read off their plans
 //   6. search     small changes of labels and order at the budget (local_search.h)
@@ -28,6 +28,7 @@
 #include "solve/auto/prefix_cuts.h"
 #include "solve/auto/price_search.h"
 #include "solve/auto/step_model.h"
+#include "solve/online/online_run.h"
 #include "solve/planner.h"
 #include "solve/planner_knobs.h"
 
@@ -60,13 +61,15 @@ class AutoSearch {
     if (knobs_.techniques.nesting) try_nesting(prefixes);
     if (knobs_.techniques.cuts) prices_.grid({}, scaled(kHeights));
     if (knobs_.techniques.prefix_cuts) try_prefixes(prefixes);
-    if (!small() && !fits()) go_down();
+    const bool tight = !small() && !fits();
+    if (tight) go_down();
     if (small() || options_.all_budgets || fits()) {
       limit_ = aims_at_budget() ? later(options_.work) : later(2 * std::min(options_.work, kNoEnd / 2));
       make_faster(prefixes);
     }
     if (options_.host_budget_bytes > 0 && aims_at_budget()) search_above();
     hand_over();
+    if (knobs_.techniques.traces && tight && aims_at_budget()) trace_around(*options_.budget_bytes);
     if (knobs_.techniques.planners && in_full()) propose_all();
     if (options_.progress) options_.progress(limit_, limit_);
     if (stopped_) stop(solution_, "stopped before the search was done; the plan is the best so far");
@@ -75,6 +78,7 @@ class AutoSearch {
  private:
   static constexpr std::uint32_t kSmallStep = 80;
   static constexpr std::size_t kHeights = 30;
+  static constexpr std::size_t kTraces = 24;
   static constexpr std::size_t kRounds = 30;  // of aiming prices
   static constexpr std::size_t kPrefixHeights = 16;
   static constexpr std::array<std::uint32_t, 14> kStretches{2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48};
@@ -106,6 +110,7 @@ class AutoSearch {
         offer({.labels = plain_choice(model_).labels, .order = deferring_order(model_, least_bytes)});
       }
     }
+    if (knobs_.techniques.traces) try_traces();
     if (knobs_.techniques.planners) try_planners();
     if (!knobs_.techniques.local_search) return;
     for (std::size_t slice = kFirstSlice; !out_of_work() && !fits(); slice *= 2) {
@@ -246,6 +251,27 @@ class AutoSearch {
         return;
       }
       propose(*planner, knobs_.candidates);
+    }
+    if (knobs_.techniques.traces && small()) try_traces();
+  }
+
+  // Runs of the online method. Where something fits at first they are never better, so they are not made there.
+  void try_traces() {
+    constexpr std::size_t kManyOps = 5'000;  // one run takes tenths of a second
+    propose(kOnlinePlanner, model_.num_ops() > kManyOps ? scaled(knobs_.candidates) : knobs_.candidates);
+  }
+
+  // The same at budgets around the one asked for, if something is within it. The method counts values that a plan frees
+  // earlier, so budgets above are of use too.
+  void trace_around(std::int64_t budget) {
+    if (front_.fastest(budget) == nullptr) return;
+    const OnlineStep step(problem_.step(), problem_.costs());
+    const auto tries = static_cast<std::int64_t>(scaled(kTraces));
+    for (std::int64_t i = 0; i < tries && !asked_to_stop(options_); ++i) {
+      const std::int64_t percent = i % 2 == 0 ? -i / 2 : (i + 1) / 2;
+      const OnlineOptions run{.budget_bytes = budget + (budget - model_.start_bytes) / 100 * percent,
+                              .rules = knobs_.online};
+      for (const OnlineTrace& trace : online_traces(step, run)) front_.add(trace.runs, std::nullopt);
     }
   }
 

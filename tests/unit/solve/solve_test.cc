@@ -32,7 +32,7 @@ Solution solve_with(const CostedGraph& step, std::string_view planner, SolveOpti
 
 TEST(SolveTest, RefusesOptionsThatMeanNothing) {
   const std::string names =
-      "auto, none, chen, lower-sets-approx, lower-sets, chain, chain-static, feng-huang, revolve, rotor";
+      "auto, none, chen, lower-sets-approx, lower-sets, chain, chain-static, feng-huang, revolve, rotor, online";
   EXPECT_EQ(error({.planner = "best"}), "unknown planner 'best'; the planners are " + names);
   EXPECT_EQ(error({.planner = ""}), "unknown planner ''; the planners are " + names);
   EXPECT_EQ(error({.budget_bytes = -1}), "budget_bytes is negative: -1");
@@ -52,7 +52,7 @@ TEST(SolveTest, RefusesOptionsThatMeanNothing) {
 TEST(SolveTest, NamesItsPlanners) {
   EXPECT_EQ(planner_names(),
             (std::vector<std::string_view>{"auto", "none", "chen", "lower-sets-approx", "lower-sets", "chain",
-                                           "chain-static", "feng-huang", "revolve", "rotor"}));
+                                           "chain-static", "feng-huang", "revolve", "rotor", "online"}));
   EXPECT_EQ(solve_with(test::dropout_step(), "chen").planner, "chen");
 }
 

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Writes the table of docs/algorithms/online.md from bench/results/online.json (python3 bench/online.py).
+
+    python3 scripts/documents/online_table.py
+"""
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "algorithms" / "online.md"
+RESULTS = ROOT / "bench" / "results" / "online.json"
+SHARES = (80, 60, 50, 40, 30, 20)
+KINDS = ("auto", "as_published", "one_run", "online")
+
+
+def cell(rows: dict, share: int) -> str:
+    found = [rows[share, kind].get("percent") for kind in KINDS]
+    if all(percent is None for percent in found):
+        return "–"
+    return " / ".join("–" if percent is None else f"{percent:.1f}" for percent in found)
+
+
+def table(results: dict) -> str:
+    head = ["step", *(f"{share} %" for share in SHARES)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for step in results["steps"].values():
+        rows = {(row["share"], row["kind"]): row for row in step["rows"]}
+        lines.append("| " + " | ".join([step["title"], *(cell(rows, share) for share in SHARES)]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    made = f"<!-- online -->\n{table(json.loads(RESULTS.read_text()))}\n<!-- end -->"
+    PAGE.write_text(re.sub(r"<!-- online -->.*?<!-- end -->", lambda _: made, text, flags=re.DOTALL))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+// `online`: plans that runs of the online method leave behind (online_run.h).
+//
+// Candidates are the traces, with ghosts first and without, at budgets between what the step takes as it is and what
+// its largest op takes. Each trace becomes a plan whose frees come from liveness: a value goes after its last read and
+// not when memory gets short, so the peak is mostly below what the run counted. Between the least budget that works and
+// the next one that does not, the interval is halved a few times. By formula, it is one run, with the budget as its own
+// and the peak as it counts it.
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "solve/online/online_run.h"
+#include "solve/planner.h"
+#include "solve/planner_knobs.h"
+
+namespace reprise::detail {
+namespace {
+
+class Ladder {
+ public:
+  Ladder(const Problem& problem, const SolveOptions& options)
+      : options_(options), step_(problem.step(), problem.costs()) {}
+
+  [[nodiscard]] std::optional<OnlineTrace> at(std::int64_t budget_bytes) const {
+    return OnlineRun(step_, {.budget_bytes = budget_bytes, .rules = knobs_of(options_).online}).trace();
+  }
+  // With ghosts first and without.
+  [[nodiscard]] std::vector<OnlineTrace> all_at(std::int64_t budget_bytes) const {
+    return online_traces(step_, {.budget_bytes = budget_bytes, .rules = knobs_of(options_).online});
+  }
+  // With all the memory there can be, nothing runs again.
+  [[nodiscard]] OnlineTrace plain() const {
+    std::optional<OnlineTrace> found = at(Costs::kMaxTotalBytes);
+    REPRISE_CHECK(found && found->recompute_ns == 0);
+    return *std::move(found);
+  }
+
+  // Calls take(trace) for each trace of traces_at(budget), at budgets from large to small. Returns false if it was
+  // asked to stop.
+  template <typename TracesAt, typename Take>
+  bool descend(TracesAt traces_at, Take take) {
+    constexpr int kMostInVain = 3;
+    constexpr int kHalvings = 6;
+    const std::int64_t top = least_ = plain().peak_bytes;
+    const std::int64_t floor = step_.floor_bytes();
+    const auto rungs = static_cast<std::int64_t>(knobs_of(options_).candidates);
+    std::int64_t refused = floor - 1;
+    int in_vain = 0;
+    for (std::int64_t rung = 1; rung <= rungs && in_vain < kMostInVain; ++rung) {
+      const std::int64_t budget = top - (top - floor) / rungs * rung;
+      if (asked_to_stop(options_)) return false;
+      if (attempt(traces_at(budget), take)) {
+        in_vain = 0;
+      } else if (in_vain++ == 0) {
+        refused = budget;
+      }
+    }
+    if (in_vain == 0) refused = floor - 1;
+    for (int i = 0; i < kHalvings && least_ - refused > 1; ++i) {
+      const std::int64_t budget = refused + (least_ - refused) / 2;
+      if (asked_to_stop(options_)) return false;
+      if (!attempt(traces_at(budget), take)) refused = budget;
+    }
+    return true;
+  }
+
+ private:
+  template <typename Take>
+  bool attempt(const std::vector<OnlineTrace>& found, Take take) {
+    for (const OnlineTrace& trace : found) {
+      least_ = std::min(least_, trace.peak_bytes);
+      take(trace);
+    }
+    return !found.empty();
+  }
+
+  const SolveOptions& options_;
+  OnlineStep step_;
+  std::int64_t least_ = 0;  // the least budget that worked
+};
+
+Formula formula_of(const OnlineTrace& trace) {
+  return {.overhead = trace.recompute_ns, .peak_bytes = trace.peak_bytes, .cached_bytes = 0, .blocks = 0};
+}
+
+void propose(const Problem& problem, const SolveOptions& options, Front& front, Solution& solution) {
+  const auto add = [&](const OnlineTrace& trace) { front.add(trace.runs, formula_of(trace)); };
+  Ladder ladder(problem, options);
+  if (!ladder.descend([&](std::int64_t budget) { return ladder.all_at(budget); }, add)) {
+    stop(solution, "stopped before all budgets were tried; the plan is the best so far");
+  }
+}
+
+// One run at the budget. If that fails, or there is no budget, the least peak of any run.
+std::optional<Plan> as_printed(const Problem& problem, const SolveOptions& options, Solution& solution) {
+  Ladder ladder(problem, options);
+  std::optional<OnlineTrace> found;
+  if (options.budget_bytes) found = ladder.at(*options.budget_bytes);
+  if (!found) {
+    found = ladder.plain();
+    const auto keep_least = [&](const OnlineTrace& trace) {
+      if (trace.peak_bytes < found->peak_bytes) found = trace;
+    };
+    const auto one_at = [&](std::int64_t budget) {
+      const std::optional<OnlineTrace> trace = ladder.at(budget);
+      return trace ? std::vector{*trace} : std::vector<OnlineTrace>{};
+    };
+    if (!ladder.descend(one_at, keep_least)) {
+      stop(solution, "stopped before all budgets were tried");
+      return std::nullopt;
+    }
+  }
+  if (!accept_by_formula(formula_of(*found), options, solution)) return std::nullopt;
+  return problem.plan(found->runs);
+}
+
+}  // namespace
+
+const Planner kOnlinePlanner{.name = "online", .propose = propose, .as_printed = as_printed};
+
+}  // namespace reprise::detail
