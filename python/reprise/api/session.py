@@ -36,8 +36,10 @@ class StepSession:
         self.form = form  # with eager's operators there is one
         self.plan_is_given = False  # by the user
         self.runtime = _torch.Session(
-            program, keys, settings.options, known_tensors=settings.tensors, future_bytes=_future_bytes(settings, device),
-            owned_inputs=settings.owned, capture_again=None if family is not None else captured, family=family)
+            program, keys, settings.options,
+            known_tensors=settings.tensors if family is None else settings.tensors_again,
+            future_bytes=_future_bytes(settings, device), owned_inputs=settings.owned,
+            capture_again=None if family is not None else captured, family=family)
 
     def forward(self, args: list[Any]) -> list[Any]:
         """Takes the arguments out of the list, so that they can be freed. If the budget is refused, they are in it again."""

@@ -50,6 +50,7 @@ class Settings:
         self.optimizer = None if optimizer is None else weakref.ref(without_wrappers(optimizer))
         self.optimizer_peak_bytes: int | None = None  # at its latest step
         self.preparation = Preparation()
+        self._unnamed: list[weakref.ref[Tensor]] = []
 
     def set_cuda_graphs(self, use: bool | str) -> None:
         if use not in CUDA_GRAPHS:
@@ -71,9 +72,16 @@ class Settings:
 
     def tensors(self) -> list[Tensor]:
         """All tensors that the model and its optimizers hold."""
+        model = self.owner
+        self._unnamed = [] if model is None else [weakref.ref(tensor) for tensor in unnamed_tensors(model)]
+        return self.tensors_again()
+
+    def tensors_again(self) -> list[Tensor]:
+        """The same without looking for optimizers that nobody named, which takes long: those found last are taken."""
         model, optimizer = self.owner, self.stepper
-        of_model = [] if model is None else [*model.parameters(), *model.buffers(), *unnamed_tensors(model)]
-        return [*of_model, *([] if optimizer is None else optimizer_tensors(optimizer))]
+        of_model = [] if model is None else [*model.parameters(), *model.buffers()]
+        unnamed = [tensor for reference in self._unnamed if (tensor := reference()) is not None]
+        return [*of_model, *unnamed, *([] if optimizer is None else optimizer_tensors(optimizer))]
 
     def owned(self, inputs: list[Tensor]) -> list[bool]:
         """For each input of a step, whether it belongs to the model."""

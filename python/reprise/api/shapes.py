@@ -8,10 +8,11 @@ are captured one by one.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from ..collector import resting_collector
 from ..errors import RepriseError, Unsupported
 from ..native import _torch
 from ..trace.any_size import TRACING, AnySize, Dim, NoFamily, varying
@@ -118,7 +120,7 @@ class Shapes:
         self.kind, self.has_begun = kind, False
         handled = sys.exc_info()[1]
         try:
-            with own_errors(), varying(tensors, kind.varying):
+            with own_errors(), varying(tensors, kind.varying), self._preparing(kind):
                 outputs = self.traces[1](self.any_size, *args, **kwargs)
         except Exception as error:
             if self.has_begun:
@@ -131,6 +133,11 @@ class Shapes:
         finally:
             self.kind = None
         return self._one_by_one(kind, sizes, args, kwargs)
+
+    @contextlib.contextmanager
+    def _preparing(self, kind: Kind) -> Iterator[None]:
+        with contextlib.nullcontext() if kind.members else resting_collector(), self.settings.preparation.phase("tracing"):
+            yield
 
     def _refuse(self, kind: Kind, sizes: Sizes, error: Exception) -> None:
         """This shape is captured by itself; and all that follow, if there is no hope for a family."""
