@@ -1,0 +1,204 @@
+"""Trains with inputs of many sizes inside one budget, beside eager and torch.compile(dynamic=True).
+
+    python bench/shapes.py [--device cuda] [--cases gpt2,resnet50] [--sizes 50] [--share 0.6] [--rival] [-o FILE]
+
+The budget is a share of eager's peak at the largest size. Sizes are random; the first two are captured, all others are sizes of
+a step that is known. For each case:
+first_s, second_s      from the call of the model to the end of backward, at the first and the second size
+before_ms              for each later size, how much longer its first step takes than its third one: median and most
+over_own_plan_percent  how much longer the plan of the family takes, by its own times, than the plan of a whole search at that
+                       size and room, for at most --searched sizes: median and most
+ratio                  the time of one round over all sizes, once they are known, as a multiple of eager's; `rival_ratio` is that
+                       of torch.compile(dynamic=True), whose compilation is not counted either (`rival_s` is its first round)
+Every step's peak is compared with the budget and with the prediction, and every gradient with eager's, bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+import reprise
+from reprise import _core
+from reprise.api import settings
+
+Size = tuple[int, int]
+Row = dict[str, Any]
+
+
+class Case:
+    def __init__(self, model: Callable[[], nn.Module], batches: range, lengths: range, is_text: bool) -> None:
+        self.model, self.batches, self.lengths, self.is_text = model, batches, lengths, is_text
+
+    def inputs(self, size: Size, device: torch.device) -> dict[str, Tensor]:
+        draw = torch.Generator().manual_seed(size[0] * 10007 + size[1])
+        if self.is_text:
+            words = torch.randint(0, 1000, size, generator=draw).to(device)
+            return {"input_ids": words, "labels": words.clone()}
+        images = torch.randn(size[0], 3, size[1], size[1], generator=draw)
+        return {"pixel_values": images.to(device), "labels": torch.randint(0, 1000, (size[0],), generator=draw).to(device)}
+
+    def largest(self) -> Size:
+        return self.batches[-1], self.lengths[-1]
+
+    def sizes(self, count: int) -> list[Size]:
+        draw, found = random.Random(5), [self.largest()]
+        while len(found) < count:
+            size = draw.choice(self.batches), draw.choice(self.lengths)
+            if size not in found:
+                found.append(size)
+        return found
+
+
+def gpt2() -> nn.Module:
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config())
+
+
+def resnet50() -> nn.Module:
+    return transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=1000))
+
+
+CASES = {
+    "cpu": {"gpt2": Case(gpt2, range(2, 5), range(16, 97), True),
+            "resnet50": Case(resnet50, range(16, 25), range(64, 97, 4), False)},
+    "cuda": {"gpt2": Case(gpt2, range(4, 17), range(64, 1025), True),
+             "resnet50": Case(resnet50, range(32, 97), range(128, 257, 8), False)},
+}
+
+
+class Loop:
+    """Steps of one model, timed, with the peak of the allocator where it has one."""
+
+    def __init__(self, case: Case, model: nn.Module, device: torch.device, call: Callable[..., Any] | None = None) -> None:
+        self.case, self.model, self.device = case, model, device
+        self.call = model if call is None else call
+
+    def step(self, size: Size) -> float:
+        inputs = self.case.inputs(size, self.device)
+        self.model.zero_grad(set_to_none=True)
+        self._wait()
+        begin = time.perf_counter()
+        torch.manual_seed(1)
+        self.call(**inputs).loss.backward()
+        self._wait()
+        return time.perf_counter() - begin
+
+    def round(self, sizes: list[Size]) -> float:
+        return sum(self.step(size) for size in sizes)
+
+    def gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.model.parameters() if p.grad is not None]
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def peak_of_eager(loop: Loop, size: Size) -> int:
+    """A step without recomputation, by Reprise's own prediction on the CPU, where nothing else counts."""
+    if loop.device.type == "cuda":
+        loop.step(size)
+        torch.cuda.reset_peak_memory_stats()
+        loop.step(size)
+        return torch.cuda.max_memory_allocated()
+    twin = reprise.compile(copy.deepcopy(loop.model))
+    Loop(loop.case, twin, loop.device).step(size)
+    return int(twin.plan.peak_bytes)
+
+
+def over_own_plan(plan: Any) -> float | None:
+    """How much longer this plan takes than one of a whole search, in percent; None if nothing is recomputed."""
+    if plan.recompute_ns == 0:
+        return None
+    found = _core.solve(plan.graph, plan.costs, planner="auto", budget_bytes=plan.at_work.room_bytes)
+    return 100 * (plan.time_ns / found.simulation.time_ns - 1)
+
+
+def trained(ours: Loop, plain: Loop, sizes: list[Size], searched: int) -> Row:
+    plan = ours.model.plan
+    row: Row = {"first_s": ours.step(sizes[0]), "second_s": ours.step(sizes[1])}
+    before, over = [], []
+    wrong_bits, above, predicted = 0, 0, 0
+    for size in sizes:
+        times = [ours.step(size) for _ in range(3)]
+        if size not in sizes[:2]:
+            before.append(1e3 * (times[0] - times[2]))
+        plain.step(size)
+        wrong_bits += any(not torch.equal(a, b) for a, b in zip(ours.gradients(), plain.gradients(), strict=True))
+        plain.model.zero_grad(set_to_none=True)
+        ours.step(size)
+        above += plan.measured_peak_bytes > plan.budget_bytes
+        predicted += plan.measured_peak_bytes == plan.peak_bytes
+        if len(over) < searched and size not in sizes[:2] and (more := over_own_plan(plan)) is not None:
+            over.append(more)
+    row |= {"sizes": len(sizes), "captured_shapes": len([s for s in plan._sessions if s.runtime.layout_keys]),
+            "before_ms": [statistics.median(before), max(before)], "steps_above_budget": above,
+            "peaks_as_predicted": predicted, "sizes_with_other_bits": wrong_bits}
+    return row | ({"over_own_plan_percent": [statistics.median(over), max(over)], "searched": len(over)} if over else {})
+
+
+def measure(name: str, case: Case, options: argparse.Namespace) -> Row:
+    torch.manual_seed(0)
+    device = options.device
+    plain = Loop(case, case.model().to(device).train(), device)
+    sizes = case.sizes(options.sizes)
+    peak = peak_of_eager(plain, sizes[0])
+    plain.model.zero_grad(set_to_none=True)
+    extra = sum(p.numel() * p.element_size() for p in plain.model.parameters()) if device.type == "cuda" else 0
+    budget = int(peak * options.share) + extra  # the plain model stays beside the compiled one
+    model = reprise.compile(copy.deepcopy(plain.model), budget=budget, cuda_graphs=False)
+    ours = Loop(case, model, device)
+    row = {"case": name, "share": options.share, "budget_bytes": budget} | trained(ours, plain, sizes, options.searched)
+    ours.model.zero_grad(set_to_none=True)
+    eager = min(plain.round(sizes) for _ in range(2))
+    row["ratio"] = min(ours.round(sizes) for _ in range(2)) / eager
+    if options.rival:
+        reprise.restore(model)
+        rival = Loop(case, model, device, torch.compile(model, dynamic=True))
+        row["rival_s"] = rival.round(sizes)
+        row["rival_ratio"] = min(rival.round(sizes) for _ in range(2)) / min(plain.round(sizes), eager)
+    return row
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", type=torch.device, default="cpu")
+    parser.add_argument("--cases", default="gpt2,resnet50")
+    parser.add_argument("--sizes", type=int, default=50)
+    parser.add_argument("--share", type=float, default=0.6)
+    parser.add_argument("--searched", type=int, default=4)
+    parser.add_argument("--rival", action="store_true")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    rows = []
+    for name in options.cases.split(","):
+        rows.append(measure(name, CASES[options.device.type][name], options))
+        print(json.dumps(rows[-1]), flush=True)
+        if options.output:
+            on_gpu = options.device.type == "cuda"
+            options.output.write_text(json.dumps({
+                "command": f"python bench/shapes.py --device {options.device.type} --sizes {options.sizes} "
+                           f"--share {options.share}{' --rival' if options.rival else ''}",
+                "machine": torch.cuda.get_device_name(options.device) if on_gpu else platform.machine(),
+                "waiting_seconds": settings.WAITING_SECONDS, "threads": torch.get_num_threads(),
+                "python": platform.python_version(), "torch": torch.__version__, "results": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
