@@ -35,6 +35,7 @@ import reprise
 from reprise import _core
 from reprise.api import settings
 
+PLANNING_SECONDS = 4.0
 Size = tuple[int, int]
 Row = dict[str, Any]
 
@@ -159,12 +160,14 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> Row:
     plain.model.zero_grad(set_to_none=True)
     extra = sum(p.numel() * p.element_size() for p in plain.model.parameters()) if device.type == "cuda" else 0
     budget = int(peak * options.share) + extra  # the plain model stays beside the compiled one
-    model = reprise.compile(copy.deepcopy(plain.model), budget=budget, cuda_graphs=False)
+    model = reprise.compile(copy.deepcopy(plain.model), budget=budget, cuda_graphs=False,
+                            planning_seconds=PLANNING_SECONDS)
     ours = Loop(case, model, device)
     row = {"case": name, "share": options.share, "budget_bytes": budget} | trained(ours, plain, sizes, options.searched)
     ours.model.zero_grad(set_to_none=True)
     eager = min(plain.round(sizes) for _ in range(2))
     row["ratio"] = min(ours.round(sizes) for _ in range(2)) / eager
+    print(json.dumps(row), flush=True)
     if options.rival:
         reprise.restore(model)
         rival = Loop(case, model, device, torch.compile(model, dynamic=True))

@@ -114,6 +114,21 @@ def test_later_sizes_have_the_bits_of_eager_without_being_captured(
     assert messages(caplog, "captured by itself") == 0
 
 
+class Labelled(Convolves):
+    """Two inputs whose sizes have to agree."""
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        return nn.functional.cross_entropy(self.head(self.body(images)), labels)
+
+
+def test_sizes_of_two_inputs_that_have_to_agree_are_one(caplog: pytest.LogCaptureFixture) -> None:
+    model, _ = pair(Labelled)
+    with caplog.at_level(logging.INFO, "reprise"):
+        for batch, side in ((20, 32), (24, 48), (17, 40), (32, 64)):
+            model(torch.randn(batch, 3, side, side), labels=torch.randint(0, 4, (batch,))).backward()
+    assert messages(caplog, "another size") == 3
+
+
 def test_shapes_outside_of_the_guards_are_right_too() -> None:
     """A batch of one, and fewer than 16 images, for which the CPU has another convolution."""
     model, plain = pair(Convolves)

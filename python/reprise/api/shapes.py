@@ -142,10 +142,12 @@ class Shapes:
     def _refuse(self, kind: Kind, sizes: Sizes, error: Exception) -> None:
         """This shape is captured by itself; and all that follow, if there is no hope for a family."""
         kind.alone += 1
-        kind.is_refused = kind.alone >= MAX_ALONE or not isinstance(error, (OtherForm, Unsupported))
+        is_hopeless = kind.alone >= MAX_ALONE or not isinstance(error, (OtherForm, Unsupported))
+        kind.is_refused = is_hopeless and not kind.members
         then = "every shape is" if kind.is_refused else "this shape is"
+        cause = getattr(error, "inner_exception", error)  # torch.compile wraps what it cannot explain
         log.info("%s: %s captured by itself, not as a size of a step that is known: %s", self._name, then,
-                 str(error).partition("\n")[0])
+                 str(cause).partition("\n")[0])
 
     @property
     def _name(self) -> str:
@@ -157,6 +159,9 @@ class Shapes:
         return compile_graph(gm, inputs, self.settings, self.plan.add)
 
     def _compile_for_any_size(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if self.kind is not None and self.kind.alone >= MAX_ALONE:
+            raise OtherForm("too many shapes of this kind were tried in vain")
+
         def runs_of(joint: JointGraph) -> tuple[Run, Run]:
             traced = AnySize(gm, joint, self._name)
             with _disable_current_modes():

@@ -96,7 +96,8 @@ class AnySize:
             bounds = self.env.var_to_range.get(symbol)
             if bounds is not None and not bounds.lower <= value <= bounds.upper:
                 return False
-        return all(guard.expr.xreplace(values) == sympy.true for guard in self.env.guards)
+        # Sizes that turned out to be equal are one symbol by now.
+        return all(self.env.replace(guard.expr).xreplace(values) == sympy.true for guard in self.env.guards)
 
 
 def _inputs(gm: fx.GraphModule) -> Iterator[tuple[str, tuple[sympy.Expr, ...]]]:

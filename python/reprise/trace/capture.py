@@ -107,12 +107,23 @@ class Capture:
                 elif node.op == "call_function":
                     check_supported(node)
                     args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
-                    known = node.meta.get("val") if self.sizes is not None else None  # to run it on symbols takes long
+                    known = self._known_results(node)
                     result = wanted_results(node.target, args,
                                             fake_results(node.target, args, kwargs) if known is None else known)
                     check_size(node, result)
                     layouts = self.layouts.get(layout_key(node.target, args, kwargs))
                     self.env[node] = result if layouts is None else with_layouts(result, layouts)
+
+    def _known_results(self, node: fx.Node) -> Any:
+        """What AOTAutograd found when it ran the node, for a step of any size: to run it again on symbols takes long. None if
+        that lies in memory of a call that lowering has replaced."""
+        if self.sizes is None or node.target is operator.getitem:
+            return None
+        replaced = {storage_of(traced) for source in node.all_input_nodes
+                    if isinstance(traced := source.meta.get("val"), torch.Tensor)
+                    and isinstance(here := self.env[source], torch.Tensor) and storage_of(here) != storage_of(traced)}
+        known = node.meta.get("val")
+        return None if any(storage_of(t) in replaced for t in tree_leaves(known) if isinstance(t, torch.Tensor)) else known
 
     def _find_forward(self, nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> None:
         """Finds the nodes that forward's outputs and its effects need."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -65,3 +65,12 @@ def extent_bytes(fake: torch.Tensor) -> int:
     last: Any = fake.storage_offset() + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride(), strict=True))
     size: int = (last + 1) * fake.element_size()  # of a fake tensor of any size, an expression
     return size
+
+
+def at_traced_size(fake: Any) -> torch.Tensor:
+    """The same tensor with numbers in place of symbols: those of the inputs with which the step was traced."""
+    if not any(isinstance(number, torch.SymInt) for number in (*fake.shape, *fake.stride())):
+        return cast(torch.Tensor, fake)
+    numbers = [[int(n.node.hint) if isinstance(n, torch.SymInt) else n for n in given] for given in (fake.shape, fake.stride())]
+    with fake.fake_mode:
+        return torch.empty_strided(*numbers, dtype=fake.dtype, device=fake.device)

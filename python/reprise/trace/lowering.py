@@ -18,6 +18,8 @@ import torch
 from torch import fx
 from torch._prims_common import suggest_memory_format
 
+from .layouts import at_traced_size
+
 aten = torch.ops.aten
 
 
@@ -78,7 +80,7 @@ def _is_cudnns(args: tuple[Any, ...]) -> bool:
     x, weight, bias, mean, var, training, _, eps = args
     if weight is None or bias is None or (mean is None) != (var is None):
         return False
-    tensors = [node.meta["val"] for node in (x, weight, bias, mean or weight, var or weight)]
+    tensors = [at_traced_size(node.meta["val"]) for node in (x, weight, bias, mean or weight, var or weight)]
     backend = torch._C._select_batch_norm_backend(*tensors, training, eps)
     return bool(backend == torch._C._BatchNormBackend.Cudnn)  # type: ignore[attr-defined]
 
