@@ -8,56 +8,29 @@ is looked at for all shares, the others for a few. Nothing runs on a device: tim
 on every machine, because the planner's work is limited by a count and not by a clock; only the seconds differ.
 """
 
-import argparse
-import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from planned_steps import Step, run
+
 SHARES = (90, 80, 70, 60, 50, 40, 30, 20)
 FEW_SHARES = (70, 50, 30)
 ALL_SHARES_RATE = 50
 RATES = (12, 25, 50, 125)  # GB/s
-INFEASIBLE = 1
 KEPT = ("time_ns", "recompute_ns", "wait_ns", "peak_bytes", "host_peak_bytes", "lower_bound_ns", "reordered", "seconds")
 
 
-def plan(command: Path, graph: Path, budget: int, *more: str) -> dict | None:
-    """What the command says as JSON; nothing if the budget is infeasible."""
-    done = subprocess.run([command, "plan", graph, "--budget", str(budget), "--json", *more], capture_output=True, text=True,
-                          check=False)
-    if done.returncode not in (0, INFEASIBLE):
-        sys.exit(done.stderr.strip() or f"{command} exited with {done.returncode}")
-    return json.loads(done.stdout) if done.returncode == 0 else None
-
-
-class Step:
-    def __init__(self, command: Path, name: str) -> None:
-        self.command, self.graph = command, ROOT / "data" / "steps" / f"{name}.cuda.graph.json"
-        values = json.loads(self.graph.read_text())["values"]
-        self.start = sum(values["bytes"][v] for v in values["resident"] + values.get("arriving", []))
-        plain = plan(command, self.graph, 10**15, "--planner", "none")
-        assert plain is not None
-        self.title, self.time_ns, self.peak = plain["graph"], plain["time_ns"], plain["peak_bytes"]
-
-    def row(self, share: int, rate: int | None) -> dict:
-        """One plan; the overhead is the time of recomputing and waiting in percent of the step."""
-        budget = self.start + (self.peak - self.start) * share // 100
-        more = () if rate is None else ("--host-budget", "1000GiB", "--link", f"{rate}GB/s")
-        found = plan(self.command, self.graph, budget, *more)
-        row: dict = {"share": share, "link_GB_per_s": rate, "feasible": found is not None}
-        if found is None:
-            return row
-        row |= {key: found[key] for key in KEPT if key in found}
-        row["overhead_percent"] = round(100 * (found["time_ns"] - self.time_ns) / self.time_ns, 2)
-        if found["lower_bound_ns"] is not None:
-            row["bound_percent"] = round(100 * (found["lower_bound_ns"] - self.time_ns) / self.time_ns, 2)
-        return row
+def row(step: Step, share: int, rate: int | None) -> dict:
+    """One plan; the overhead is the time of recomputing and waiting in percent of the step."""
+    more = () if rate is None else ("--host-budget", "1000GiB", "--link", f"{rate}GB/s")
+    found, is_found = step.plan(share, *more)
+    made: dict = {"share": share, "link_GB_per_s": rate, "feasible": is_found}
+    if not is_found:
+        return made
+    made |= {key: found[key] for key in KEPT if key in found}
+    made["overhead_percent"] = round(100 * (found["time_ns"] - step.time_ns) / step.time_ns, 2)
+    if found["lower_bound_ns"] is not None:
+        made["bound_percent"] = round(100 * (found["lower_bound_ns"] - step.time_ns) / step.time_ns, 2)
+    return made
 
 
 def questions() -> list[tuple[int, int | None]]:
@@ -86,27 +59,11 @@ def summary(steps: dict[str, dict]) -> dict:
     return found | {f"median_seconds_{kind}": round(statistics.median(seconds), 2) for kind, seconds in times.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--command", type=Path, default=ROOT / "build" / "release" / "tools" / "reprise")
-    parser.add_argument("--steps", help="names, with commas between them; by default all that were measured")
-    parser.add_argument("--jobs", type=int, default=1, help="how many plans are made at a time")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "offload.json")
-    options = parser.parse_args()
-    names = (options.steps.split(",") if options.steps else
-             [path.name.split(".")[0] for path in sorted((ROOT / "data" / "steps").glob("*.cuda.graph.json"))])
-    result: dict = {"command": "python3 bench/offload.py", "machine": platform.machine(), "cores": os.cpu_count(),
-                    "latency_us": 10, "steps": {}}
-    for name in names:
-        step = Step(options.command, name)
-        with ThreadPoolExecutor(options.jobs) as pool:
-            rows = list(pool.map(lambda asked, step=step: step.row(*asked), questions()))
-        result["steps"][name] = {"title": step.title, "time_ns": step.time_ns, "peak_bytes": step.peak, "rows": rows}
-        print(f"{name:<22}" + "  ".join(f"{row['share']} %: {row['overhead_percent']}" for row in rows
-                                        if row["link_GB_per_s"] == ALL_SHARES_RATE and row["feasible"]), flush=True)
-        result["summary"] = summary(result["steps"])
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
+def line(rows: list[dict]) -> str:
+    return "  ".join(f"{row['share']} %: {row['overhead_percent']}" for row in rows
+                     if row["link_GB_per_s"] == ALL_SHARES_RATE and row["feasible"])
 
 
 if __name__ == "__main__":
-    main()
+    run("offload", __doc__, questions(), row, line,
+        lambda steps: {"latency_us": 10, "summary": summary(steps)})
