@@ -135,6 +135,15 @@ def test_shapes_outside_of_the_guards_are_right_too() -> None:
     assert differences(model, plain, [(20, 32), (17, 40), (1, 32), (4, 32), (3, 35), (20, 32), (30, 32)]) == []
 
 
+def test_a_model_that_changes_is_traced_again() -> None:
+    model, plain = pair(Attends)
+    sizes = [(4, 16), (6, 24), (5, 17)]
+    assert differences(model, plain, sizes) == []
+    for one in (model, plain):
+        one.mix[3].p = 0.5
+    assert differences(model, plain, [*reversed(sizes), (3, 11)]) == []
+
+
 def test_a_model_that_branches_on_its_length_never_gives_a_wrong_result() -> None:
     model, plain = pair(Branches)
     assert differences(model, plain, [(4, 5), (3, 7), (4, 20), (5, 30), (2, 11), (2, 12), (9, 13), (1, 1), (1, 40)]) == []

@@ -111,35 +111,40 @@ class Shapes:
 
     def _in_family(self, kind: Kind, sizes: Sizes, tensors: list[Tensor], args: tuple[Any, ...],
                    kwargs: dict[str, Any]) -> Any:
-        if sizes in kind.members:
-            return self.traces[1](self.any_size, *args, **kwargs)
-        kind.varying |= {(i, d) for i, (here, there) in enumerate(zip(sizes, kind.first, strict=True))
-                         for d, (size, first) in enumerate(zip(here, there, strict=True)) if size != first}
-        if not kind.members and (first := kind.captured.get(kind.first)) is not None:
-            first.share()  # its search for plans goes on while the step is traced
+        is_known = sizes in kind.members
         self.kind, self.has_begun = kind, False
         handled = sys.exc_info()[1]
         try:
-            with own_errors(), varying(tensors, kind.varying), self._preparing(kind):
+            with own_errors(), contextlib.nullcontext() if is_known else self._getting_ready(kind, sizes, tensors):
                 outputs = self.traces[1](self.any_size, *args, **kwargs)
         except Exception as error:
             if self.has_begun:
                 raise
-            self._refuse(kind, sizes, error)
+            if not is_known:
+                self._refuse(kind, error)
             forget(error, handled)
         else:
             kind.members.add(sizes)
             return outputs
         finally:
             self.kind = None
-        return self._one_by_one(kind, sizes, args, kwargs)
+        if not is_known:
+            return self._one_by_one(kind, sizes, args, kwargs)
+        kind.members.discard(sizes)  # the model has changed, and is traced again
+        return self._in_family(kind, sizes, tensors, args, kwargs)
 
     @contextlib.contextmanager
-    def _preparing(self, kind: Kind) -> Iterator[None]:
-        with contextlib.nullcontext() if kind.members else resting_collector(), self.settings.preparation.phase("tracing"):
+    def _getting_ready(self, kind: Kind, sizes: Sizes, tensors: list[Tensor]) -> Iterator[None]:
+        """For a shape that is new, and for which the step may have to be traced."""
+        kind.varying |= {(i, d) for i, (here, there) in enumerate(zip(sizes, kind.first, strict=True))
+                         for d, (size, first) in enumerate(zip(here, there, strict=True)) if size != first}
+        if not kind.members and (first_captured := kind.captured.get(kind.first)) is not None:
+            first_captured.share()  # its search for plans goes on while the step is traced
+        with contextlib.nullcontext() if kind.members else resting_collector(), self.settings.preparation.phase("tracing"), \
+                varying(tensors, kind.varying):
             yield
 
-    def _refuse(self, kind: Kind, sizes: Sizes, error: Exception) -> None:
+    def _refuse(self, kind: Kind, error: Exception) -> None:
         """This shape is captured by itself; and all that follow, if there is no hope for a family."""
         kind.alone += 1
         is_hopeless = kind.alone >= MAX_ALONE or not isinstance(error, (OtherForm, Unsupported))
@@ -173,14 +178,17 @@ class Shapes:
     def _family_of(self, traced: AnySize, device: torch.device) -> FamilyStep:
         kind = self.kind
         assert kind is not None  # who else would call what is compiled
-        for captured in kind.captured.values():
+        differences = []
+        for captured in reversed(kind.captured.values()):
             symbols = None if captured is None else traced.symbols_at(*captured.inputs)
             if captured is None or symbols is None:
                 continue
             difference = traced.family.at(symbols).difference(captured.session.runtime.program)
-            if difference is not None:
-                raise NoFamily(f"traced for any size it is another step: {difference}")
-            return self._family_step(traced, captured.share(), device)
+            if difference is None:
+                return self._family_step(traced, captured.share(), device)
+            differences.append(difference)
+        if differences:
+            raise NoFamily(f"traced for any size it is another step: {differences[0]}")
         raise OtherForm("it has another form at this size")
 
     def _family_step(self, traced: AnySize, shared: _torch.SizeFamily, device: torch.device) -> FamilyStep:
