@@ -2,8 +2,8 @@
 
     python bench/shapes.py [--device cuda] [--cases gpt2,resnet50] [--sizes 50] [--share 0.6] [--rival] [-o FILE]
 
-The budget is a share of eager's peak at the largest size. Sizes are random; the first two are captured, all others are sizes of
-a step that is known. For each case:
+The budget is what parameters and gradients take, and a share of what eager takes above that at the largest size. Sizes are
+random; the first two are captured, all others are sizes of a step that is known. For each case:
 first_s, second_s      from the call of the model to the end of backward, at the first and the second size
 before_ms              for each later size, how much longer its first step takes than its third one: median and most
 over_own_plan_percent  how much longer the plan of the family takes, by its own times, than the plan of a whole search at that
@@ -158,8 +158,9 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> Row:
     sizes = case.sizes(options.sizes)
     peak = peak_of_eager(plain, sizes[0])
     plain.model.zero_grad(set_to_none=True)
-    extra = sum(p.numel() * p.element_size() for p in plain.model.parameters()) if device.type == "cuda" else 0
-    budget = int(peak * options.share) + extra  # the plain model stays beside the compiled one
+    parameters = sum(p.numel() * p.element_size() for p in plain.model.parameters())
+    beside = parameters if device.type == "cuda" else 0  # the plain model stays there
+    budget = beside + 2 * parameters + int((peak - 2 * parameters) * options.share)
     model = reprise.compile(copy.deepcopy(plain.model), budget=budget, cuda_graphs=False,
                             planning_seconds=PLANNING_SECONDS)
     ours = Loop(case, model, device)
