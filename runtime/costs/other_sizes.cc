@@ -10,7 +10,6 @@
 #include "runtime/costs/roofline.h"
 #include "runtime/device/generator.h"
 #include "runtime/kernels/kernel.h"
-#include "runtime/program/operator_facts.h"
 #include "runtime/program/program_queries.h"
 
 namespace reprise {
@@ -32,10 +31,6 @@ bool has_same_calls(const Program& program, const Program& other) {
   return std::ranges::equal(program.ops, other.ops, [](const ProgramOp& a, const ProgramOp& b) {
     return a.kind == b.kind && a.call.has_value() == b.call.has_value() && (!a.call || a.call->op == b.call->op);
   });
-}
-
-std::string words(const ProgramOp& op) {
-  return "'" + op.name + "' (" + short_name(op.call->op) + ")" + (op.scope.empty() ? "" : " in " + op.scope);
 }
 
 }  // namespace
@@ -91,12 +86,12 @@ OtherSizes::Priced OtherSizes::price(const Program& program) {
     if (known != book_.calls().end()) {
       priced.costs.time_ns[i] = known->second.time_ns;
       measured.emplace(signature, known->second.workspace_bytes);
-      if (!lies_as(program, op_id(i), known->second.results)) priced.wrong = words(op);
+      if (!lies_as(program, op_id(i), known->second.results)) priced.wrong = words_of(op);
     } else if (!measured.contains(signature)) {
       const Measurement found = measure_memory(program, op_id(i));
       measured.emplace(signature, found.workspace_bytes);
       ++priced.measured;
-      if (!lies_as(program, op_id(i), found.outputs)) priced.wrong = words(op);
+      if (!lies_as(program, op_id(i), found.outputs)) priced.wrong = words_of(op);
     }
     if (!priced.wrong.empty()) return priced;
     priced.costs.workspace_bytes[i] = measured.at(signature);

@@ -14,6 +14,12 @@ at::Tensor empty_seed(const Program& program, const TensorUse& use) {
 
 }  // namespace
 
+std::string words_of(const ProgramOp& op) {
+  std::string text = "'" + op.name + "'";
+  if (op.call) text += " (" + toString(op.call->op.operator_name()) + ")";
+  return op.scope.empty() ? text : text + " in " + op.scope;
+}
+
 Costs bare_costs(const Program& program) {
   Costs costs;
   for (const ProgramOp& op : program.ops) costs.workspace_bytes.push_back(op.workspace_bytes);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "reprise/costs.h"
@@ -13,6 +14,8 @@
 
 namespace reprise {
 
+// An op for people: "'mul_3' (aten::mul.Tensor) in layer1.0".
+[[nodiscard]] std::string words_of(const ProgramOp& op);
 // Costs that need no measuring: bytes of values, and the workspace of ops that are not calls.
 [[nodiscard]] Costs bare_costs(const Program& program);
 // Bytes of what exists before and after the step.

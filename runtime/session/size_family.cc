@@ -62,8 +62,7 @@ void SizeFamily::take_curve() {
 std::optional<FoundPlan> SizeFamily::find(const Graph& graph, const Costs& costs, std::optional<std::int64_t> room) {
   take_curve();
   const std::int64_t budget = room.value_or(std::numeric_limits<std::int64_t>::max());
-  auto answer = plans_.fastest(graph, costs, budget);
-  if (!answer || answer->simulation.recompute_ns > 0) answer = plans_.adapted(graph, costs, budget);
+  auto answer = plans_.adapted(graph, costs, budget);
   if (!answer) return std::nullopt;
   const bool may_be_faster = is_far_from_bound(graph, costs, *answer);
   return FoundPlan{.status = Status::kFeasible,

@@ -5,8 +5,9 @@
 """
 
 import json
-import re
 from pathlib import Path
+
+from marked import write_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "algorithms" / "family.md"
@@ -48,11 +49,7 @@ def losses_table(results: dict) -> str:
 
 def main() -> None:
     results = json.loads(RESULTS.read_text())
-    text = PAGE.read_text()
-    for mark, table in (("family", sizes_table(results)), ("losses", losses_table(results))):
-        made = f"<!-- {mark} -->\n{table}\n<!-- end -->"
-        text = re.sub(rf"<!-- {mark} -->.*?<!-- end -->", lambda _, made=made: made, text, flags=re.DOTALL)
-    PAGE.write_text(text)
+    write_parts(PAGE, {"family": sizes_table(results), "losses": losses_table(results)})
 
 
 if __name__ == "__main__":

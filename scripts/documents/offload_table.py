@@ -5,8 +5,9 @@
 """
 
 import json
-import re
 from pathlib import Path
+
+from marked import table_text, write_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "algorithms" / "offload.md"
@@ -33,18 +34,12 @@ def others(rows: dict) -> str:
 
 def table(results: dict) -> str:
     head = ["step", *(f"{share} %" for share in SHARES), f"50 % with {' / '.join(map(str, OTHER_RATES))} GB/s"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = []
     for step in results["steps"].values():
         rows = {(row["share"], row["link_GB_per_s"]): row for row in step["rows"]}
-        lines.append("| " + " | ".join([step["title"], *(cell(rows, share) for share in SHARES), others(rows)]) + " |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    text = PAGE.read_text()
-    made = f"<!-- offload -->\n{table(json.loads(RESULTS.read_text()))}\n<!-- end -->"
-    PAGE.write_text(re.sub(r"<!-- offload -->.*?<!-- end -->", lambda _: made, text, flags=re.DOTALL))
+        lines.append([step["title"], *(cell(rows, share) for share in SHARES), others(rows)])
+    return table_text(head, lines)
 
 
 if __name__ == "__main__":
-    main()
+    write_parts(PAGE, {"offload": table(json.loads(RESULTS.read_text()))})

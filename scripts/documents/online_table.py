@@ -5,8 +5,9 @@
 """
 
 import json
-import re
 from pathlib import Path
+
+from marked import table_text, write_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "algorithms" / "online.md"
@@ -24,18 +25,12 @@ def cell(rows: dict, share: int) -> str:
 
 def table(results: dict) -> str:
     head = ["step", *(f"{share} %" for share in SHARES)]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = []
     for step in results["steps"].values():
         rows = {(row["share"], row["kind"]): row for row in step["rows"]}
-        lines.append("| " + " | ".join([step["title"], *(cell(rows, share) for share in SHARES)]) + " |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    text = PAGE.read_text()
-    made = f"<!-- online -->\n{table(json.loads(RESULTS.read_text()))}\n<!-- end -->"
-    PAGE.write_text(re.sub(r"<!-- online -->.*?<!-- end -->", lambda _: made, text, flags=re.DOTALL))
+        lines.append([step["title"], *(cell(rows, share) for share in SHARES)])
+    return table_text(head, lines)
 
 
 if __name__ == "__main__":
-    main()
+    write_parts(PAGE, {"online": table(json.loads(RESULTS.read_text()))})

@@ -34,7 +34,7 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
             "whole step: use fullgraph=True and change that line, or move it out of the model.")
 
     def runs_of(joint: JointGraph) -> tuple[Run, Run]:
-        name = "model" if settings.owner is None else type(settings.owner).__name__
+        name = settings.name
 
         def session_of(form: Form) -> StepSession:
             session = StepSession(partial(joint.capture, name, form=form), settings, joint.device, name, form)

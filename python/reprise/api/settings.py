@@ -67,6 +67,11 @@ class Settings:
         return self.model() if self.model is not None else None
 
     @property
+    def name(self) -> str:
+        """Of the model, for messages."""
+        return "model" if self.owner is None else type(self.owner).__name__
+
+    @property
     def stepper(self) -> torch.optim.Optimizer | None:
         return self.optimizer() if self.optimizer is not None else None
 

@@ -151,12 +151,8 @@ class Shapes:
         kind.is_refused = is_hopeless and not kind.members
         then = "every shape is" if kind.is_refused else "this shape is"
         cause = getattr(error, "inner_exception", error)  # torch.compile wraps what it cannot explain
-        log.info("%s: %s captured by itself, not as a size of a step that is known: %s", self._name, then,
+        log.info("%s: %s captured by itself, not as a size of a step that is known: %s", self.settings.name, then,
                  str(cause).partition("\n")[0])
-
-    @property
-    def _name(self) -> str:
-        return "model" if self.settings.owner is None else type(self.settings.owner).__name__
 
     # -- What torch.compile calls.
 
@@ -168,7 +164,7 @@ class Shapes:
             raise OtherForm("too many shapes of this kind were tried in vain")
 
         def runs_of(joint: JointGraph) -> tuple[Run, Run]:
-            traced = AnySize(gm, joint, self._name)
+            traced = AnySize(gm, joint, self.settings.name)
             with _disable_current_modes():
                 step = self._family_of(traced, joint.device)
             return step.forward, step.backward
@@ -193,7 +189,7 @@ class Shapes:
 
     def _family_step(self, traced: AnySize, shared: _torch.SizeFamily, device: torch.device) -> FamilyStep:
         def session_of(program: _torch.Program) -> StepSession:
-            return StepSession(lambda _: _Made(program, {}), self.settings, device, self._name, family=shared)
+            return StepSession(lambda _: _Made(program, {}), self.settings, device, self.settings.name, family=shared)
 
         return FamilyStep(traced, shared, session_of, self.plan, self._begin)
 

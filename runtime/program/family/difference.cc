@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/program/program_queries.h"
+
 namespace reprise {
 namespace {
 
@@ -62,19 +64,13 @@ bool same(const ProgramValue& a, const ProgramValue& b) {
   return a.bytes == b.bytes && a.residence == b.residence && a.held == b.held && a.overwrites == b.overwrites;
 }
 
-std::string words(const ProgramOp& op) {
-  std::string text = "'" + op.name + "'";
-  if (op.call) text += " (" + toString(op.call->op.operator_name()) + ")";
-  return op.scope.empty() ? text : text + " in " + op.scope;
-}
-
 }  // namespace
 
 std::optional<std::string> difference(const Program& program, const Program& other) {
   const std::size_t common = std::min(program.ops.size(), other.ops.size());
   for (std::size_t i = 0; i < common; ++i) {
     if (!same(program.ops[i], other.ops[i])) {
-      return "op " + std::to_string(i) + ": " + words(program.ops[i]) + " against " + words(other.ops[i]);
+      return "op " + std::to_string(i) + ": " + words_of(program.ops[i]) + " against " + words_of(other.ops[i]);
     }
   }
   if (program.ops.size() != other.ops.size()) {

@@ -22,7 +22,6 @@ class SizeTable {
 
   // Returns the name. Throws InputError if this is not an expression over so many symbols.
   std::int64_t add(Expression expression, std::size_t num_symbols);
-  [[nodiscard]] std::size_t size() const { return expressions_.size(); }
 
   // What numbers are at one size.
   class Numbers {
