@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "runtime/costs/measure.h"
@@ -15,9 +14,6 @@
 namespace reprise {
 namespace {
 
-constexpr double kFarther = 2;            // how far beyond the known sizes what was seen there still holds
-constexpr std::int64_t kEnoughSizes = 2;  // at which a call needed the same workspace
-
 std::int64_t scaled(std::int64_t time_ns, std::int64_t from, std::int64_t to) {
   return std::llround(static_cast<double>(time_ns) * static_cast<double>(to) /
                       static_cast<double>(std::max<std::int64_t>(1, from)));
@@ -25,6 +21,13 @@ std::int64_t scaled(std::int64_t time_ns, std::int64_t from, std::int64_t to) {
 
 bool chooses_by_size(const Program& program, const ProgramOp& op) {
   return program.device.is_cuda() && op.call->op.operator_name().name.find("convolution") != std::string::npos;
+}
+
+std::vector<std::int64_t> tensor_bytes(const ProgramOp& op) {
+  std::vector<std::int64_t> bytes;
+  for_each_use(*op.call, [&](const TensorUse& use) { bytes.push_back(extent_bytes(use.geometry)); });
+  for (const auto& output : op.outputs) bytes.push_back(output ? extent_bytes(output->geometry) : 0);
+  return bytes;
 }
 
 bool has_same_calls(const Program& program, const Program& other) {
@@ -40,27 +43,16 @@ OtherSizes::OtherSizes(std::shared_ptr<const Program> program, Costs costs)
       costs_(std::move(costs)),
       book_(program_->device),
       roofline_(roofline_ns(*program_, rates_of(program_->device.type()))),
-      known_(program_->ops.size()) {
+      rules_(program_->ops.size()) {
   for (std::size_t i = 0; i < program_->ops.size(); ++i) {
     const ProgramOp& op = program_->ops[i];
-    if (op.kind == ProgramOp::Kind::kCall) learn(i, moved_bytes(op), costs_.workspace_bytes[i]);
+    if (op.kind == ProgramOp::Kind::kCall) rules_[i].learn(tensor_bytes(op), costs_.workspace_bytes[i]);
   }
 }
 
-void OtherSizes::learn(std::size_t op, double moved, std::int64_t workspace_bytes) {
-  Known& known = known_[op];
-  known.is_constant = known.sizes == 0 || (known.is_constant && workspace_bytes == known.workspace_bytes);
-  known.workspace_bytes = workspace_bytes;
-  if (known.sizes > 0 && known.least_bytes <= moved && moved <= known.most_bytes) return;
-  known.least_bytes = known.sizes == 0 ? moved : std::min(known.least_bytes, moved);
-  known.most_bytes = std::max(known.most_bytes, moved);
-  ++known.sizes;
-}
-
-bool OtherSizes::is_certain(const Program& program, std::size_t op, double moved) const {
-  const Known& known = known_[op];
-  return known.sizes >= kEnoughSizes && known.is_constant && moved <= kFarther * known.most_bytes &&
-         kFarther * moved >= known.least_bytes && !chooses_by_size(program, program.ops[op]);
+std::optional<std::int64_t> OtherSizes::certain_workspace(const Program& program, std::size_t op,
+                                                          std::span<const std::int64_t> bytes) const {
+  return chooses_by_size(program, program.ops[op]) ? std::nullopt : rules_[op].at(bytes);
 }
 
 OtherSizes::Priced OtherSizes::price(const Program& program) {
@@ -76,9 +68,9 @@ OtherSizes::Priced OtherSizes::price(const Program& program) {
     const ProgramOp& op = program.ops[i];
     if (op.kind != ProgramOp::Kind::kCall) continue;
     priced.costs.time_ns[i] = scaled(costs_.time_ns[i], roofline_[i], roofline[i]);
-    const double moved = moved_bytes(op);
-    if (is_certain(program, i, moved)) {
-      priced.costs.workspace_bytes[i] = known_[i].workspace_bytes;
+    const std::vector<std::int64_t> bytes = tensor_bytes(op);
+    if (const auto workspace_bytes = certain_workspace(program, i, bytes)) {
+      priced.costs.workspace_bytes[i] = *workspace_bytes;
       continue;
     }
     const std::string signature = Kernel(*op.call).describe(program);
@@ -95,7 +87,7 @@ OtherSizes::Priced OtherSizes::price(const Program& program) {
     }
     if (!priced.wrong.empty()) return priced;
     priced.costs.workspace_bytes[i] = measured.at(signature);
-    learn(i, moved, measured.at(signature));
+    rules_[i].learn(bytes, measured.at(signature));
   }
   return priced;
 }

@@ -2,19 +2,21 @@
 //
 // A time follows from the time at a profiled size: it grows as the roofline does. Times decide how good a plan is. A
 // workspace decides whether the plan stays inside its budget, so it is measured, by running the call once, unless it is
-// certain: the cost book knows the call, or the same call needed the same workspace at all other sizes, two at least,
-// and this size is at most twice as large as those and at least half as large. Convolutions on CUDA choose their
-// algorithm by size and are always measured. What is measured also shows how the results lie in memory; if that is not
-// as the program says, the program is not the step at this size.
+// certain: the cost book knows the call, or it follows from the workspaces at other sizes (workspace_rule.h).
+// Convolutions on CUDA choose their algorithm by size and are always measured. What is measured also shows how the
+// results lie in memory; if that is not as the program says, the program is not the step at this size.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "reprise/costs.h"
 #include "runtime/costs/cost_book.h"
+#include "runtime/costs/workspace_rule.h"
 #include "runtime/program/program.h"
 
 namespace reprise {
@@ -32,22 +34,14 @@ class OtherSizes {
   [[nodiscard]] Priced price(const Program& program);
 
  private:
-  // By op, over all sizes at which its memory is known.
-  struct Known {
-    std::int64_t sizes = 0;
-    bool is_constant = true;
-    std::int64_t workspace_bytes = 0;  // at the latest
-    double least_bytes = 0;            // that it moves
-    double most_bytes = 0;
-  };
-  void learn(std::size_t op, double moved, std::int64_t workspace_bytes);
-  [[nodiscard]] bool is_certain(const Program& program, std::size_t op, double moved) const;
+  [[nodiscard]] std::optional<std::int64_t> certain_workspace(const Program& program, std::size_t op,
+                                                              std::span<const std::int64_t> bytes) const;
 
   std::shared_ptr<const Program> program_;
   Costs costs_;
   CostBook book_;
   std::vector<std::int64_t> roofline_;  // of the profiled program
-  std::vector<Known> known_;
+  std::vector<WorkspaceRule> rules_;    // by op
 };
 
 }  // namespace reprise

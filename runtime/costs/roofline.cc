@@ -71,14 +71,15 @@ double flops(const ProgramOp& op) {
   return 0;
 }
 
-}  // namespace
-
+// What a call reads and writes.
 double moved_bytes(const ProgramOp& op) {
   double total = 0;
   for_each_use(*op.call, [&](const TensorUse& use) { total += bytes(use); });
   for (const auto& output : op.outputs) total += output ? bytes(*output) : 0;
   return total;
 }
+
+}  // namespace
 
 Rates rates_of(c10::DeviceType device) {
   constexpr Rates kCpu{.flops_per_s = 100e9, .bytes_per_s = 20e9, .floor_ns = 2'000};

@@ -20,9 +20,6 @@ struct Rates {
 // The rates of a plain CPU, or of an H200 in fp32 with TF32.
 [[nodiscard]] Rates rates_of(c10::DeviceType device);
 
-// What a call reads and writes.
-[[nodiscard]] double moved_bytes(const ProgramOp& op);
-
 // Times by op; 0 for an op that is not a call.
 [[nodiscard]] std::vector<std::int64_t> roofline_ns(const Program& program, const Rates& rates);
 

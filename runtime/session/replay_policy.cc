@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -20,12 +21,14 @@ namespace {
 constexpr int kMaxRecordings = 8;     // that were of little use: graphs do not suit parameters that move all the time
 constexpr std::int64_t kOfUse = 100;  // steps that pay for a recording
 constexpr int kMaxTries = 6;          // to make the pool fit
+constexpr std::size_t kPools = 2;     // that the shapes of one model have together, without a budget
 constexpr double kSpare = 0.005;      // of the budget: a loss that the caller keeps must not cause a new recording
 
 // All policies of the process.
 struct Policies {
   std::mutex mutex;
   std::set<ReplayPolicy*> all;
+  std::atomic<std::int64_t> steps = 0;  // that might have run as graphs
 
   static Policies& instance() {
     static auto* policies = new Policies;
@@ -65,6 +68,7 @@ ReplayPolicy::~ReplayPolicy() {
 
 std::shared_ptr<Replay> ReplayPolicy::ready(const Situation& now) {
   if (options_->cuda_graphs == CudaGraphs::kOff) return nullptr;
+  use_.note(++Policies::instance().steps);
   if (!takes(now.inputs)) {  // the executor says why
     give_way();
     return nullptr;
@@ -124,7 +128,7 @@ bool ReplayPolicy::may_record() {
     refuse("its parameters or the memory beside it changed " + std::to_string(recordings_) + " times");
     return false;
   }
-  return is_asked_for() || pace_.is_launch_bound(options_->launch_bound);
+  return is_asked_for() || (pace_.is_launch_bound(options_->launch_bound) && is_used_more_than_rivals());
 }
 
 // Graphs are refused until the budget changes.
@@ -163,13 +167,27 @@ void ReplayPolicy::give_way() {
   steps_before_ = 0;
 }
 
-void ReplayPolicy::make_others_give_way() {
+std::vector<ReplayPolicy*> ReplayPolicy::rivals() const {
   Policies& policies = Policies::instance();
   const std::lock_guard lock(policies.mutex);
+  std::vector<ReplayPolicy*> found;
   for (ReplayPolicy* other : policies.all) {
     const bool shares = other != this && other->options_ == options_ && other->replay_ != nullptr;
-    if (shares && !other->replay_->pending()) other->give_way();
+    if (shares && !other->replay_->pending()) found.push_back(other);
   }
+  if (options_->budget_bytes) return found;
+  std::ranges::sort(found, {}, [&](const ReplayPolicy* other) { return other->use_.at(policies.steps); });
+  found.resize(found.size() < kPools ? 0 : found.size() - kPools + 1);
+  return found;
+}
+
+void ReplayPolicy::make_rivals_give_way() {
+  for (ReplayPolicy* rival : rivals()) rival->give_way();
+}
+
+bool ReplayPolicy::is_used_more_than_rivals() const {
+  const std::int64_t now = Policies::instance().steps;
+  return std::ranges::all_of(rivals(), [&](const ReplayPolicy* rival) { return use_.is_more_than(rival->use_, now); });
 }
 
 // -- Recording.
@@ -217,7 +235,7 @@ std::optional<std::int64_t> ReplayPolicy::goal(const Situation& now) const {
 
 void ReplayPolicy::record(const Situation& now) {
   if (const std::string where = misplaced(now); !where.empty()) return refuse(where);
-  make_others_give_way();  // two pools are more than one budget holds
+  make_rivals_give_way();
   const ReplayInputs inputs = sort(now.inputs);
   cleared_bytes_ = 0;
   std::optional<std::int64_t> aim = goal(now);  // the memory of inputs is allocated by now

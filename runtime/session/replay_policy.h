@@ -1,6 +1,8 @@
 // Decides when a session's steps run as CUDA graphs, and keeps these within the budget.
 //
-// The whole pool of the graphs and everything that is allocated beside it must fit into the budget.
+// The whole pool of the graphs and everything that is allocated beside it must fit into the budget. A model that is
+// called with inputs of many shapes has a session for each, and one budget holds one pool: the shape that was used most
+// lately has it. Without a budget, two shapes have one each.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +18,7 @@
 #include "runtime/session/caller.h"
 #include "runtime/session/options.h"
 #include "runtime/session/pace.h"
+#include "runtime/session/recent_use.h"
 #include "runtime/session/replay.h"
 
 namespace reprise {
@@ -62,8 +65,9 @@ class ReplayPolicy {
   void release();
   // Frees them because the options have changed.
   void forget();
-  // Frees the graphs of other sessions that share the options of this one, unless their memory is in use.
-  void make_others_give_way();
+  // Frees the graphs of other sessions of the same model that there is no room for beside this one, unless their memory
+  // is in use.
+  void make_rivals_give_way();
 
   [[nodiscard]] const std::shared_ptr<Replay>& replay() const { return replay_; }
   [[nodiscard]] ReplayUse use() const;
@@ -82,6 +86,8 @@ class ReplayPolicy {
   void refuse(const std::string& why, std::optional<std::int64_t> smallest_budget_bytes = std::nullopt);
   void fail() const;
   void give_way();
+  [[nodiscard]] std::vector<ReplayPolicy*> rivals() const;
+  [[nodiscard]] bool is_used_more_than_rivals() const;
 
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const SessionOptions> options_;
@@ -89,6 +95,7 @@ class ReplayPolicy {
   Graph graph_;  // random calls run once
   std::int64_t resident_bytes_;
   Pace pace_;
+  RecentUse use_;
   std::shared_ptr<Replay> replay_;
   std::optional<std::int64_t> recorded_for_;  // this budget
   int steps_before_ = 0;                      // without graphs

@@ -32,7 +32,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 std::unique_ptr<ReplayPolicy> policy_for(const CapturedStep& step, std::shared_ptr<const SessionOptions> options,
                                          const Surroundings& around) {
-  if (!has_cuda_graphs(step.program->device) || around.family != nullptr) return nullptr;
+  if (!has_cuda_graphs(step.program->device)) return nullptr;
   return std::make_unique<ReplayPolicy>(step.program, std::move(options), around.owned_inputs);
 }
 
@@ -209,7 +209,7 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
   if (plan == nullptr) {
     FoundPlan found = find_plan(find, room);
     if (!found.found() && replays_ != nullptr && !inputs.empty() && hidden_bytes(program().device) > 0) {
-      replays_->make_others_give_way();
+      replays_->make_rivals_give_way();
       total = total_with(inputs);
       room = room_in(total);
       found = find_plan(find, room);
