@@ -1,6 +1,6 @@
 """Trains with inputs of many sizes inside one budget, beside eager and torch.compile(dynamic=True).
 
-    python bench/shapes.py [--device cuda] [--cases gpt2,resnet50] [--sizes 50] [--share 0.6] [--rival] [-o FILE]
+    python bench/shapes.py [--device cuda] [--bf16] [--cases gpt2,resnet50] [--sizes 50] [--share 0.6] [--rival 12] [-o FILE]
 
 The budget is what parameters and gradients take, and a share of what eager takes above that at the largest size. Sizes are
 random; the first two are captured, all others are sizes of a step that is known. For each case:
@@ -9,15 +9,19 @@ before_ms              for each later size, how much longer its first step takes
 over_own_plan_percent  how much longer the plan of the family takes, by its own times, than the plan of a whole search at that
                        size and room, for at most --searched sizes: median and most
 ratio                  the time of one round over all sizes, once they are known, as a multiple of eager's; `rival_ratio` is that
-                       of torch.compile(dynamic=True), whose compilation is not counted either (`rival_s` is its first round)
-Every step's peak is compared with the budget and with the prediction, and every gradient with eager's, bit for bit.
+                       of torch.compile(dynamic=True) over the first --rival sizes, whose compilation is not counted either
+                       (`rival_s` is its first round, `rival_peak_bytes` its highest peak)
+Every step's peak is compared with the budget and with the prediction, and every gradient with eager's, bit for bit, at
+sizes where eager repeats its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import hashlib
 import json
+import logging
 import platform
 import random
 import statistics
@@ -35,7 +39,7 @@ import reprise
 from reprise import _core
 from reprise.api import settings
 
-PLANNING_SECONDS = 4.0
+PLANNING_SECONDS = 2.0
 Size = tuple[int, int]
 Row = dict[str, Any]
 
@@ -43,6 +47,7 @@ Row = dict[str, Any]
 class Case:
     def __init__(self, model: Callable[[], nn.Module], batches: range, lengths: range, is_text: bool) -> None:
         self.model, self.batches, self.lengths, self.is_text = model, batches, lengths, is_text
+        self.in_bf16 = False
 
     def inputs(self, size: Size, device: torch.device) -> dict[str, Tensor]:
         draw = torch.Generator().manual_seed(size[0] * 10007 + size[1])
@@ -69,13 +74,14 @@ def gpt2() -> nn.Module:
 
 
 def resnet50() -> nn.Module:
-    return transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=1000))
+    return transformers.ResNetForImageClassification(transformers.ResNetConfig(
+        num_labels=1000, problem_type="single_label_classification"))
 
 
 CASES = {
     "cpu": {"gpt2": Case(gpt2, range(2, 5), range(16, 97), True),
             "resnet50": Case(resnet50, range(16, 25), range(64, 97, 4), False)},
-    "cuda": {"gpt2": Case(gpt2, range(4, 17), range(64, 1025), True),
+    "cuda": {"gpt2": Case(gpt2, range(4, 17), range(64, 513), True),
              "resnet50": Case(resnet50, range(32, 97), range(128, 257, 8), False)},
 }
 
@@ -93,15 +99,14 @@ class Loop:
         self._wait()
         begin = time.perf_counter()
         torch.manual_seed(1)
-        self.call(**inputs).loss.backward()
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.case.in_bf16):
+            loss = self.call(**inputs).loss
+        loss.backward()
         self._wait()
         return time.perf_counter() - begin
 
     def round(self, sizes: list[Size]) -> float:
         return sum(self.step(size) for size in sizes)
-
-    def gradients(self) -> list[Tensor]:
-        return [p.grad for p in self.model.parameters() if p.grad is not None]
 
     def _wait(self) -> None:
         if self.device.type == "cuda":
@@ -128,31 +133,43 @@ def over_own_plan(plan: Any) -> float | None:
     return 100 * (plan.time_ns / found.simulation.time_ns - 1)
 
 
+def gradients_of(loop: Loop, size: Size) -> list[str]:
+    """Digests, which take no memory on the device."""
+    loop.step(size)
+    digests = [hashlib.sha256(p.grad.cpu().contiguous().view(-1).view(torch.uint8).numpy()).hexdigest()
+               for p in loop.model.parameters() if p.grad is not None]
+    loop.model.zero_grad(set_to_none=True)
+    return digests
+
+
 def trained(ours: Loop, plain: Loop, sizes: list[Size], searched: int) -> Row:
     plan = ours.model.plan
     row: Row = {"first_s": ours.step(sizes[0]), "second_s": ours.step(sizes[1])}
     before, over = [], []
-    wrong_bits, above, predicted = 0, 0, 0
+    repeated, wrong_bits, above = 0, 0, 0
+    of_predicted: list[float] = []
     for size in sizes:
         times = [ours.step(size) for _ in range(3)]
         if size not in sizes[:2]:
             before.append(1e3 * (times[0] - times[2]))
-        plain.step(size)
-        wrong_bits += any(not torch.equal(a, b) for a, b in zip(ours.gradients(), plain.gradients(), strict=True))
-        plain.model.zero_grad(set_to_none=True)
-        ours.step(size)
         above += plan.measured_peak_bytes > plan.budget_bytes
-        predicted += plan.measured_peak_bytes == plan.peak_bytes
+        expected = [gradients_of(plain, size) for _ in range(2)]
+        repeated += expected[0] == expected[1]
+        predicted_bytes = plan.peak_bytes  # when the search has come to its end
+        wrong_bits += expected[0] == expected[1] != gradients_of(ours, size)
+        of_predicted.append(plan.measured_peak_bytes / predicted_bytes)
         if len(over) < searched and size not in sizes[:2] and (more := over_own_plan(plan)) is not None:
             over.append(more)
     row |= {"sizes": len(sizes), "captured_shapes": len([s for s in plan._sessions if s.runtime.layout_keys]),
             "before_ms": [statistics.median(before), max(before)], "steps_above_budget": above,
-            "peaks_as_predicted": predicted, "sizes_with_other_bits": wrong_bits}
+            "measured_of_predicted": [min(of_predicted), max(of_predicted)],
+            "sizes_where_eager_repeats": repeated, "sizes_with_other_bits": wrong_bits}
     return row | ({"over_own_plan_percent": [statistics.median(over), max(over)], "searched": len(over)} if over else {})
 
 
 def measure(name: str, case: Case, options: argparse.Namespace) -> Row:
     torch.manual_seed(0)
+    case.in_bf16 = options.bf16
     device = options.device
     plain = Loop(case, case.model().to(device).train(), device)
     sizes = case.sizes(options.sizes)
@@ -169,24 +186,37 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> Row:
     eager = min(plain.round(sizes) for _ in range(2))
     row["ratio"] = min(ours.round(sizes) for _ in range(2)) / eager
     print(json.dumps(row), flush=True)
-    if options.rival:
-        reprise.restore(model)
-        rival = Loop(case, model, device, torch.compile(model, dynamic=True))
-        row["rival_s"] = rival.round(sizes)
-        row["rival_ratio"] = min(rival.round(sizes) for _ in range(2)) / min(plain.round(sizes), eager)
-    return row
+    return row | (rival_row(case, model, plain, sizes[: options.rival], device) if options.rival else {})
+
+
+def rival_row(case: Case, model: nn.Module, plain: Loop, sizes: list[Size], device: torch.device) -> Row:
+    reprise.restore(model)
+    model.zero_grad(set_to_none=True)
+    rival = Loop(case, model, device, torch.compile(model, dynamic=True))
+    first = rival.round(sizes)
+    eager = min(plain.round(sizes) for _ in range(2))
+    plain.model.zero_grad(set_to_none=True)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    row: Row = {"rival_sizes": len(sizes), "rival_s": first, "rival_ratio": min(rival.round(sizes) for _ in range(2)) / eager}
+    return row | ({"rival_peak_bytes": torch.cuda.max_memory_allocated()} if device.type == "cuda" else {})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", type=torch.device, default="cpu")
+    parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--cases", default="gpt2,resnet50")
     parser.add_argument("--sizes", type=int, default=50)
     parser.add_argument("--share", type=float, default=0.6)
     parser.add_argument("--searched", type=int, default=4)
-    parser.add_argument("--rival", action="store_true")
+    parser.add_argument("--rival", type=int, default=0, help="at how many of the sizes torch.compile is measured")
+    parser.add_argument("--log", action="store_true", help="say what Reprise does")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    if options.log:
+        logging.basicConfig(format="%(relativeCreated)d %(message)s")
+        logging.getLogger("reprise").setLevel(logging.INFO)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
     rows = []
@@ -196,8 +226,7 @@ def main() -> int:
         if options.output:
             on_gpu = options.device.type == "cuda"
             options.output.write_text(json.dumps({
-                "command": f"python bench/shapes.py --device {options.device.type} --sizes {options.sizes} "
-                           f"--share {options.share}{' --rival' if options.rival else ''}",
+                "command": "python bench/shapes.py " + " ".join(sys.argv[1:]),
                 "machine": torch.cuda.get_device_name(options.device) if on_gpu else platform.machine(),
                 "waiting_seconds": settings.WAITING_SECONDS, "threads": torch.get_num_threads(),
                 "python": platform.python_version(), "torch": torch.__version__, "results": rows}, indent=1) + "\n")

@@ -126,11 +126,14 @@ ValueId ProgramBuilder::new_version(ValueId old) {
   return made;
 }
 
-// Whether everything that the call makes or writes is on the budgeted device.
+// Whether the call runs on the budgeted device, so that it draws from the generator there. Attention there also returns
+// the position of the generator, which may be on the host.
 bool ProgramBuilder::is_here(const SeenCall& seen) const {
-  const auto here = [&](const std::optional<TensorUse>& use) { return !use || elsewhere_[index(use->value)] == 0; };
-  return std::ranges::all_of(seen.results, here) && std::ranges::all_of(seen.facts.written, [&](std::size_t i) {
-           return std::ranges::all_of(seen.call.arguments[i].tensors, here);
+  const auto here = [&](const std::optional<TensorUse>& use) { return use && elsewhere_[index(use->value)] == 0; };
+  return (seen.results.empty() || std::ranges::any_of(seen.results, here)) &&
+         std::ranges::all_of(seen.facts.written, [&](std::size_t i) {
+           return std::ranges::all_of(seen.call.arguments[i].tensors,
+                                      [&](const auto& use) { return !use || here(use); });
          });
 }
 

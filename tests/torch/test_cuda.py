@@ -358,6 +358,25 @@ class TestGraphs:
         assert_same_bits(loop(net()), loop(self.graphed()))
 
 
+def test_of_many_sizes_those_used_most_run_as_cuda_graphs() -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(*(layer for _ in range(12) for layer in (nn.Linear(32, 32), nn.GELU(), nn.Dropout(0.1)))).cuda()
+    model = reprise.compile(copy.deepcopy(plain))
+    recorded: dict[int, int] = {}
+    for i, size in enumerate([8, 12, *(40 if i % 4 else 8 + i for i in range(80))]):
+        x = torch.randn(size, 32, device="cuda")
+        results = []
+        for one in (plain, model):
+            torch.manual_seed(i)
+            one.zero_grad(set_to_none=True)
+            one(x).square().mean().backward()
+            results.append([p.grad.clone() for p in one.parameters()])
+        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True)), (i, size)
+        recorded[size] = recorded.get(size, 0) + model.plan.cuda_graphs.recorded
+    assert recorded[40] > 40
+    assert sum(recorded.values()) == recorded[40]
+
+
 def test_a_new_batch_size_and_back() -> None:
     case = CASES["dropout_mlp"]
 

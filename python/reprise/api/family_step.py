@@ -18,10 +18,10 @@ MAX_MEMBERS = 256  # sizes whose sessions are kept; another one takes the place 
 class FamilyStep:
     """What the compiled model calls."""
 
-    def __init__(self, traced: AnySize, shared: _torch.SizeFamily, session_of: Callable[[_torch.Program], StepSession],
-                 plan: ModelPlan, on_begin: Callable[[], None]) -> None:
+    def __init__(self, traced: AnySize, family: _torch.ProgramFamily, shared: _torch.SizeFamily,
+                 session_of: Callable[[_torch.Program], StepSession], plan: ModelPlan, on_begin: Callable[[], None]) -> None:
         """on_begin: is called when a step begins that is known to be a size of this one."""
-        self._traced, self._shared, self._session_of = traced, shared, session_of
+        self._traced, self._family, self._shared, self._session_of = traced, family, shared, session_of
         self._plan, self._on_begin = plan, on_begin
         self._members: OrderedDict[tuple[int, ...], StepSession] = OrderedDict()
 
@@ -39,7 +39,7 @@ class FamilyStep:
 
     def _member(self, symbols: tuple[int, ...]) -> StepSession:
         if symbols not in self._members:
-            member = self._session_of(self._traced.family.at(list(symbols)))
+            member = self._session_of(self._family.at(list(symbols)))
             member.measure()
             self._members[symbols] = member
             self._plan.add(member)
@@ -62,7 +62,7 @@ class FamilyStep:
         while fails - fits > 1:
             size = (fits + fails) // 2
             tried = [*symbols[:varied], size, *symbols[varied + 1:]]
-            if self._shared.smallest_peak_bytes(self._traced.family.at(tried)) <= room:
+            if self._shared.smallest_peak_bytes(self._family.at(tried)) <= room:
                 fits = size
             else:
                 fails = size

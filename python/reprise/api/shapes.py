@@ -174,24 +174,27 @@ class Shapes:
     def _family_of(self, traced: AnySize, device: torch.device) -> FamilyStep:
         kind = self.kind
         assert kind is not None  # who else would call what is compiled
+        layouts = _torch.CostBook(device).layouts
         differences = []
         for captured in reversed(kind.captured.values()):
             symbols = None if captured is None else traced.symbols_at(*captured.inputs)
             if captured is None or symbols is None:
                 continue
-            difference = traced.family.at(symbols).difference(captured.session.runtime.program)
+            family = traced.family(layouts, symbols)
+            difference = family.at(symbols).difference(captured.session.runtime.program)
             if difference is None:
-                return self._family_step(traced, captured.share(), device)
+                return self._family_step(traced, family, captured.share(), device)
             differences.append(difference)
         if differences:
             raise NoFamily(f"traced for any size it is another step: {differences[0]}")
         raise OtherForm("it has another form at this size")
 
-    def _family_step(self, traced: AnySize, shared: _torch.SizeFamily, device: torch.device) -> FamilyStep:
+    def _family_step(self, traced: AnySize, family: _torch.ProgramFamily, shared: _torch.SizeFamily,
+                     device: torch.device) -> FamilyStep:
         def session_of(program: _torch.Program) -> StepSession:
             return StepSession(lambda _: _Made(program, {}), self.settings, device, self.settings.name, family=shared)
 
-        return FamilyStep(traced, shared, session_of, self.plan, self._begin)
+        return FamilyStep(traced, family, shared, session_of, self.plan, self._begin)
 
     def _begin(self) -> None:
         self.has_begun = True

@@ -41,6 +41,8 @@ class Verification:
     engine: str = EAGER
     errors: dict[str, tuple[float, float]] = field(default_factory=dict)
     tolerance: float = 0.0
+    shapes: str = ""  # of the inputs
+    others: list[Verification] = field(default_factory=list)  # with further inputs, by the same compiled model
 
     @property
     def same(self) -> bool:
@@ -57,7 +59,8 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        return self.same and self.inside and not self.far
+        """Also with all further inputs."""
+        return self.same and self.inside and not self.far and all(other.ok for other in self.others)
 
     def __str__(self) -> str:
         budget = "none" if self.budget_bytes is None else _core.format_bytes(self.budget_bytes)
@@ -73,8 +76,11 @@ class Verification:
         if self.engine == FUSED:
             rows[-1] = (rows[-1][0], "", f"{rows[-1][2]}, of planned and unplanned kernels")
             rows.append(self._error_row())
-        return "\n".join(f"{name:<16}{plain:>14}   {planned}" for name, plain, planned in rows)
-
+        if self.others:
+            rows.insert(1, ("inputs", "", self.shapes))
+        return "\n".join([*(f"{name:<16}{plain:>14}   {planned}" for name, plain, planned in rows),
+                          *("\n" + str(other).replace("\npeak", f"\n{'inputs':<16}{'':>14}   {other.shapes}\npeak", 1)
+                            for other in self.others)])
 
     def _error_row(self) -> tuple[str, str, str]:
         if not self.errors:
@@ -86,11 +92,14 @@ class Verification:
 
 
 def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
-           loss: Callable[[Any], Tensor] | None = None, repeats: int = 3, **options: Any) -> Verification:
+           loss: Callable[[Any], Tensor] | None = None, repeats: int = 3, also: Sequence[Any] = (),
+           **options: Any) -> Verification:
     """Trains one step plain and one planned, from the same parameters, buffers and random state,
     and compares loss, gradients, buffers and the position of the random generators bit by bit.
 
     inputs: a tensor, a tuple of arguments, a dict of keyword arguments, or (args, kwargs).
+    also: further inputs, such as batches of other sizes, with which the compiled model is called in turn. Their results
+        are in `others` of the result.
     loss: a function of the model's output; by default its `.loss`, or the output if it is one number, or the
         sum of everything in it.
     options: those of reprise.compile. With engine="fused" the planned step is compared with the unplanned one of the same
@@ -98,19 +107,25 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
 
     The model ends as it began. If reprise.compile had been applied to it, that is undone.
     """
-    args, kwargs = call_arguments(inputs)
+    fused = options.get("engine") == FUSED
+    if fused and also:
+        raise ValueError('also: with engine="fused" every shape is planned by itself; verify one at a time')
     restore(model)
-    loss = loss or default_loss
     device = next(iter(model.parameters())).device
     begin = _State(model)
-    plain, planned = (_Runs(model, args, kwargs, loss, device) for _ in range(2))
+    pairs = [(_Runs(model, *call_arguments(given), loss or default_loss, device),
+              _Runs(model, *call_arguments(given), loss or default_loss, device)) for given in (inputs, *also)]
     try:
-        plain.run()
-        plain.run()
-        if options.get("engine") == FUSED:
+        for plain, _ in pairs:
+            plain.run()
+            plain.run()
+        if fused:
+            plain, planned = pairs[0]
             return _compare_fused(model, budget, options, plain, planned, repeats)
         compile(model, budget, **options)
-        return _compare(model, plain, planned, repeats)
+        result, *others = [_compare(model, plain, planned, repeats) for plain, planned in pairs]
+        result.others = others
+        return result
     finally:
         restore(model)
         begin.put_back()
@@ -190,7 +205,7 @@ def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Ve
         budget_bytes=plan.budget_bytes, plain_peak_bytes=plain.peak_bytes, planned_peak_bytes=peak,
         predicted_peak_bytes=plan.peak_bytes, plain_seconds=statistics.median(plain.seconds[1:]),
         planned_seconds=statistics.median(planned.seconds[1:]), planner=plan.planner,
-        different=_differences(plain.digests, planned.digests))
+        different=_differences(plain.digests, planned.digests), shapes=plain.shapes)
 
 
 @contextlib.contextmanager
@@ -232,6 +247,10 @@ class _Runs:
         self.draws = False  # random numbers
         self.digests: dict[str, Any] = {}  # of what the latest run gave
         self.result: dict[str, Tensor | None] = {}  # the same as tensors, which would count beside other runs
+
+    @property
+    def shapes(self) -> str:
+        return ", ".join(str(tuple(t.shape)) for t in tree_leaves((self.args, self.kwargs)) if isinstance(t, Tensor))
 
     def forget(self) -> None:
         self.result = {}

@@ -17,7 +17,9 @@ import torch.fx.experimental._config as symbolic_config
 from torch import Tensor, fx
 
 from ..errors import RepriseError
+from ..native import _torch
 from .joint_graph import JointGraph
+from .layouts import Layouts
 from .sizes import Sizes
 
 Dim = tuple[int, int]  # the number of a tensor among the inputs, and a dimension of it
@@ -67,8 +69,12 @@ class AnySize:
                     self.sources.setdefault(size, (source, dim))
         if unknown := [symbol for symbol in self.sizes.symbols if symbol not in self.sources]:
             raise NoFamily(f"the size {unknown[0]} is not one of an input")
+        self.joint, self.name = joint, name
         self.env = next(p.fake_mode for p in joint.primals if hasattr(p, "fake_mode")).shape_env
-        self.family = joint.capture_for_any_size(name, self.sizes)
+
+    def family(self, layouts: Layouts, known_at: Sequence[int]) -> _torch.ProgramFamily:
+        """known_at: the numbers of the symbols at the size where the layouts were found."""
+        return self.joint.capture_for_any_size(self.name, self.sizes, layouts, known_at)
 
     def symbols_at(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[int] | None:
         """The numbers that the symbols have for other inputs of the model; None if the step does not hold there."""

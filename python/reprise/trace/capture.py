@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..errors import Unsupported
 from ..native import _torch
 from .captured import Captured
-from .layouts import Layouts, extent_bytes, geometry_of, layout_key, own_memory, storage_of, with_layouts
+from .layouts import Layouts, Number, extent_bytes, geometry_of, itself, layout_key, own_memory, storage_of, with_layouts
 from .nodes import check_size, check_supported, scope_of
 from .operators import fake_results, wanted_results
 from .sizes import Sizes
@@ -46,6 +46,7 @@ class Capture:
     name: str = "step"
     layouts: Layouts = field(default_factory=dict)
     sizes: Sizes | None = None  # of a step that is traced for any size
+    known_at: Number = itself  # of such a step: what numbers are at the size where layouts were found
 
     env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
     memory: dict[int, int] = field(default_factory=dict, init=False)  # storage -> the builder's name for it
@@ -111,17 +112,20 @@ class Capture:
                     result = wanted_results(node.target, args,
                                             fake_results(node.target, args, kwargs) if known is None else known)
                     check_size(node, result)
-                    layouts = self.layouts.get(layout_key(node.target, args, kwargs))
-                    self.env[node] = result if layouts is None else with_layouts(result, layouts)
+                    layouts = self.layouts.get(layout_key(node.target, args, kwargs, self.known_at))
+                    self.env[node] = result if layouts is None else with_layouts(result, layouts, self.known_at)
 
     def _known_results(self, node: fx.Node) -> Any:
         """What AOTAutograd found when it ran the node, for a step of any size: to run it again on symbols takes long. None if
-        that lies in memory of a call that lowering has replaced."""
+        that lies in memory of a call that lowering has replaced, or if an operand lies in another way than AOTAutograd saw."""
         if self.sizes is None or node.target is operator.getitem:
             return None
-        replaced = {storage_of(traced) for source in node.all_input_nodes
+        operands = [(traced, here) for source in node.all_input_nodes
                     if isinstance(traced := source.meta.get("val"), torch.Tensor)
-                    and isinstance(here := self.env[source], torch.Tensor) and storage_of(here) != storage_of(traced)}
+                    and isinstance(here := self.env[source], torch.Tensor)]
+        replaced = {storage_of(traced) for traced, here in operands if storage_of(here) != storage_of(traced)}
+        if replaced and any(not _lie_alike(traced, here) for traced, here in operands):
+            return None
         known = node.meta.get("val")
         return None if any(storage_of(t) in replaced for t in tree_leaves(known) if isinstance(t, torch.Tensor)) else known
 
@@ -236,7 +240,7 @@ class Capture:
         made = [None if t is None else self._new_use(t, self.builder.made, t.untyped_storage().nbytes())
                 for t in results]
         op = self.builder.call(node.name, scope_of(node), called, made)
-        if op is not None and not _writes(node):
+        if op is not None and not _writes(node) and self.sizes is None:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
             self.keys[op] = layout_key(node.target, args, kwargs)
 
@@ -278,6 +282,14 @@ class Capture:
 
 def _attribute(module: fx.GraphModule, node: fx.Node) -> torch.Tensor:
     return cast(torch.Tensor, operator.attrgetter(str(node.target))(module))
+
+
+def _lie_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """By the expressions of their strides, so that nothing is decided about symbols."""
+    def strides(t: torch.Tensor) -> list[Any]:
+        return [n.node.expr if isinstance(n, torch.SymInt) else n for n in t.stride()]
+
+    return a.device == b.device and strides(a) == strides(b)
 
 
 def _writes(node: fx.Node) -> bool:

@@ -58,10 +58,12 @@ class JointGraph:
             return self._fused.run(name, layouts, form)
         return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts).run()
 
-    def capture_for_any_size(self, name: str, sizes: Sizes) -> _torch.ProgramFamily:
-        """The step for all sizes for which it was traced, with eager's operators."""
-        return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name,
-                       sizes=sizes).run_for_any_size()
+    def capture_for_any_size(self, name: str, sizes: Sizes, layouts: Layouts, known_at: Sequence[int]) -> _torch.ProgramFamily:
+        """The step for all sizes for which it was traced, with eager's operators.
+
+        known_at: the numbers of the symbols at the size where the layouts were found."""
+        return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts,
+                       sizes, sizes.at(known_at)).run_for_any_size()
 
     @property
     def kernel_files(self) -> list[str]:

@@ -6,7 +6,7 @@ numbers. A ProgramFamily names the expressions and computes them for any size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
@@ -21,6 +21,7 @@ Postfix = list[tuple[str, int]]
 _OF_TWO = {functions.FloorDiv: "divide", functions.CleanDiv: "divide", functions.Mod: "modulo", functions.PythonMod: "modulo"}
 _OF_MANY = {sympy.Add: "add", sympy.Mul: "multiply", functions.Max: "maximum", functions.Min: "minimum",
             sympy.Max: "maximum", sympy.Min: "minimum"}
+_ROUNDED = functions.CeilToInt, functions.FloorToInt
 
 
 class Sizes:
@@ -47,6 +48,21 @@ class Sizes:
         """The sizes that a call of the step has."""
         return [inputs[position] if dim is None else inputs[position].shape[dim] for position, dim in self.sources.values()]
 
+    def at(self, numbers: Sequence[int]) -> Callable[[Any], Any]:
+        """What expressions are where the symbols are these numbers."""
+        values = dict(zip(self.symbols, numbers, strict=True))
+        known: dict[sympy.Expr, int] = {}
+
+        def number(size: Any) -> Any:
+            if not isinstance(size, torch.SymInt):
+                return size
+            expression = size.node.expr
+            if expression not in known:
+                known[expression] = int(expression.xreplace(values))
+            return known[expression]
+
+        return number
+
     def number(self, family: _torch.ProgramFamily, number: Any) -> Any:
         """The number itself, or the name of its expression."""
         if isinstance(number, (torch.SymFloat, torch.SymBool)):
@@ -68,6 +84,8 @@ class Sizes:
         kind, parts = type(expression), expression.args
         if isinstance(expression, sympy.Pow) and parts[1].is_Integer and parts[1] > 0:
             kind, parts = sympy.Mul, (parts[0],) * int(parts[1])
+        if kind in _ROUNDED and isinstance(parts[0], functions.IntTrueDiv):
+            return self._rounded_quotient(parts[0], is_up=kind is functions.CeilToInt)
         if kind in _OF_TWO:
             return [*self._postfix(parts[0]), *self._postfix(parts[1]), (_OF_TWO[kind], 0)]
         if kind in _OF_MANY:
@@ -76,3 +94,8 @@ class Sizes:
                 code += [*self._postfix(part), (_OF_MANY[kind], 0)]
             return code
         raise Unsupported(f"a size is computed in a way that is not known here: {expression}")
+
+    def _rounded_quotient(self, quotient: sympy.Expr, is_up: bool) -> Postfix:
+        dividend, divisor = quotient.args
+        sign: Postfix = [("constant", -1), ("multiply", 0)] if is_up else []
+        return [*self._postfix(dividend), *sign, *self._postfix(divisor), ("divide", 0), *sign]

@@ -31,6 +31,7 @@ bool same_tensors(Uses a, Uses b) {
 
 // By their bytes where the memory can be read, because a front end may be tracing operators now.
 bool same(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (a.dtype() != b.dtype() || a.device() != b.device() || a.sizes() != b.sizes()) return false;
   if (!a.is_cpu() || !a.is_contiguous() || !b.is_contiguous()) return at::equal(a, b);
   return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
