@@ -81,6 +81,15 @@ class CountingAllocator final : public c10::Allocator {
     resize(begin, found->second, bytes);
     if (bytes == 0) arenas_.erase(found);
   }
+  [[nodiscard]] bool knows(const void* data) {
+    const std::lock_guard lock(mutex_);
+    return blocks_.contains(data) || arena_base_of(data) != nullptr;
+  }
+  void limit(std::int64_t bytes, RoomMaker* maker) {
+    const std::lock_guard lock(mutex_);
+    limit_bytes_ = bytes;
+    maker_ = maker;
+  }
   void reset_peak() {
     const std::lock_guard lock(mutex_);
     peak_ = allocated_;
@@ -103,13 +112,34 @@ class CountingAllocator final : public c10::Allocator {
   using Counted = std::unordered_map<const void*, Block>;
 
   c10::DataPtr served(std::size_t bytes) {
-    void* data = base_->raw_allocate(bytes);
+    claim(static_cast<std::int64_t>(bytes));
+    void* data = nullptr;
+    try {
+      data = base_->raw_allocate(bytes);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      allocated_ -= static_cast<std::int64_t>(bytes);
+      throw;
+    }
     c10::DataPtr result(data, data, &CountingAllocator::release, c10::Device(c10::kCPU));
     const std::lock_guard lock(mutex_);
     if (data != nullptr) blocks_.insert_or_assign(data, Block{bytes, next_++});
-    allocated_ += static_cast<std::int64_t>(bytes);
     peak_ = std::max(peak_, allocated_);
     return result;
+  }
+  // Counts a request before it is served, so that two threads cannot pass the limit together.
+  void claim(std::int64_t bytes) {
+    while (true) {
+      std::unique_lock lock(mutex_);
+      RoomMaker* maker = maker_;
+      const std::int64_t missing = maker == nullptr ? 0 : allocated_ + bytes - limit_bytes_;
+      if (missing <= 0 || bytes == 0) {
+        allocated_ += bytes;
+        return;
+      }
+      lock.unlock();
+      maker->make_room(bytes, missing);
+    }
   }
   static void release(void* data) {
     if (RequestGuide* guide = guide_of_thread(c10::kCPU)) guide->will_be_freed(data);
@@ -159,6 +189,8 @@ class CountingAllocator final : public c10::Allocator {
   std::int64_t allocated_ = 0;
   std::int64_t peak_ = 0;
   std::int64_t fail_in_ = 0;
+  std::int64_t limit_bytes_ = 0;
+  RoomMaker* maker_ = nullptr;  // none: no limit
 };
 
 c10::DeviceAllocator& device_allocator(c10::Device device) {
@@ -223,6 +255,10 @@ std::int64_t granted_bytes(c10::Device device, std::int64_t bytes) {
 }
 
 void count_block(const void* begin, std::int64_t bytes) { cpu_meter().count(begin, bytes); }
+
+bool is_metered(const void* data) { return cpu_meter().knows(data); }
+
+void set_memory_limit(std::int64_t bytes, RoomMaker* maker) { cpu_meter().limit(bytes, maker); }
 
 void fail_allocation(std::int64_t nth) { cpu_meter().fail(nth); }
 

@@ -50,6 +50,23 @@ class MeteredSince {
 // bytes from now on, however they are used. 0: it is gone.
 void count_block(const void* begin, std::int64_t bytes);
 
+// Whether the meter counts the block that begins here.
+[[nodiscard]] bool is_metered(const void* data);
+
+// Makes room on the CPU when a request would make the meter count more than a limit.
+class RoomMaker {
+ public:
+  RoomMaker() = default;
+  virtual ~RoomMaker() = default;
+  RoomMaker(const RoomMaker&) = delete;
+  RoomMaker& operator=(const RoomMaker&) = delete;
+
+  // Frees some memory, or throws if it cannot. Called on the thread of the request, until there is room for it.
+  virtual void make_room(std::int64_t requested_bytes, std::int64_t missing_bytes) = 0;
+};
+// From now on no request takes the CPU's count above the limit. nullptr: there is none. The maker must outlive its use.
+void set_memory_limit(std::int64_t bytes, RoomMaker* maker);
+
 // How much a request for so many bytes counts: CUDA's allocator hands out blocks of 512 bytes.
 [[nodiscard]] std::int64_t granted_bytes(c10::Device device, std::int64_t bytes);
 
