@@ -3,4 +3,5 @@
 
 #include "reprise/error.h"                // IWYU pragma: export
 #include "reprise/torch/checkpoint.h"     // IWYU pragma: export
+#include "reprise/torch/online.h"         // IWYU pragma: export
 #include "reprise/torch/training_step.h"  // IWYU pragma: export

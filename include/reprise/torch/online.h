@@ -1,0 +1,74 @@
+// A budget of bytes for ordinary libtorch code that cannot be captured: shapes that depend on numbers, graphs that are
+// kept, backward passes through backward passes.
+//
+//   {
+//     const reprise::Online online({.budget_bytes = 6'000'000'000});
+//     for (...) {                        // any code: forward, backward, optimizer
+//       at::Tensor loss = net->forward(batch).pow(2).mean();
+//       if (loss.item<float>() > 1) loss.backward();
+//       optimizer.step();
+//     }
+//   }
+//
+// The code runs as it is. When the allocator would pass the budget, memory is taken from under results of calls, and
+// before somebody reads such a result it is computed again, in place (dynamic tensor rematerialization). Results,
+// buffers and the random generator are bit for bit those of the same code without it.
+//
+// On the CPU, with a libtorch that tells when the address of a tensor is taken (2.13 or later).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace reprise {
+
+struct OnlineOptions {
+  // The highest number of bytes that the CPU's allocator may have handed out. Memory that it handed out before the
+  // first use of Reprise counts only if it belongs to `older`.
+  std::int64_t budget_bytes = 0;
+  std::vector<at::Tensor> older{};
+  // Results that are smaller are never taken away.
+  std::int64_t smallest_bytes = std::int64_t{16} << 10;
+  // Since the last backward pass, recomputation may take so many times as long as the calls themselves; above that a
+  // BudgetExceeded says which budget does without. 0: it may take any time.
+  double most_recomputation = 8;
+  // Called instead of throwing BudgetExceeded, and has to throw. For languages whose errors are of another type.
+  std::function<void(const std::string& message)> refuse{};
+};
+
+struct OnlineSummary {
+  std::int64_t calls = 0;             // that were seen
+  std::int64_t evictions = 0;         // results that were taken away
+  std::int64_t repeated_calls = 0;    // calls made again
+  std::int64_t call_ns = 0;           // what the calls took
+  std::int64_t recompute_ns = 0;      // what the repeated ones took when they were first made
+  std::int64_t peak_bytes = 0;        // the highest count of the budget
+  std::int64_t plain_peak_bytes = 0;  // what would have been the highest without taking anything away
+};
+
+// While this object exists, the code of all threads runs within the budget. A process can have one at a time. Calls
+// throw BudgetExceeded, with what is in the way, if everything that can be computed again is gone and it is not enough.
+// The end restores everything that the program still holds.
+class Online {
+ public:
+  explicit Online(OnlineOptions options);
+  ~Online();
+  Online(const Online&) = delete;
+  Online& operator=(const Online&) = delete;
+
+  // Restores what the program holds; nothing is taken away any more. The destructor does the same.
+  void end();
+  void set_budget(std::int64_t budget_bytes);
+  [[nodiscard]] OnlineSummary summary() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace reprise

@@ -1,0 +1,87 @@
+#include "runtime/online/evict.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace reprise::online {
+namespace {
+
+// The costs of distinct components, each counted once. Beyond a few, one may be counted again.
+class Components {
+ public:
+  void add(const Value& value) {
+    if (value.resident || !value.absent_with) return;
+    const AbsentSet* root = root_of(value.absent_with.get());
+    const auto end = seen_.begin() + static_cast<std::ptrdiff_t>(count_);
+    if (std::find(seen_.begin(), end, root) != end) return;
+    if (count_ < seen_.size()) seen_[count_++] = root;
+    cost_ns_ += root->cost_ns;
+  }
+  [[nodiscard]] double cost_ns() const { return cost_ns_; }
+
+ private:
+  std::array<const AbsentSet*, 16> seen_{};
+  std::size_t count_ = 0;
+  double cost_ns_ = 0;
+};
+
+double neighbours_cost_ns(const Value& value) {
+  Components components;
+  for (const Use& use : value.maker->uses) components.add(*use.value);
+  for (const Use* use = value.readers; use != nullptr; use = use->next) {
+    for (const Output& output : use->reader->outputs) {
+      if (output.value != nullptr) components.add(*output.value);
+    }
+  }
+  return components.cost_ns();
+}
+
+// Ghosts go first. What backward passes make is either read next, or a gradient, whose way back is the whole pass. What
+// a call that will be made again waits for goes last.
+int rank_of(const Value& value) {
+  if (value.waits > 0) return 3;
+  if (value.is_ghost()) return 0;
+  return value.backward != 0 ? 2 : 1;
+}
+
+}  // namespace
+
+Value* cheapest(const Table& table, std::int64_t now_ns) {
+  Value* best = nullptr;
+  int best_rank = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (Value* value : table.candidates()) {
+    if (value->locks > 0) continue;
+    const int rank = rank_of(*value);
+    if (best != nullptr && rank > best_rank) continue;
+    const auto age_ns = static_cast<double>(std::max<std::int64_t>(1, now_ns - value->last_read_ns));
+    const double weight = static_cast<double>(value->bytes) * age_ns;
+    const bool is_first = best == nullptr || rank < best_rank;
+    if (!is_first && value->maker->cost_ns >= least * weight) continue;
+    const double h = (value->maker->cost_ns + neighbours_cost_ns(*value)) / weight;
+    if (!is_first && h >= least) continue;
+    best = value;
+    best_rank = rank;
+    least = h;
+  }
+  return best;
+}
+
+Value* largest_orphan(const Table& table) {
+  Value* largest = nullptr;
+  for (const auto& [storage, root] : table.roots()) {
+    if (root->locks > 0 || root->held.use_count() > 1) continue;
+    if (largest != nullptr && root->bytes <= largest->bytes) continue;
+    std::int64_t dependent_bytes = 0;
+    bool all_resident = true;
+    for (const Value* value : held_dependents(*root)) {
+      dependent_bytes += value->bytes;
+      all_resident = all_resident && value->resident;
+    }
+    if (all_resident && dependent_bytes < root->bytes) largest = root;
+  }
+  return largest;
+}
+
+}  // namespace reprise::online

@@ -1,0 +1,447 @@
+#include "runtime/online/mode.h"
+
+#include <ATen/core/List.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <unordered_set>
+#include <utility>
+
+#include "reprise/torch/errors.h"
+#include "runtime/device/generator.h"
+#include "runtime/messages.h"
+#include "runtime/online/thread.h"
+
+namespace reprise::online {
+namespace {
+
+constexpr int kMostVersions = 16;
+std::atomic<Mode*> active = nullptr;
+
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, Visit visit) {
+  if (value.isTensor()) {
+    visit(std::size_t{0}, value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    std::size_t element = 0;
+    for (const c10::IValue& tensor : value.toListRef()) {
+      if (tensor.isTensor()) visit(element, tensor.toTensor());
+      ++element;
+    }
+  }
+}
+
+c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+// Dense memory of the CPU, which a plain tensor can see.
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.key_set().has(c10::DispatchKey::CPU) && !tensor.is_quantized() &&
+         !tensor.is_nested();
+}
+
+// The argument without its tensors.
+c10::IValue without_tensors(const c10::IValue& value) {
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (std::size_t i = 0; i < value.toListRef().size(); ++i) list.push_back(at::Tensor());
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (std::size_t i = 0; i < value.toListRef().size(); ++i) list.push_back(std::nullopt);
+    return list;
+  }
+  return {};
+}
+
+// Counts calls that are running.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
+}  // namespace
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Reading::~Reading() {
+  if (values_.empty()) return;
+  const Table::Lock lock(table_);
+  for (const Ref<Value>& value : values_) --value->locks;
+  values_.clear();
+}
+
+void Reading::add(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = storage_of(tensor);
+  Cell* cell = storage == nullptr ? nullptr : cell_of(storage);
+  if (cell == nullptr) return;
+  ++cell->value->locks;
+  lacks_some_ = lacks_some_ || !cell->value->resident;
+  values_.push_back(cell->value);
+}
+
+void Reading::add(const OperatorCard& card, std::span<const c10::IValue> arguments) {
+  const Table::Lock lock(table_);
+  for (const std::uint32_t i : card.tensors) {
+    for_each_tensor(arguments[i], [this](std::size_t, const at::Tensor& tensor) { add(tensor); });
+  }
+}
+
+void Reading::done(std::int64_t now) {
+  for (const Ref<Value>& value : values_) {
+    --value->locks;
+    value->last_read_ns = now;
+    if (value->cell == nullptr) continue;
+    if (const auto storage = value->cell->storage.lock()) Table::arm(*storage);
+  }
+  values_.clear();
+}
+
+Mode::Mode(OnlineOptions options) : options_(std::move(options)), table_(Table::instance()), restorer_(table_) {
+  if (!has_materializer()) {
+    throw Unsupported(
+        "the online mode needs libtorch 2.13 or later, which tells when the address of a tensor is taken; capture the "
+        "step instead");
+  }
+  if (options_.budget_bytes <= 0) throw InputError("the budget of the online mode must be positive");
+  std::unordered_set<const void*> seen;
+  for (const at::Tensor& tensor : options_.older) {
+    c10::StorageImpl* storage = storage_of(tensor);
+    if (storage == nullptr || !tensor.is_cpu() || !seen.insert(storage).second) continue;
+    if (!is_metered(storage->data())) unmetered_bytes_ += static_cast<std::int64_t>(storage->nbytes());
+  }
+  options_.older.clear();
+  hook_.emplace([this](const c10::OperatorHandle& known) -> CallHook::Handler {
+    const std::shared_ptr<const OperatorCard> found = card_of(known);
+    if (found == nullptr) return nullptr;
+    return [this, card = found](const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) {
+      call(*card, op, below, stack);
+    };
+  });
+  active = this;
+  set_by_hand([](c10::StorageImpl* storage) {
+    if (Mode* mode = active) mode->accessed_by_hand(storage);
+  });
+  reset_meter_peak(at::kCPU);
+  set_limit();
+}
+
+Mode::~Mode() {
+  try {
+    end();
+  } catch (const std::exception& error) {
+    log_line(Severity::kWarning, std::string("the online mode could not restore everything: ") + error.what());
+  }
+}
+
+void Mode::set_limit() { set_memory_limit(options_.budget_bytes - unmetered_bytes_, this); }
+
+void Mode::set_budget(std::int64_t bytes) {
+  options_.budget_bytes = bytes;
+  set_limit();
+}
+
+void Mode::end() {
+  if (active != this) return;
+  const auto restore_all = [this] {
+    std::vector<Ref<Value>> held;
+    const Table::Lock lock(table_);
+    for (const Cell* cell : table_.cells()) held.push_back(cell->value);
+    return held;
+  };
+  std::string above;
+  try {
+    restorer_.make_final(restore_all());
+  } catch (const std::exception& error) {
+    above = error.what();
+  }
+  set_memory_limit(0, nullptr);
+  if (!above.empty()) {
+    log_line(
+        Severity::kWarning,
+        "the online mode ends while the program holds more than the budget allows; it is restored above the budget");
+    restorer_.make_final(restore_all());
+  }
+  active = nullptr;
+  hook_.reset();
+}
+
+void Mode::call(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                torch::jit::Stack& stack) {
+  if (this_thread.depth > 0) {
+    call_inside(card, op, below, stack);
+    return;
+  }
+  const Inside inside(&op);
+  const Counted running(running_);
+  Reading reading(table_);
+  const std::size_t first = stack.size() - card.arguments;
+  const std::span<const c10::IValue> arguments = std::span(stack).subspan(first);
+  reading.add(card, arguments);
+  if (reading.lacks_some()) bring_back(reading);
+  Made made{.card = card, .op = op, .below = below, .answer = prepare(card, op, arguments)};
+  if (made.answer.random && made.answer.repeatable) made.generator_state = generator_state(at::kCPU);
+  made.arguments.assign(arguments.begin(), arguments.end());
+  made.begin_ns = now_ns();
+  const std::int64_t aside_ns = this_thread.aside_ns;
+  try {
+    op.redispatchBoxed(below, &stack);
+  } catch (...) {
+    give_up(card, made.arguments);
+    throw;
+  }
+  made.end_ns = now_ns();
+  made.cost_ns = made.end_ns - made.begin_ns - (this_thread.aside_ns - aside_ns);
+  const Table::Lock lock(table_);
+  note(made, std::span(stack).subspan(first));
+  reading.done(made.end_ns);
+}
+
+// A part of a call may read what the whole does not get as an argument.
+void Mode::call_inside(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                       torch::jit::Stack& stack) {
+  const std::span<const c10::IValue> arguments = std::span(stack).last(card.arguments);
+  bool unknown = false;
+  for (const std::uint32_t i : card.tensors) {
+    for_each_tensor(arguments[i], [&](std::size_t, const at::Tensor& tensor) {
+      c10::StorageImpl* storage = storage_of(tensor);
+      const Cell* cell = storage == nullptr ? nullptr : cell_of(storage);
+      unknown = unknown || (cell != nullptr && cell->value->locks == 0);
+    });
+  }
+  if (!unknown) {
+    op.redispatchBoxed(below, &stack);
+    return;
+  }
+  Reading reading(table_);
+  reading.add(card, arguments);
+  if (reading.lacks_some()) bring_back(reading);
+  const torch::jit::Stack kept(arguments.begin(), arguments.end());
+  op.redispatchBoxed(below, &stack);
+  if (!card.written.empty()) give_up(card, kept);
+}
+
+void Mode::bring_back(const Reading& reading) {
+  check_thrashing();
+  const std::int64_t begin_ns = now_ns();
+  std::vector<Value*> missing;
+  for (const Ref<Value>& value : reading.values()) missing.push_back(value.get());
+  std::ranges::sort(missing, {}, &Value::number);
+  for (Value* value : missing) {
+    if (!value->resident) restorer_.restore(*value);
+  }
+  this_thread.aside_ns += now_ns() - begin_ns;
+}
+
+// What can be known before a call is made. Whoever is computed from a root that the call will write over is made
+// independent of it.
+CallAnswer Mode::prepare(const OperatorCard& card, const c10::OperatorHandle& op,
+                         std::span<const c10::IValue> arguments) {
+  CallAnswer answer{.repeatable = card.repeatable};
+  if (card.depends) answer = answer_of(op, arguments);
+  const bool writes = !card.written.empty();
+  // Optimizers and the like keep what they write from step to step, and must not keep how it came about.
+  if (writes && !at::GradMode::is_enabled() && torch::autograd::get_current_graph_task_id() == -1) {
+    answer.repeatable = false;
+  }
+  for (const std::uint32_t i : card.written) {
+    for_each_tensor(arguments[i], [&](std::size_t, const at::Tensor& tensor) {
+      if (free_readers_of_roots(tensor)) answer.repeatable = false;
+    });
+  }
+  for (const std::size_t i : answer.statistics) {
+    for_each_tensor(arguments[i], [&](std::size_t, const at::Tensor& tensor) {
+      if (!free_readers_of_roots(tensor)) answer.repeatable = false;
+    });
+  }
+  if (card.replaces_memory) give_up(card, arguments);
+  return answer;
+}
+
+// Whether the tensor's memory is a root.
+bool Mode::free_readers_of_roots(const at::Tensor& written) {
+  c10::StorageImpl* storage = storage_of(written);
+  if (storage == nullptr) return true;
+  Held root(table_);
+  {
+    const Table::Lock lock(table_);
+    if (cell_of(storage) != nullptr) return false;
+    root.hold(table_.known_root(storage));
+  }
+  if (root.value()) restorer_.make_independent_of(root.value());
+  return true;
+}
+
+// The memory of these arguments is the program's from now on, with whatever is in it.
+void Mode::give_up(const OperatorCard& card, std::span<const c10::IValue> arguments) {
+  const Table::Lock lock(table_);
+  for (const std::uint32_t i : card.replaces_memory ? card.tensors : card.written) {
+    for_each_tensor(arguments[i], [&](std::size_t, const at::Tensor& tensor) {
+      c10::StorageImpl* storage = storage_of(tensor);
+      Cell* cell = storage == nullptr ? nullptr : cell_of(storage);
+      if (cell != nullptr && cell->value->resident) table_.release(*cell, /*lost=*/!card.replaces_memory);
+    });
+  }
+}
+
+c10::SmallVector<Mode::Fresh, 4> Mode::fresh_storages(const Made& made, std::span<const c10::IValue> results) const {
+  c10::SmallVector<Fresh, 4> fresh;
+  const c10::DeleterFnPtr deleter = c10::GetCPUAllocator()->raw_deleter();
+  std::size_t count = 0;
+  const auto look = [&](const at::Tensor& tensor) {
+    const std::size_t index = count++;
+    c10::StorageImpl* storage = storage_of(tensor);
+    if (storage == nullptr || !is_plain(tensor)) return;
+    if (static_cast<std::int64_t>(storage->nbytes()) < std::max<std::int64_t>(1, options_.smallest_bytes)) return;
+    if (storage->_mutable_data_ptr_no_checks().get_deleter() != deleter) return;  // tracked, or not the allocator's
+    if (std::ranges::find(fresh, storage, &Fresh::storage) == fresh.end()) fresh.push_back({index, storage});
+  };
+  for (const c10::IValue& result : results) {
+    for_each_tensor(result, [&](std::size_t, const at::Tensor& tensor) { look(tensor); });
+  }
+  if (fresh.empty()) return fresh;
+  for (const std::uint32_t i : made.card.tensors) {
+    for_each_tensor(made.arguments[i], [&](std::size_t, const at::Tensor& tensor) {
+      const c10::StorageImpl* storage = storage_of(tensor);
+      fresh.erase(std::remove_if(fresh.begin(), fresh.end(), [&](const Fresh& f) { return f.storage == storage; }),
+                  fresh.end());
+    });
+  }
+  return fresh;
+}
+
+// Nothing if a plain tensor cannot stand for one of the arguments.
+Ref<Record> Mode::record_of(Made& made) {
+  std::vector<Use> uses;
+  for (const std::uint32_t i : made.card.tensors) {
+    const bool written = std::ranges::find(made.card.written, i) != made.card.written.end();
+    const bool statistics = std::ranges::find(made.answer.statistics, i) != made.answer.statistics.end();
+    bool plain = true;
+    bool any = false;
+    for_each_tensor(made.arguments[i], [&](std::size_t element, const at::Tensor& tensor) {
+      if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
+      any = true;
+      plain = plain && is_plain(tensor);
+      if (!plain || statistics) return;
+      c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+      const Cell* cell = cell_of(storage);
+      uses.push_back({.value = cell == nullptr ? table_.root(*storage) : cell->value,
+                      .argument = i,
+                      .element = static_cast<std::uint32_t>(element),
+                      .written = written,
+                      .layout = layout_of(tensor)});
+    });
+    if (!plain) return {};
+    if (any) made.arguments[i] = without_tensors(made.arguments[i]);
+  }
+  Ref<Record> record(new Record{.op = made.op,
+                                .keys = made.below,
+                                .grad_mode = at::GradMode::is_enabled(),
+                                .arguments = std::move(made.arguments),
+                                .uses = std::move(uses),
+                                .cost_ns = static_cast<double>(std::max<std::int64_t>(1, made.cost_ns)),
+                                .generator_state = std::move(made.generator_state)});
+  Table::link(*record);
+  return record;
+}
+
+void Mode::note(Made& made, std::span<const c10::IValue> results) {
+  ++calls_;
+  call_ns_ += made.cost_ns;
+  step_call_ns_ += made.cost_ns;
+  const auto fresh = fresh_storages(made, results);
+  c10::SmallVector<Cell*, 4> written;
+  for (const std::uint32_t i : made.card.written) {
+    for_each_tensor(made.arguments[i], [&](std::size_t, const at::Tensor& tensor) {
+      c10::StorageImpl* storage = storage_of(tensor);
+      Cell* cell = storage == nullptr ? nullptr : cell_of(storage);
+      if (cell != nullptr && std::ranges::find(written, cell) == written.end()) written.push_back(cell);
+    });
+  }
+  if (fresh.empty() && written.empty()) return;
+  bool repeatable = made.answer.repeatable;
+  for (const Cell* cell : written) repeatable = repeatable && cell->value->version < kMostVersions;
+  const Ref<Record> record = repeatable ? record_of(made) : Ref<Record>();
+  if (!record) {
+    for (Cell* cell : written) table_.release(*cell, /*lost=*/true);
+    return;
+  }
+  const int backward = watch_backward();
+  const auto add = [&](Value& value) {
+    value.last_read_ns = made.end_ns;
+    value.backward = backward;
+  };
+  for (const Fresh& f : fresh) add(table_.track(*f.storage, record, {.index = f.index}));
+  for (Cell* cell : written) {
+    const auto use = std::ranges::find_if(record->uses, [&](const Use& u) { return u.value->cell == cell; });
+    const auto index = static_cast<std::size_t>(use - record->uses.begin());
+    add(table_.supersede(*cell, record, {.is_use = true, .index = index}));
+  }
+}
+
+// What a backward pass leaves behind are gradients, which are kept from step to step and must not keep how they came
+// about. Returns the number of the pass; 0: there is none, or others may go through what it makes.
+int Mode::watch_backward() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (task == -1) return 0;
+  if (std::exchange(this_thread.watched_task, task) != task) {
+    torch::autograd::Engine::get_default_engine().queue_callback([task] {
+      if (Mode* mode = active) mode->backward_ended(task);
+    });
+  }
+  return at::GradMode::is_enabled() ? 0 : task + 1;
+}
+
+void Mode::backward_ended(int task) {
+  std::vector<Ref<Value>> gradients;
+  {
+    const Table::Lock lock(table_);
+    for (const Cell* cell : table_.cells()) {
+      if (cell->value->backward == task + 1) gradients.push_back(cell->value);
+    }
+  }
+  restorer_.make_final(std::move(gradients));
+  step_call_ns_ = 0;
+  step_recompute_ns_ = restorer_.cost_ns();
+}
+
+void Mode::accessed_by_hand(c10::StorageImpl* storage) {
+  Held held(table_);
+  std::vector<Ref<Value>> values;
+  {
+    const Table::Lock lock(table_);
+    const Cell* cell = cell_of(storage);
+    Value* found = cell == nullptr ? table_.known_root(storage) : cell->value.get();
+    // A call that is running takes addresses of what it reads.
+    if (found == nullptr || found->locks > 0 || (cell == nullptr && running_ > 0)) return;
+    if (cell == nullptr) {
+      held.hold(found);
+    } else {
+      values.emplace_back(found);
+    }
+  }
+  if (held.value()) {
+    restorer_.make_independent_of(held.value());
+  } else {
+    restorer_.make_final(std::move(values));
+  }
+}
+
+}  // namespace reprise::online

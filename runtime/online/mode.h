@@ -1,0 +1,112 @@
+// The online mode at work: sees every call, notes how results were made, takes memory away when the allocator asks, and
+// brings it back before it is read.
+#pragma once
+
+#include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reprise/torch/online.h"
+#include "runtime/device/meter.h"
+#include "runtime/online/operator_card.h"
+#include "runtime/online/restore.h"
+#include "runtime/online/values.h"
+#include "runtime/record/call_hook.h"
+
+namespace reprise::online {
+
+[[nodiscard]] std::int64_t now_ns();
+
+// The tracked values that a call reads, locked for as long as this object exists.
+class Reading {
+ public:
+  explicit Reading(Table& table) : table_(table) {}
+  ~Reading();
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+  void add(const OperatorCard& card, std::span<const c10::IValue> arguments);
+  // With the table's lock: the program has read them, and their storages tell of accesses by hand again.
+  void done(std::int64_t now_ns);
+  [[nodiscard]] bool lacks_some() const { return lacks_some_; }
+  [[nodiscard]] std::span<const Ref<Value>> values() const { return {values_.data(), values_.size()}; }
+
+ private:
+  void add(const at::Tensor& tensor);
+
+  Table& table_;
+  c10::SmallVector<Ref<Value>, 6> values_;
+  bool lacks_some_ = false;
+};
+
+class Mode final : public RoomMaker {
+ public:
+  explicit Mode(OnlineOptions options);
+  ~Mode() override;
+
+  // Restores what the program holds and stops.
+  void end();
+  void set_budget(std::int64_t bytes);
+  [[nodiscard]] OnlineSummary summary() const;
+
+  void call(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
+            torch::jit::Stack& stack);
+  void make_room(std::int64_t requested_bytes, std::int64_t missing_bytes) override;
+  void accessed_by_hand(c10::StorageImpl* storage);
+  void backward_ended(int task);
+
+ private:
+  struct Made {  // a call that was made
+    const OperatorCard& card;
+    const c10::OperatorHandle& op;
+    c10::DispatchKeySet below;
+    CallAnswer answer;
+    at::Tensor generator_state;
+    torch::jit::Stack arguments;
+    std::int64_t begin_ns;
+    std::int64_t end_ns;
+    std::int64_t cost_ns;
+  };
+  struct Fresh {  // a new storage among results
+    std::size_t index;
+    c10::StorageImpl* storage;
+  };
+
+  void call_inside(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                   torch::jit::Stack& stack);
+  void bring_back(const Reading& reading);
+  [[nodiscard]] CallAnswer prepare(const OperatorCard& card, const c10::OperatorHandle& op,
+                                   std::span<const c10::IValue> arguments);
+  [[nodiscard]] bool free_readers_of_roots(const at::Tensor& written);
+  void note(Made& made, std::span<const c10::IValue> results);
+  [[nodiscard]] c10::SmallVector<Fresh, 4> fresh_storages(const Made& made, std::span<const c10::IValue> results) const;
+  [[nodiscard]] Ref<Record> record_of(Made& made);
+  void give_up(const OperatorCard& card, std::span<const c10::IValue> arguments);
+  [[nodiscard]] int watch_backward();
+  void check_thrashing();
+  [[noreturn]] void refuse(const std::string& message) const;
+  [[nodiscard]] std::string full_message(std::int64_t requested_bytes, std::int64_t missing_bytes);
+  void set_limit();
+
+  OnlineOptions options_;
+  std::int64_t unmetered_bytes_ = 0;
+  Table& table_;
+  Restorer restorer_;
+  std::atomic<int> running_ = 0;
+  std::int64_t calls_ = 0;
+  std::int64_t evictions_ = 0;
+  std::int64_t call_ns_ = 0;
+  std::int64_t plain_peak_bytes_ = 0;
+  std::int64_t step_call_ns_ = 0;  // since the last backward pass ended
+  double step_recompute_ns_ = 0;   // up to its end
+  bool warned_ = false;
+  std::optional<CallHook> hook_;
+};
+
+}  // namespace reprise::online

@@ -1,0 +1,18 @@
+#include "reprise/torch/online.h"
+
+#include "runtime/online/mode.h"
+
+namespace reprise {
+
+struct Online::State {
+  explicit State(OnlineOptions options) : mode(std::move(options)) {}
+  online::Mode mode;
+};
+
+Online::Online(OnlineOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+Online::~Online() = default;
+void Online::end() { state_->mode.end(); }
+void Online::set_budget(std::int64_t budget_bytes) { state_->mode.set_budget(budget_bytes); }
+OnlineSummary Online::summary() const { return state_->mode.summary(); }
+
+}  // namespace reprise

@@ -1,0 +1,98 @@
+// What the online mode does when memory is short, and what it says when that is not enough.
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "reprise/io.h"
+#include "reprise/torch/errors.h"
+#include "runtime/messages.h"
+#include "runtime/online/evict.h"
+#include "runtime/online/mode.h"
+#include "runtime/online/thread.h"
+
+namespace reprise::online {
+namespace {
+
+constexpr double kWarnAt = 2;  // times the calls themselves
+
+}  // namespace
+
+void Mode::make_room(std::int64_t requested_bytes, std::int64_t missing_bytes) {
+  const std::int64_t begin_ns = now_ns();
+  {
+    const Table::Lock lock(table_);
+    const std::int64_t allocated = read_meter(at::kCPU).allocated_bytes + unmetered_bytes_;
+    plain_peak_bytes_ = std::max(plain_peak_bytes_, allocated + requested_bytes + table_.evicted_bytes());
+    Value* value = cheapest(table_, begin_ns);
+    const bool last_resort = value == nullptr || value->waits > 0;
+    if (Value* orphan = last_resort ? largest_orphan(table_) : nullptr) {
+      for (Value* dependent : held_dependents(*orphan)) table_.release(*dependent->cell, /*lost=*/false);
+      return;
+    }
+    if (value == nullptr || (value->waits > 0 && !restorer_.may_take_waiting())) {
+      refuse(full_message(requested_bytes, missing_bytes));
+    }
+    table_.evict(*value);
+    ++evictions_;
+  }
+  this_thread.aside_ns += now_ns() - begin_ns;
+}
+
+void Mode::refuse(const std::string& message) const {
+  if (options_.refuse) options_.refuse(message);
+  throw BudgetExceeded(message);
+}
+
+std::string Mode::full_message(std::int64_t requested_bytes, std::int64_t missing_bytes) {
+  std::int64_t read_bytes = 0;
+  std::int64_t waiting_bytes = 0;
+  std::int64_t kept_bytes = 0;
+  for (const Value* value : table_.candidates()) {
+    (value->locks > 0 ? read_bytes : waiting_bytes) += value->bytes;
+  }
+  for (const auto& [storage, root] : table_.roots()) kept_bytes += root->held.use_count() == 1 ? root->bytes : 0;
+  const std::int64_t allocated = read_meter(at::kCPU).allocated_bytes + unmetered_bytes_;
+  const std::string who = this_thread.op == nullptr ? "the program" : c10::toString(this_thread.op->operator_name());
+  return "the budget of " + format_bytes(options_.budget_bytes) + " is too small by " + format_bytes(missing_bytes) +
+         " here: " + who + " asks for " + format_bytes(requested_bytes) + " while " + format_bytes(allocated) +
+         " are allocated. Of these, " + format_bytes(read_bytes) + " are read by calls that are being made, " +
+         format_bytes(waiting_bytes) + " are waited for by calls that have to be made again, " +
+         format_bytes(kept_bytes) + " are inputs of such calls that the program has dropped, and the other " +
+         format_bytes(allocated - read_bytes - waiting_bytes - kept_bytes) +
+         " cannot be computed again: parameters, gradients, the optimizer's state, inputs, results of operators that "
+         "do "
+         "not repeat, tensors whose address was taken. Up to here the program would have taken " +
+         format_bytes(plain_peak_bytes_) + " without a budget; with that nothing has to be computed again";
+}
+
+void Mode::check_thrashing() {
+  const Table::Lock lock(table_);
+  const double again_ns = restorer_.cost_ns() - step_recompute_ns_;
+  const auto own_ns = static_cast<double>(step_call_ns_);
+  const auto times = [&] { return std::to_string(static_cast<std::int64_t>(again_ns / std::max(1.0, own_ns))); };
+  if (options_.most_recomputation > 0 && again_ns > options_.most_recomputation * own_ns) {
+    refuse("within the budget of " + format_bytes(options_.budget_bytes) + " recomputation takes " + times() +
+           " times as long as the calls themselves. With " + format_bytes(plain_peak_bytes_) +
+           " nothing has to be computed again; choose a budget between the two, or allow more recomputation");
+  }
+  if (again_ns > kWarnAt * own_ns && !warned_) {
+    warned_ = true;
+    log_line(Severity::kWarning, "within the budget of " + format_bytes(options_.budget_bytes) +
+                                     " recomputation takes " + times() +
+                                     " times as long as the calls themselves; with " + format_bytes(plain_peak_bytes_) +
+                                     " nothing has to be computed again");
+  }
+}
+
+OnlineSummary Mode::summary() const {
+  const std::int64_t peak = read_meter(at::kCPU).peak_bytes + unmetered_bytes_;
+  return {.calls = calls_,
+          .evictions = evictions_,
+          .repeated_calls = restorer_.calls(),
+          .call_ns = call_ns_,
+          .recompute_ns = static_cast<std::int64_t>(restorer_.cost_ns()),
+          .peak_bytes = peak,
+          .plain_peak_bytes = std::max(peak, plain_peak_bytes_)};
+}
+
+}  // namespace reprise::online

@@ -1,0 +1,209 @@
+// The online mode around plain libtorch code: bits, budget, and what it leaves behind.
+#include <reprise/torch/errors.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/device/meter.h"
+#include "runtime/networks.h"
+#include "runtime/training.h"
+
+namespace reprise::test {
+namespace {
+
+constexpr std::int64_t kRows = 64;  // a tensor of rows x rows takes 16 KiB
+
+std::int64_t allocated() { return read_meter(at::kCPU).allocated_bytes; }
+
+OnlineOptions within(std::int64_t bytes) {
+  return {.budget_bytes = bytes, .smallest_bytes = 1024, .most_recomputation = 0};
+}
+
+struct OnlineCase {
+  const char* name;
+  Case (*make)();
+  std::vector<double> shares;
+};
+
+class OnlineNetworks : public testing::TestWithParam<OnlineCase> {};
+
+TEST_P(OnlineNetworks, TrainBitForBitInsideTheBudget) {
+  install_meter();
+  const auto run = [&] {
+    const Case network = GetParam().make();
+    return train(network, plainly(network), adam, /*micro_batches=*/2, /*steps=*/3);
+  };
+  const Trained plain = run();
+  const std::int64_t before = allocated();
+  reset_meter_peak(at::kCPU);
+  run();
+  const std::int64_t peak = read_meter(at::kCPU).peak_bytes - before;
+  for (const double share : GetParam().shares) {
+    SCOPED_TRACE(share);
+    const std::int64_t budget = before + static_cast<std::int64_t>(share * static_cast<double>(peak));
+    {
+      Online online(within(budget));
+      const Trained trained = run();
+      EXPECT_LE(read_meter(at::kCPU).peak_bytes, budget);
+      EXPECT_GT(online.summary().evictions, 0);
+      EXPECT_GE(online.summary().plain_peak_bytes, budget);
+      online.end();
+      expect_same(plain, trained);
+    }
+    EXPECT_EQ(allocated(), before);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OnlineNetworks,
+                         testing::Values(OnlineCase{"resnet", resnet_case, {0.8, 0.6, 0.5}},
+                                         OnlineCase{"attention", attention_case, {0.9, 0.8}},
+                                         OnlineCase{"in_place", in_place_case, {0.95}}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+// A chain of results, of which only a few fit into the budget.
+class OnlineChain : public testing::Test {
+ protected:
+  static constexpr int kLength = 12;
+
+  void SetUp() override {
+    install_meter();
+    torch::manual_seed(3);
+    x_ = torch::randn({kRows, kRows});
+    for (at::Tensor y = x_; expected_.size() < kLength; expected_.push_back(y.clone())) y = torch::tanh(y * 1.1);
+    before_ = allocated();
+  }
+  // The budget has room for so many results.
+  [[nodiscard]] std::int64_t room_for(int results) const { return before_ + results * result_bytes(); }
+  [[nodiscard]] static std::int64_t result_bytes() { return kRows * kRows * 4; }
+  [[nodiscard]] std::vector<at::Tensor> run() const {
+    std::vector<at::Tensor> made;
+    for (at::Tensor y = x_; made.size() < kLength; made.push_back(y)) y = torch::tanh(y * 1.1);
+    return made;
+  }
+  void expect_all(const std::vector<at::Tensor>& made) const {
+    for (std::size_t i = 0; i < made.size(); ++i) EXPECT_TRUE(same_bits(made[i], expected_[i])) << i;
+  }
+
+  at::Tensor x_;
+  std::vector<at::Tensor> expected_;
+  std::int64_t before_ = 0;
+};
+
+TEST_F(OnlineChain, ReturnsWhatWasTakenAway) {
+  std::vector<at::Tensor> made;
+  {
+    Online online(within(room_for(6)));
+    made = run();
+    EXPECT_LE(allocated(), room_for(6));
+    EXPECT_GE(online.summary().evictions, kLength - 6);
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      EXPECT_EQ(made[i].sum().item<float>(), expected_[i].sum().item<float>());
+    }
+    EXPECT_GT(online.summary().repeated_calls, 0);
+    EXPECT_LE(read_meter(at::kCPU).peak_bytes, room_for(6));
+    online.set_budget(room_for(3 * kLength));
+  }
+  expect_all(made);
+}
+
+TEST_F(OnlineChain, RefusesAndSaysWhatIsInTheWay) {
+  const Online online(within(room_for(1)));
+  const std::string message = input_error([&] { (void)torch::cat({x_, x_, x_}); });
+  EXPECT_NE(message.find("aten::cat asks for 48.00 KiB"), std::string::npos) << message;
+  EXPECT_NE(message.find("cannot be computed again"), std::string::npos) << message;
+}
+
+TEST_F(OnlineChain, PinsWhoseAddressIsTaken) {
+  const Online online(within(room_for(8)));
+  std::vector<at::Tensor> made = run();
+  const float* address = made[0].data_ptr<float>();
+  for (int i = 0; i < 3; ++i) (void)run();
+  EXPECT_EQ(made[0].data_ptr<float>(), address);
+  EXPECT_EQ(address[5], expected_[0].flatten()[5].item<float>());
+}
+
+TEST_F(OnlineChain, DoesNotComputeFromWhatHasChanged) {
+  std::vector<at::Tensor> made;
+  {
+    Online online(within(room_for(6)));
+    made = run();
+    online.set_budget(room_for(3 * kLength));
+    x_.zero_();
+  }
+  expect_all(made);
+}
+
+TEST_F(OnlineChain, SeesWritesByHand) {
+  std::vector<at::Tensor> made;
+  {
+    Online online(within(room_for(6)));
+    made = run();
+    online.set_budget(room_for(3 * kLength));
+    x_.data_ptr<float>()[0] = 1e6;
+  }
+  expect_all(made);
+}
+
+TEST_F(OnlineChain, SurvivesACallThatThrows) {
+  std::vector<at::Tensor> made;
+  {
+    Online online(within(room_for(6)));
+    made = run();
+    EXPECT_THROW((void)made[0].matmul(torch::ones({3})), c10::Error);
+    EXPECT_THROW(made[1].add_(torch::ones({3, 5})), c10::Error);
+    online.set_budget(room_for(3 * kLength));
+  }
+  expect_all(made);
+}
+
+TEST_F(OnlineChain, FreesWhatTheProgramDrops) {
+  const Online online(within(room_for(40)));
+  for (int i = 0; i < 50; ++i) (void)run();
+  EXPECT_EQ(allocated(), before_);
+}
+
+TEST_F(OnlineChain, IsOneAtATime) {
+  const Online online(within(room_for(8)));
+  EXPECT_NE(input_error([&] { const Online second(within(room_for(8))); }).find("another"), std::string::npos);
+}
+
+TEST_F(OnlineChain, RepeatsRandomNumbersAndWritesInPlace) {
+  const auto program = [&] {
+    torch::manual_seed(5);
+    std::vector<at::Tensor> made;
+    for (int i = 0; i < 10; ++i) {
+      at::Tensor y = torch::dropout(x_ * static_cast<double>(i), 0.5, true);
+      y.slice(0, 0, 8).add_(1);
+      y.relu_();
+      made.push_back(y);
+    }
+    made.push_back(torch::rand({3}));
+    return made;
+  };
+  const std::vector<at::Tensor> plain = program();
+  const std::int64_t before = allocated();
+  std::vector<at::Tensor> made;
+  {
+    Online online(within(before + 8 * result_bytes()));
+    made = program();
+    EXPECT_GT(online.summary().evictions, 0);
+    online.set_budget(before + 100 * result_bytes());
+  }
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(same_bits(plain[i], made[i])) << i;
+}
+
+TEST_F(OnlineChain, EndsThrashingWithABudgetThatDoes) {
+  OnlineOptions options = within(room_for(4));
+  options.most_recomputation = 1e-9;
+  const Online online(options);
+  const std::string message = input_error([&] {
+    const std::vector<at::Tensor> made = run();
+    for (int i = 0; i < 3; ++i) (void)made[0].sum(), (void)made[kLength - 1].sum(), (void)made[5].sum();
+  });
+  EXPECT_NE(message.find("nothing has to be computed again"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace reprise::test
