@@ -38,6 +38,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   bind_session(module);
   bind_files(module);
   bind_kernels(module);
+  bind_online(module);
 }
 
 }  // namespace reprise::bindings

@@ -29,6 +29,7 @@ void bind_memory(py::module_& module);
 void bind_session(py::module_& module);
 void bind_files(py::module_& module);
 void bind_kernels(py::module_& module);
+void bind_online(py::module_& module);
 
 // (dtype, sizes, strides, offset, bytes of storage, device) of a result; nothing: undefined.
 using LayoutTuple = std::tuple<std::string, std::vector<std::int64_t>, std::vector<std::int64_t>, std::int64_t,

@@ -59,6 +59,7 @@ __all__ = [
     "export",
     "format_bytes",
     "format_graph",
+    "online",
     "parse_bytes",
     "parse_graph",
     "planner_names",
@@ -78,6 +79,7 @@ _WITH_TORCH = {
     "verify": "api.verification",
     "explain": "api.model_plan",
     "preflight": "api.preflight",
+    "online": "api.online",
     "export": "api.exported_step",
     "declare_repeatable": "trace.operators",
     "RepriseError": "errors",
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
     from .api.compiled_model import compile, restore
     from .api.exported_step import export
     from .api.model_plan import explain
+    from .api.online import online
     from .api.preflight import preflight
     from .api.verification import verify
     from .errors import BudgetExceeded, GraphBreak, InfeasibleBudget, ModifiedInPlace, RepriseError, Unsupported

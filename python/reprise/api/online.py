@@ -1,0 +1,97 @@
+"""reprise.online: a byte budget for code that is not captured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..native import _torch
+from ..optimizer_state import optimizer_tensors
+from .arguments import byte_count
+
+SMALLEST = "16KiB"
+
+
+class online:
+    """Runs ordinary PyTorch code inside `budget` bytes, as it is, call by call.
+
+        with reprise.online("6GiB", model, optimizer):
+            for batch in batches:
+                loss = model(batch)
+                loss.backward()
+                optimizer.step()
+
+    Nothing is captured: masks, `.item()`, new shapes in every step, kept graphs and gradients of gradients are fine. When
+    the allocator would pass the budget, memory is taken from under results, and before such a result is read it is
+    computed again in place. The bits are those of the same code without it. Plans of `reprise.compile` recompute less.
+
+    budget: the highest number of bytes that PyTorch's CPU allocator may have handed out: "6GiB", or a number.
+    older: modules, optimizers and tensors that may be older than the first use of Reprise. The meter has not seen
+        their memory, and it counts only if they are named here.
+    smallest: results that take less are never taken away.
+    most_recomputation: since the last backward pass, recomputation may take so many times as long as the calls
+        themselves; None: it may take any time.
+
+    Raises BudgetExceeded where a call cannot be made inside the budget. One can be active at a time, for all threads.
+    """
+
+    def __init__(self, budget: str | int, *older: torch.nn.Module | torch.optim.Optimizer | Tensor,
+                 smallest: str | int = SMALLEST, most_recomputation: float | None = 8.0) -> None:
+        self.budget_bytes = byte_count("budget", budget)
+        self.smallest_bytes = byte_count("smallest", smallest)
+        if self.budget_bytes <= 0:
+            raise ValueError(f"budget={budget!r}: must be positive")
+        if most_recomputation is not None and most_recomputation <= 0:
+            raise ValueError(f"most_recomputation={most_recomputation}: must be positive, or None for any time")
+        self.most_recomputation = most_recomputation or 0.0
+        self.older = older
+        self._mode: _torch.Online | None = None
+        self._summary: _torch.OnlineSummary | None = None
+
+    def __enter__(self) -> online:
+        if self._mode is not None:
+            raise ValueError("this online mode is active already")
+        _torch.install_meter()
+        self._mode = _torch.Online(self.budget_bytes, list(_tensors(self.older)), self.smallest_bytes,
+                                   self.most_recomputation)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            mode.end()
+            self._summary = mode.summary
+
+    def set_budget(self, budget: str | int) -> None:
+        """Changes the budget at once."""
+        self.budget_bytes = byte_count("budget", budget)
+        if self._mode is not None:
+            self._mode.set_budget(self.budget_bytes)
+
+    @property
+    def summary(self) -> _torch.OnlineSummary:
+        """What was done so far: calls, evictions, repeated calls, times and peaks."""
+        if self._mode is not None:
+            return self._mode.summary
+        if self._summary is None:
+            raise ValueError("this online mode has not been active yet")
+        return self._summary
+
+
+def _tensors(older: Iterable[Any]) -> Iterable[Tensor]:
+    for each in older:
+        if isinstance(each, torch.nn.Module):
+            held = [*each.parameters(), *each.buffers()]
+        elif isinstance(each, torch.optim.Optimizer):
+            held = optimizer_tensors(each)
+        elif isinstance(each, Tensor):
+            held = [each]
+        else:
+            raise TypeError(f"reprise.online takes modules, optimizers and tensors, not {type(each).__name__}")
+        yield from held
+        yield from (tensor.grad for tensor in held if tensor.is_leaf and tensor.grad is not None)
