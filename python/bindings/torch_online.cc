@@ -27,6 +27,7 @@ std::unique_ptr<Online> online(std::int64_t budget_bytes, const std::vector<at::
 }  // namespace
 
 void bind_online(py::module_& module) {
+  module.def("online_is_available", &online_is_available, "Whether this torch has what the online mode needs.");
   py::class_<OnlineSummary>(module, "OnlineSummary", "What an online mode has done so far.")
       .def_readonly("calls", &OnlineSummary::calls)
       .def_readonly("evictions", &OnlineSummary::evictions)

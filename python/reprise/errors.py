@@ -15,7 +15,7 @@ class InfeasibleBudget(RepriseError):
 
 
 class BudgetExceeded(RepriseError):
-    """The caller holds more memory than this step's plan left room for."""
+    """The caller holds more memory than this step's plan left room for, or the online mode has nothing left to take away."""
 
 
 class ModifiedInPlace(RepriseError):

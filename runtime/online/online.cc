@@ -4,6 +4,8 @@
 
 namespace reprise {
 
+bool online_is_available() { return online::has_materializer(); }
+
 struct Online::State {
   explicit State(OnlineOptions options) : mode(std::move(options)) {}
   online::Mode mode;

@@ -118,9 +118,9 @@ TEST_F(OnlineChain, RefusesAndSaysWhatIsInTheWay) {
 TEST_F(OnlineChain, PinsWhoseAddressIsTaken) {
   const Online online(within(room_for(8)));
   std::vector<at::Tensor> made = run();
-  const float* address = made[0].data_ptr<float>();
+  const auto* address = static_cast<const float*>(made[0].data_ptr());
   for (int i = 0; i < 3; ++i) (void)run();
-  EXPECT_EQ(made[0].data_ptr<float>(), address);
+  EXPECT_EQ(made[0].data_ptr(), address);
   EXPECT_EQ(address[5], expected_[0].flatten()[5].item<float>());
 }
 

@@ -206,7 +206,7 @@ def test_hooks_on_the_output_and_its_gradient() -> None:
 @pytest.mark.parametrize("part", ["", "layers.1"])
 def test_backward_hooks_of_modules_are_refused(part: str) -> None:
     """Exception: torch.compile cannot capture them without compiled autograd."""
-    model = reprise.compile(Mlp())
+    model = reprise.compile(Mlp(), capture="graph")
     model.get_submodule(part).register_full_backward_hook(lambda module, given, got: None)
     with pytest.raises(reprise.GraphBreak, match="hooks"):
         step(model)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from online_loops import LOOPS, Loop, ResNet, bits_of, image_loss, random_program, train
-from torch import Tensor
+from online_loops import LOOPS, Breaks, Loop, ResNet, bits_of, image_loss, random_program, train
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -310,3 +310,71 @@ def test_wrong_arguments_are_refused() -> None:
         reprise.online("1GiB", "model").__enter__()  # type: ignore[arg-type]
     with reprise.online("1GiB"), pytest.raises(ValueError, match="another"):
         reprise.online("1GiB").__enter__()
+
+
+def steps_of(model: nn.Module, steps: int = 3) -> list[tuple]:
+    """Trains a model with graph breaks and returns everything that has to be the same."""
+    optimizer = torch.optim.AdamW(model.parameters())
+    bits = []
+    for step in range(steps):
+        torch.manual_seed(step)
+        optimizer.zero_grad()
+        loss = model(torch.randn(1024, 64)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        bits.append(bits_of(loss))
+    return bits + [bits_of(parameter) for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("capture", ["auto", "online"])
+def test_a_model_that_cannot_be_captured_runs_inside_its_budget(capture: str, caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    plain, model = Breaks(), Breaks()
+    model.load_state_dict(plain.state_dict())
+    before = allocated()
+    peak = peak_of(lambda: steps_of(copy.deepcopy(plain)))
+    budget = before + peak * 6 // 10
+    expected = steps_of(plain)
+    reprise.compile(model, budget - allocated() + before, capture=capture)
+    try:
+        assert steps_of(model) == expected
+        assert model.plan.online.summary.evictions > 0
+        assert _torch.peak_bytes(CPU) <= model.plan.online.budget_bytes
+        assert ("runs in the online mode from now on" in caplog.text) == (capture == "auto")
+        assert "trained outside" not in caplog.text
+        model.plan.set_budget("1GiB")
+        assert len(steps_of(model)) == len(expected)
+        assert model.plan.online.budget_bytes == 1 << 30
+    finally:
+        reprise.restore(model)
+    with reprise.online("1GiB"):  # The model's mode has ended.
+        pass
+
+
+def test_auto_captures_what_can_be_captured() -> None:
+    model = reprise.compile(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), "1GiB")
+    model(torch.randn(4, 8)).sum().backward()
+    assert model.plan.ready
+    assert model.plan.online is None
+    reprise.restore(model)
+
+
+def test_two_losses_are_pointed_to_the_online_mode() -> None:
+    model = reprise.compile(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), "1GiB")
+    output = model(torch.randn(4, 8))
+    with pytest.raises(reprise.Unsupported, match='capture="online"'):
+        output.sum().backward(retain_graph=True)
+    reprise.compile(model, "1GiB", capture="online")
+    output = model(torch.randn(4, 8))
+    output.sum().backward(retain_graph=True)
+    output.pow(2).sum().backward()
+    reprise.restore(model)
+
+
+def test_options_that_contradict_the_online_mode_are_refused() -> None:
+    with pytest.raises(ValueError, match="'auto', 'graph' or 'online'"):
+        reprise.compile(nn.Linear(2, 2), capture="eager")
+    with pytest.raises(ValueError, match="operators of eager"):
+        reprise.compile(nn.Linear(2, 2), capture="online", engine="fused")
+    with pytest.raises(reprise.Unsupported, match="works on the CPU"):
+        reprise.compile(nn.Linear(2, 2, device="meta"), capture="online")

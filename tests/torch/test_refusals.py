@@ -55,12 +55,13 @@ BREAKS = {"print(": Prints, ".item()": ReadsNumber, "if x.sum() > 0": Branches, 
 def test_a_graph_break_names_the_line_and_the_reason(text: str) -> None:
     source, begin = inspect.getsourcelines(BREAKS[text])
     line = next(begin + i for i, content in enumerate(source) if text in content)
-    model = reprise.compile(BREAKS[text]())
+    model = reprise.compile(BREAKS[text](), capture="graph")
     with pytest.raises(reprise.GraphBreak) as caught:
         model(batch())
     message = str(caught.value)
     assert f"test_refusals.py\", line {line}" in message
     assert "move it out of the model" in message
+    assert 'capture="online"' in message
 
 
 @pytest.mark.parametrize("kind", [Prints, ReadsNumber, Breaks])
@@ -116,7 +117,7 @@ def test_a_check_of_a_result_is_refused_with_the_operator_that_does_without() ->
 
 def test_batch_norm_with_a_cumulative_average_is_a_graph_break() -> None:
     """Exception: it reads its counter out of a tensor."""
-    model = reprise.compile(nn.Sequential(nn.BatchNorm1d(16, momentum=None)))
+    model = reprise.compile(nn.Sequential(nn.BatchNorm1d(16, momentum=None)), capture="graph")
     with pytest.raises(reprise.GraphBreak, match="batchnorm"):
         model(batch())
 

@@ -27,6 +27,9 @@
 
 namespace reprise {
 
+// Whether this libtorch can do it.
+[[nodiscard]] bool online_is_available();
+
 struct OnlineOptions {
   // The highest number of bytes that the CPU's allocator may have handed out. Memory that it handed out before the
   // first use of Reprise counts only if it belongs to `older`.

@@ -15,21 +15,26 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from ..collector import resting_collector
-from ..errors import Unsupported
+from ..errors import GraphBreak, Unsupported
 from ..native import _torch
 from ..trace.dynamo import own_errors
 from ..trace.eager_way import goes_as_eager
+from ..trace.joint_graph import EAGER
 from .model_plan import ModelPlan
+from .online import online, why_not
 from .settings import Settings, settings_from
 from .shapes import Shapes
 
 log = logging.getLogger("reprise")
 
+AUTO, GRAPH, ONLINE = "auto", "graph", "online"
+
 
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, host_budget: str | int = 0,
             planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
-            cuda_graphs: bool | str = "auto", arena: bool | str = False, engine: str = "eager") -> torch.nn.Module:
+            cuda_graphs: bool | str = "auto", arena: bool | str = False, engine: str = "eager",
+            capture: str = "auto") -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
     The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
@@ -51,6 +56,9 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         reserved is what was planned: True, False, or "auto": on the CPU where the plan fits that way.
     engine: "eager" runs the operators that eager runs and gives its bits; "fused" runs kernels that Inductor
         generates, which are faster and round differently.
+    capture: "graph" captures the step and plans it, and refuses a model that is not one graph; "online" runs it as it
+        is, call by call, and computes results again when memory is short (see reprise.online); "auto" captures where that
+        is possible, and says so in the log where it is not.
 
     Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
     """
@@ -60,9 +68,10 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     settings = settings_from(budget, reserve, host_budget, planner=planner, planning_seconds=planning_seconds,
                              profile=profile, cuda_graphs=cuda_graphs, arena=arena, engine=engine, optimizer=optimizer,
                              model=model)
+    check_capture(capture, engine, model)
     _torch.install_meter()
     restore(model)
-    runner = _Runner(model, settings)
+    runner = _Runner(model, settings, capture)
     model.__dict__["plan"] = runner.plan
     model._compiled_call_impl = runner
     weakref.finalize(model, runner.plan.release).atexit = False
@@ -86,7 +95,8 @@ _NO_SECOND_COMPILER = (
 class _Runner:
     """What a compiled model calls instead of its forward."""
 
-    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+    def __init__(self, model: torch.nn.Module, settings: Settings, capture: str) -> None:
+        self.capture = capture
         self.plan = ModelPlan(settings)
         self.plain: Callable[..., Any] = model._call_impl
         if (optimizer := settings.stepper) is not None:
@@ -99,7 +109,37 @@ class _Runner:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or goes_as_eager():
             return self.plain(*args, **kwargs)
-        return self.planned(*args, **kwargs)
+        if self.capture == ONLINE:
+            return self.as_it_is(*args, **kwargs)
+        try:
+            return self.planned(*args, **kwargs)
+        except GraphBreak as error:
+            reason = self.why_not_online()
+            if reason is not None:
+                raise GraphBreak(f"{error}\n{reason}") from error
+            self.capture = ONLINE
+            log.warning("%s cannot be captured and runs in the online mode from now on, which recomputes more; "
+                        'capture="graph" refuses this instead. The reason: %s', self.settings.name, _in_short(error))
+        return self.as_it_is(*args, **kwargs)
+
+    def why_not_online(self) -> str | None:
+        """Why a model that cannot be captured is refused; None: it runs in the online mode."""
+        if self.capture == GRAPH:
+            return 'capture="auto" and capture="online" run such models as they are, inside the budget.'
+        if self.settings.engine != EAGER:
+            return 'With engine="eager" it could run as it is, inside the budget.'
+        return None if self.settings.owner is None else why_not(self.settings.owner)
+
+    @torch.compiler.disable(reason=_NO_SECOND_COMPILER)  # type: ignore[untyped-decorator]
+    def as_it_is(self, *args: Any, **kwargs: Any) -> Any:
+        options = self.settings.options
+        if options.budget_bytes is not None:
+            limit = options.budget_bytes - options.reserve_bytes
+            if self.plan.online is None or not self.plan.online.active:
+                self.plan.online = online(limit, *self.settings.tensors()).__enter__()
+            elif self.plan.online.budget_bytes != limit:
+                self.plan.online.set_budget(limit)
+        return self.plain(*args, **kwargs)
 
     @torch.compiler.disable(reason=_NO_SECOND_COMPILER)  # type: ignore[untyped-decorator]
     def planned(self, *args: Any, **kwargs: Any) -> Any:
@@ -162,7 +202,7 @@ def _watch_for_training_without(plan: ModelPlan) -> RemovableHandle:
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         model = plan.settings.owner
-        if told or plan.ready or model is None:
+        if told or plan.ready or plan.online is not None or model is None:
             return
         trained = {p for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
         if not trained.isdisjoint(model.parameters()):
@@ -171,6 +211,25 @@ def _watch_for_training_without(plan: ModelPlan) -> RemovableHandle:
                         type(model).__name__, _HOW_TO_CALL)
 
     return register_optimizer_step_pre_hook(before)
+
+
+def _in_short(error: GraphBreak) -> str:
+    """What torch.compile says about a graph break, and the line of the user's code, out of many lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    places = [i for i, line in enumerate(lines) if line.startswith('File "')]
+    where = " ".join(lines[places[-1]:places[-1] + 2]) if places else ""
+    return f"{lines[min(1, len(lines) - 1)]} {where}".strip()
+
+
+def check_capture(capture: str, engine: str, model: torch.nn.Module) -> None:
+    if capture not in (AUTO, GRAPH, ONLINE):
+        raise ValueError(f"capture={capture!r}: choose {AUTO!r}, {GRAPH!r} or {ONLINE!r}")
+    if capture != ONLINE:
+        return
+    if engine != EAGER:
+        raise ValueError(f"engine={engine!r}: the online mode runs the operators of eager")
+    if (reason := why_not(model)) is not None:
+        raise Unsupported(reason)
 
 
 _HOW_TO_CALL = ("Write model(...) and not model.forward(...), and compile the module that is called: in Lightning the one that "

@@ -17,6 +17,7 @@ from ..show.snapshot import write_snapshot
 from ..trace.fused.lowered import PARTITIONS
 from ..trace.joint_graph import FUSED
 from .arguments import byte_count
+from .online import online
 from .session import StepSession
 from .settings import Settings
 
@@ -35,6 +36,7 @@ class ModelPlan:
         self.settings = settings
         self._sessions: list[StepSession] = []
         self.hooks: list[RemovableHandle] = []  # hooks of the optimizer
+        self.online: online | None = None  # the mode in which steps run that are not captured
 
     def add(self, session: StepSession) -> None:
         self._sessions.append(session)
@@ -45,6 +47,8 @@ class ModelPlan:
 
     def release(self) -> None:
         """Frees what plans keep between steps; compiled code may outlive its model."""
+        if self.online is not None:
+            self.online.end()
         for session in self._sessions:
             session.runtime.release()
         for hook in self.hooks:
@@ -280,6 +284,8 @@ class ModelPlan:
         return self.at_work.measured
 
     def __repr__(self) -> str:
+        if self.online is not None:
+            return f"ModelPlan(online, budget {_core.format_bytes(self.online.budget_bytes)})"
         if not self.ready:
             return "ModelPlan(not made yet)"
         percent = planning.recomputation_percent(self.recompute_ns, self.time_ns - self.wait_ns)

@@ -62,6 +62,10 @@ class online:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Restores everything that the program holds; nothing is taken away any more."""
         mode, self._mode = self._mode, None
         if mode is not None:
             mode.end()
@@ -74,6 +78,10 @@ class online:
             self._mode.set_budget(self.budget_bytes)
 
     @property
+    def active(self) -> bool:
+        return self._mode is not None
+
+    @property
     def summary(self) -> _torch.OnlineSummary:
         """What was done so far: calls, evictions, repeated calls, times and peaks."""
         if self._mode is not None:
@@ -81,6 +89,14 @@ class online:
         if self._summary is None:
             raise ValueError("this online mode has not been active yet")
         return self._summary
+
+
+def why_not(model: torch.nn.Module) -> str | None:
+    """Why the online mode cannot run this model; None: it can."""
+    if not _torch.online_is_available():
+        return f"the online mode needs torch 2.13 or later, and this is {torch.__version__}"
+    devices = {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} - {"cpu"}
+    return f"the online mode works on the CPU, and the model lies on {', '.join(sorted(devices))}" if devices else None
 
 
 def _tensors(older: Iterable[Any]) -> Iterable[Tensor]:

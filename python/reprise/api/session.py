@@ -83,7 +83,8 @@ def backward(args: list[Any]) -> list[Any]:
     if torch._C._autograd._get_current_graph_task_keep_graph():
         raise Unsupported(
             "backward(retain_graph=True) and create_graph=True are not supported: Reprise frees what it "
-            "saved while backward runs. Add the losses up and call backward() once.")
+            "saved while backward runs. Add the losses up and call backward() once, or compile the model with "
+            'capture="online", which keeps nothing that the graph does not keep.')
     return _torch.backward(handle, seeds)
 
 

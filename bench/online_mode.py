@@ -1,0 +1,152 @@
+"""What the online mode costs on the CPU: a call, a step without pressure, and recomputation at budgets beside planner `auto`.
+
+    scripts/python.sh bench/online_mode.py [--samples 15] [-o FILE]
+
+Calls and steps with and without the mode are interleaved in one process with one thread, and the medians are compared. Shares
+are of the memory that the step takes above what is there before it. Recomputation of the online mode is the time that repeated
+calls took when they were first made, by the time of all first calls; that of `auto` is what its plan predicts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from models import huggingface as hf  # noqa: E402
+from models.resnet import ResNet  # noqa: E402
+
+import reprise  # noqa: E402
+from reprise.native import _torch  # noqa: E402
+
+CPU = torch.device("cpu")
+SHARES = (80, 60, 50, 40)
+CALLS = 20_000
+
+
+def seconds(run: Callable[[], Any], times: int = 1) -> float:
+    begin = time.perf_counter()
+    for _ in range(times):
+        run()
+    return (time.perf_counter() - begin) / times
+
+
+def interleaved(run: Callable[[], Any], samples: int, times: int = 1) -> tuple[float, float]:
+    """The medians without and with the mode."""
+    plain, within = [], []
+    for _ in range(samples):
+        plain.append(seconds(run, times))
+        with reprise.online("64GiB"):
+            run()
+            within.append(seconds(run, times))
+    return statistics.median(plain), statistics.median(within)
+
+
+def call_rows(samples: int) -> list[dict]:
+    small, large = torch.randn(4, 4), torch.randn(128, 64)
+    kinds = {"16 elements": lambda: small.add(1.0), "32 KiB": lambda: large.add(1.0),
+             "32 KiB in place": lambda: large.add_(1.0), "a view": lambda: large.view(-1)}
+    rows = []
+    for name, run in kinds.items():
+        plain, within = interleaved(run, samples, CALLS)
+        rows.append({"call": name, "plain_us": round(1e6 * plain, 3), "online_us": round(1e6 * within, 3),
+                     "overhead_us": round(1e6 * (within - plain), 3)})
+        print(rows[-1])
+    return rows
+
+
+def gpt2() -> tuple[nn.Module, Callable[[nn.Module], Any]]:
+    torch.manual_seed(0)
+    tokens = torch.randint(5000, (4, 256))
+    return hf.gpt2(6, 384, 5000, 256).train(), lambda model: model(tokens).logits
+
+
+def resnet50() -> tuple[nn.Module, Callable[[nn.Module], Any]]:
+    torch.manual_seed(0)
+    images = torch.randn(8, 3, 96, 96)
+    return ResNet(50).train(), lambda model: model(images)
+
+
+NETWORKS = {"gpt2": gpt2, "resnet50": resnet50}
+
+
+def step(model: nn.Module, forward: Callable[[nn.Module], Any]) -> None:
+    model.zero_grad()
+    logits = forward(model)
+    logits = logits.flatten(0, -2)
+    nn.functional.cross_entropy(logits, torch.arange(logits.shape[0]) % logits.shape[1]).backward()
+
+
+def network_rows(name: str, samples: int) -> dict:
+    model, forward = NETWORKS[name]()
+    step(model, forward)
+    plain, within = interleaved(lambda: step(model, forward), samples)
+    row: dict[str, Any] = {"network": name, "plain_ms": round(1e3 * plain, 2), "online_ms": round(1e3 * within, 2),
+                           "ratio": round(within / plain, 4), "shares": []}
+    model.zero_grad()
+    before = _torch.allocated_bytes(CPU)
+    _torch.reset_peak(CPU)
+    step(model, forward)
+    above = _torch.peak_bytes(CPU) - before
+    for share in SHARES:
+        row["shares"].append(share_row(model, forward, share, above))
+        print(name, row["shares"][-1])
+    return row
+
+
+def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int, above: int) -> dict:
+    model.zero_grad()
+    budget = _torch.allocated_bytes(CPU) + above * share // 100
+    made: dict[str, Any] = {"share": share}
+    try:
+        with reprise.online(budget, most_recomputation=None) as mode:
+            begin = time.perf_counter()
+            step(model, forward)
+            made["online_seconds"] = round(time.perf_counter() - begin, 3)
+            summary = mode.summary
+        made |= {"online_percent": round(100 * summary.recompute_ns / summary.call_ns, 2),
+                 "evictions": summary.evictions, "repeated_calls": summary.repeated_calls,
+                 "inside": summary.peak_bytes <= budget}
+    except reprise.BudgetExceeded:
+        made["online_percent"] = None
+    model.zero_grad()
+    planned = copy.deepcopy(model)
+    budget = _torch.allocated_bytes(CPU) + above * share // 100
+    try:
+        reprise.compile(planned, budget, capture="graph")
+        step(planned, forward)
+        made["auto_percent"] = round(100 * planned.plan.recompute_ns / (planned.plan.time_ns - planned.plan.recompute_ns), 2)
+    except reprise.InfeasibleBudget:
+        made["auto_percent"] = None
+    reprise.restore(planned)
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--samples", type=int, default=15)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "online-mode-cpu.json")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    _torch.install_meter()
+    result = {"machine": platform.machine(), "torch": torch.__version__, "threads": 1, "samples": options.samples,
+              "calls": call_rows(options.samples), "networks": [network_rows(name, options.samples) for name in NETWORKS]}
+    options.output.write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
