@@ -90,6 +90,8 @@ class Mode final : public RoomMaker {
   void give_up(const OperatorCard& card, std::span<const c10::IValue> arguments);
   [[nodiscard]] int watch_backward();
   void check_thrashing();
+  // Makes some room, or says why that is not possible.
+  [[nodiscard]] std::string take_away(std::int64_t requested_bytes, std::int64_t missing_bytes);
   [[noreturn]] void refuse(const std::string& message) const;
   [[nodiscard]] std::string full_message(std::int64_t requested_bytes, std::int64_t missing_bytes);
   void set_limit();

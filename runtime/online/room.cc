@@ -1,7 +1,7 @@
 // What the online mode does when memory is short, and what it says when that is not enough.
 #include <algorithm>
-#include <chrono>
 #include <string>
+#include <utility>
 
 #include "reprise/io.h"
 #include "reprise/torch/errors.h"
@@ -19,23 +19,28 @@ constexpr double kWarnAt = 2;  // times the calls themselves
 
 void Mode::make_room(std::int64_t requested_bytes, std::int64_t missing_bytes) {
   const std::int64_t begin_ns = now_ns();
-  {
-    const Table::Lock lock(table_);
-    const std::int64_t allocated = read_meter(at::kCPU).allocated_bytes + unmetered_bytes_;
-    plain_peak_bytes_ = std::max(plain_peak_bytes_, allocated + requested_bytes + table_.evicted_bytes());
-    Value* value = cheapest(table_, begin_ns);
-    const bool last_resort = value == nullptr || value->waits > 0;
-    if (Value* orphan = last_resort ? largest_orphan(table_) : nullptr) {
-      for (Value* dependent : held_dependents(*orphan)) table_.release(*dependent->cell, /*lost=*/false);
-      return;
-    }
-    if (value == nullptr || (value->waits > 0 && !restorer_.may_take_waiting())) {
-      refuse(full_message(requested_bytes, missing_bytes));
-    }
-    table_.evict(*value);
-    ++evictions_;
-  }
+  const std::string refusal = take_away(requested_bytes, missing_bytes);
   this_thread.aside_ns += now_ns() - begin_ns;
+  // Not under the lock: an error of another language may wait for threads that wait for it.
+  if (!refusal.empty()) refuse(refusal);
+}
+
+std::string Mode::take_away(std::int64_t requested_bytes, std::int64_t missing_bytes) {
+  const Table::Lock lock(table_);
+  const std::int64_t allocated = read_meter(at::kCPU).allocated_bytes + unmetered_bytes_;
+  plain_peak_bytes_ = std::max(plain_peak_bytes_, allocated + requested_bytes + table_.evicted_bytes());
+  Value* value = cheapest(table_, now_ns());
+  const bool last_resort = value == nullptr || value->waits > 0;
+  if (Value* orphan = last_resort ? largest_orphan(table_) : nullptr) {
+    for (Value* dependent : held_dependents(*orphan)) table_.release(*dependent->cell, /*lost=*/false);
+    return "";
+  }
+  if (value == nullptr || (value->waits > 0 && !restorer_.may_take_waiting())) {
+    return full_message(requested_bytes, missing_bytes);
+  }
+  table_.evict(*value);
+  ++evictions_;
+  return "";
 }
 
 void Mode::refuse(const std::string& message) const {
@@ -66,22 +71,25 @@ std::string Mode::full_message(std::int64_t requested_bytes, std::int64_t missin
 }
 
 void Mode::check_thrashing() {
-  const Table::Lock lock(table_);
-  const double again_ns = restorer_.cost_ns() - step_recompute_ns_;
-  const auto own_ns = static_cast<double>(step_call_ns_);
-  const auto times = [&] { return std::to_string(static_cast<std::int64_t>(again_ns / std::max(1.0, own_ns))); };
-  if (options_.most_recomputation > 0 && again_ns > options_.most_recomputation * own_ns) {
-    refuse("within the budget of " + format_bytes(options_.budget_bytes) + " recomputation takes " + times() +
+  double again_ns = 0;
+  double own_ns = 0;
+  bool warns = false;
+  {
+    const Table::Lock lock(table_);
+    again_ns = restorer_.cost_ns() - step_recompute_ns_;
+    own_ns = static_cast<double>(step_call_ns_);
+    warns = again_ns > kWarnAt * own_ns && !std::exchange(warned_, warned_ || again_ns > kWarnAt * own_ns);
+  }
+  const auto message = [&] {
+    return "within the budget of " + format_bytes(options_.budget_bytes) + " recomputation takes " +
+           std::to_string(static_cast<std::int64_t>(again_ns / std::max(1.0, own_ns))) +
            " times as long as the calls themselves. With " + format_bytes(plain_peak_bytes_) +
-           " nothing has to be computed again; choose a budget between the two, or allow more recomputation");
+           " nothing has to be computed again";
+  };
+  if (options_.most_recomputation > 0 && again_ns > options_.most_recomputation * own_ns) {
+    refuse(message() + "; choose a budget between the two, or allow more recomputation");
   }
-  if (again_ns > kWarnAt * own_ns && !warned_) {
-    warned_ = true;
-    log_line(Severity::kWarning, "within the budget of " + format_bytes(options_.budget_bytes) +
-                                     " recomputation takes " + times() +
-                                     " times as long as the calls themselves; with " + format_bytes(plain_peak_bytes_) +
-                                     " nothing has to be computed again");
-  }
+  if (warns) log_line(Severity::kWarning, message());
 }
 
 OnlineSummary Mode::summary() const {

@@ -13,7 +13,7 @@ namespace {
 
 ByHand by_hand = nullptr;
 
-void accessed_by_hand(c10::StorageImpl* storage) {
+[[maybe_unused]] void accessed_by_hand(c10::StorageImpl* storage) {
   if (by_hand != nullptr) by_hand(storage);
 }
 

@@ -17,6 +17,8 @@ constexpr std::int64_t kRows = 64;  // a tensor of rows x rows takes 16 KiB
 
 std::int64_t allocated() { return read_meter(at::kCPU).allocated_bytes; }
 
+bool is_possible() { return online_is_available() && test_device().is_cpu(); }
+
 OnlineOptions within(std::int64_t bytes) {
   return {.budget_bytes = bytes, .smallest_bytes = 1024, .most_recomputation = 0};
 }
@@ -30,6 +32,7 @@ struct OnlineCase {
 class OnlineNetworks : public testing::TestWithParam<OnlineCase> {};
 
 TEST_P(OnlineNetworks, TrainBitForBitInsideTheBudget) {
+  if (!is_possible()) GTEST_SKIP() << "needs the CPU and libtorch 2.13";
   install_meter();
   const auto run = [&] {
     const Case network = GetParam().make();
@@ -68,6 +71,7 @@ class OnlineChain : public testing::Test {
   static constexpr int kLength = 12;
 
   void SetUp() override {
+    if (!is_possible()) GTEST_SKIP() << "needs the CPU and libtorch 2.13";
     install_meter();
     torch::manual_seed(3);
     x_ = torch::randn({kRows, kRows});
@@ -203,6 +207,15 @@ TEST_F(OnlineChain, EndsThrashingWithABudgetThatDoes) {
     for (int i = 0; i < 3; ++i) (void)made[0].sum(), (void)made[kLength - 1].sum(), (void)made[5].sum();
   });
   EXPECT_NE(message.find("nothing has to be computed again"), std::string::npos) << message;
+}
+
+TEST(Online, IsRefusedWhereItIsNotPossible) {
+  const auto begin = [](std::int64_t bytes) { return input_error([&] { const Online online(within(bytes)); }); };
+  if (online_is_available()) {
+    EXPECT_NE(begin(0).find("must be positive"), std::string::npos);
+  } else {
+    EXPECT_NE(begin(1 << 20).find("libtorch 2.13"), std::string::npos);
+  }
 }
 
 }  // namespace

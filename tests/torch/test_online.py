@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import io
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -22,7 +25,8 @@ from reprise.native import _torch
 CPU = torch.device("cpu")
 PROGRAMS = int(os.environ.get("REPRISE_ONLINE_PROGRAMS", "600"))
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"),
+              pytest.mark.skipif(not _torch.online_is_available(), reason="needs torch 2.13")]
 _torch.install_meter()  # It counts from here on.
 
 
@@ -299,6 +303,27 @@ def test_it_counts_what_is_older_than_the_meter() -> None:
     foreign = torch.frombuffer(bytearray(1 << 16), dtype=torch.uint8)
     with reprise.online("1GiB", foreign) as mode:
         assert mode.summary.peak_bytes == _torch.peak_bytes(CPU) + (1 << 16)
+
+
+def test_a_process_may_end_inside() -> None:
+    program = """
+import torch, reprise
+mode = reprise.online("1GiB").__enter__()
+model = reprise.restore(torch.nn.Linear(64, 64))
+model(torch.randn(256, 64)).sum().backward()
+raise SystemExit(3)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (3, "")
+
+
+def test_an_interrupt_leaves_everything_as_it_was() -> None:
+    case = Chain()
+    with contextlib.suppress(KeyboardInterrupt), case.mode as mode:
+        made = chain(case.x)
+        mode.set_budget("1GiB")
+        raise KeyboardInterrupt
+    case.check(made)
 
 
 def test_wrong_arguments_are_refused() -> None:
