@@ -1,6 +1,8 @@
 // What the online mode does when memory is short, and what it says when that is not enough.
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "reprise/io.h"
@@ -14,12 +16,18 @@ namespace reprise::online {
 namespace {
 
 constexpr double kWarnAt = 2;  // times the calls themselves
+constexpr int kPatience = 100;
 
 }  // namespace
 
 void Mode::make_room(std::int64_t requested_bytes, std::int64_t missing_bytes) {
   const std::int64_t begin_ns = now_ns();
-  const std::string refusal = take_away(requested_bytes, missing_bytes);
+  std::string refusal = take_away(requested_bytes, missing_bytes);
+  // What calls of other threads hold may be free soon.
+  for (int i = 0; i < kPatience && !refusal.empty() && running_ > (this_thread.depth > 0 ? 1 : 0); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    refusal = take_away(requested_bytes, missing_bytes);
+  }
   this_thread.aside_ns += now_ns() - begin_ns;
   // Not under the lock: an error of another language may wait for threads that wait for it.
   if (!refusal.empty()) refuse(refusal);
@@ -29,6 +37,7 @@ std::string Mode::take_away(std::int64_t requested_bytes, std::int64_t missing_b
   const Table::Lock lock(table_);
   const std::int64_t allocated = read_meter(at::kCPU).allocated_bytes + unmetered_bytes_;
   plain_peak_bytes_ = std::max(plain_peak_bytes_, allocated + requested_bytes + table_.evicted_bytes());
+  if (allocated + requested_bytes <= options_.budget_bytes) return "";  // Another thread has freed something.
   Value* value = cheapest(table_, now_ns());
   const bool last_resort = value == nullptr || value->waits > 0;
   if (Value* orphan = last_resort ? largest_orphan(table_) : nullptr) {

@@ -253,13 +253,16 @@ def test_compiled_code_reads_what_was_taken_away() -> None:
 
 
 def test_threads_share_the_budget() -> None:
-    case = Chain(10)
-    wrong: list[int] = []
+    case = Chain(12)
+    wrong: list[object] = []
 
     def work() -> None:
-        for _ in range(20):
-            made = chain(case.x, 4)
-            wrong.extend(i for i, y in enumerate(made) if not y.equal(case.expected[i]))
+        try:
+            for _ in range(20):
+                made = chain(case.x, 6)
+                wrong.extend(i for i, y in enumerate(made) if not y.equal(case.expected[i]))
+        except reprise.BudgetExceeded as error:
+            wrong.append(error)
 
     with case.mode as mode:
         threads = [threading.Thread(target=work) for _ in range(3)]
