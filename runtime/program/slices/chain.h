@@ -1,0 +1,30 @@
+// Chains of calls that one cut runs through, forward and backward.
+//
+// A chain is a set of calls, each of which can be cut into the same number of units (rules.h), connected by large
+// values that are cut too. Values that only the chain reads lie *inside*: in a sliced program they exist slice by
+// slice. All others that it makes are its *ends*, which are needed whole. A call that has nothing to gain, because all
+// it reads and makes is there whole anyway, is not part of a chain; neither is one that would have to run between two
+// slices.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "runtime/program/program.h"
+
+namespace reprise {
+
+struct Chain {
+  std::int64_t units = 0;
+  std::vector<OpId> ops{};  // in the program's order
+  std::set<ValueId> inside{};
+  std::set<ValueId> ends{};
+  std::int64_t inside_bytes = 0;
+};
+
+// The chain with the most bytes inside, without the calls `never`.
+[[nodiscard]] std::optional<Chain> find_chain(const Program& program, const std::set<OpId>& never = {});
+
+}  // namespace reprise
