@@ -152,6 +152,13 @@ UseArena arena_from(const py::object& value) {
   throw InputError("arena=" + py::repr(value).cast<std::string>() + ": choose 'auto', True or False");
 }
 
+py::object slices_to(UseSlices slices) { return py::bool_(slices == UseSlices::kExact); }
+
+UseSlices slices_from(const py::object& value) {
+  if (py::isinstance<py::bool_>(value)) return value.cast<bool>() ? UseSlices::kExact : UseSlices::kOff;
+  throw InputError("slices=" + py::repr(value).cast<std::string>() + ": choose True or False");
+}
+
 void bind_options(py::module_& module) {
   py::class_<SessionOptions, std::shared_ptr<SessionOptions>>(
       module, "Options", "What the user asked for; shared by the steps of a model.")
@@ -170,7 +177,10 @@ void bind_options(py::module_& module) {
           [](SessionOptions& self, const py::object& value) { self.cuda_graphs = cuda_graphs_from(value); })
       .def_property(
           "arena", [](const SessionOptions& self) { return arena_to(self.arena); },
-          [](SessionOptions& self, const py::object& value) { self.arena = arena_from(value); });
+          [](SessionOptions& self, const py::object& value) { self.arena = arena_from(value); })
+      .def_property(
+          "slices", [](const SessionOptions& self) { return slices_to(self.slices); },
+          [](SessionOptions& self, const py::object& value) { self.slices = slices_from(value); });
 }
 
 void bind_plan_at_work(py::module_& module) {
@@ -190,6 +200,11 @@ void bind_plan_at_work(py::module_& module) {
       .def_readonly("outside_bytes", &PlanAtWork::outside_bytes)
       .def_readonly("measured_peak_bytes", &PlanAtWork::measured_peak_bytes)
       .def_readonly("as_cuda_graphs", &PlanAtWork::as_cuda_graphs)
+      .def_property_readonly(
+          "slices", [](const PlanAtWork& self) { return self.form.slices; },
+          "In which a chain of the step's calls runs; 1: the step is whole.")
+      .def_property_readonly(
+          "sliced", [](const PlanAtWork& self) { return self.form.chain; }, "What runs in slices, for people.")
       .def_property_readonly(
           "arena_bytes", [](const PlanAtWork& self) { return self.arena ? self.arena->block_bytes : 0; },
           "Of the block in which the latest step lay; 0 if it had none.")

@@ -142,6 +142,7 @@ class Options:
     launch_bound: float
     cuda_graphs: bool | str
     arena: bool | str
+    slices: bool
 
 class PlanAtWork:
     @property
@@ -170,6 +171,10 @@ class PlanAtWork:
     def measured_peak_bytes(self) -> int | None: ...
     @property
     def as_cuda_graphs(self) -> bool: ...
+    @property
+    def slices(self) -> int: ...
+    @property
+    def sliced(self) -> str: ...
     @property
     def arena_bytes(self) -> int: ...
     @property

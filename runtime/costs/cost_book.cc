@@ -280,7 +280,9 @@ PricedStep CostBook::price(const CapturedStep& step) {
   std::set<std::string_view> unknown;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
-    signatures[i] = Kernel(*program.ops[i].call).describe(program);
+    const auto alike = step.alike.find(op_id(i));
+    const std::size_t described = alike == step.alike.end() ? i : index(alike->second);
+    signatures[i] = Kernel(*program.ops[described].call).describe(program);
     if (!calls_.contains(signatures[i])) unknown.insert(signatures[i]);
   }
   const std::size_t total = unknown.size();

@@ -167,12 +167,13 @@ std::set<OpId> differing_calls(const SlicedProgram& sliced) {
   return differing;
 }
 
-std::optional<SlicedProgram> slice_exactly(const Program& program, std::int64_t slices) {
+std::optional<SlicedProgram> slice_exactly(const Program& program, std::int64_t slices) try {
   if (!losses_keep_their_bits(program)) return std::nullopt;
   const auto whole = prepare_for_slices(program);
   std::set<OpId> never;
   while (const auto chain = find_chain(*whole, never)) {
-    auto sliced = slice_program(whole, *chain, std::min(slices, chain->units));
+    if (chain->units < slices) return std::nullopt;
+    auto sliced = slice_program(whole, *chain, slices);
     if (!sliced) return std::nullopt;
     const std::set<OpId> differing = differing_calls(*sliced);
     if (differing.empty()) return sliced;
@@ -182,6 +183,9 @@ std::optional<SlicedProgram> slice_exactly(const Program& program, std::int64_t 
     }
     never.insert(differing.begin(), differing.end());
   }
+  return std::nullopt;
+} catch (const c10::OutOfMemoryError&) {
+  log_line(Severity::kInfo, program.name + ": slices cannot be compared with the whole, which does not fit the device");
   return std::nullopt;
 }
 

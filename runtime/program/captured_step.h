@@ -28,6 +28,8 @@ struct CapturedStep {
   std::shared_ptr<Program> program;
   // For calls whose layouts were guessed, the text that identifies their layouts. Empty if none was guessed.
   std::map<OpId, std::string> layout_keys{};
+  // Calls that cost what another one costs: the same at another place in memory.
+  std::map<OpId, OpId> alike{};
 };
 
 // Whether the program expects these layouts of the op's results.

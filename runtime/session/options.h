@@ -25,6 +25,7 @@ struct SessionOptions {
   bool measure = true;           // measure the cost of each call; otherwise use the roofline
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
   UseArena arena = UseArena::kOff;
+  UseSlices slices = UseSlices::kExact;
   int steps_before_cuda_graphs = 2;  // in which libraries choose algorithms and the caller's needs become known
   double launch_bound = 0.8;         // graphs are used if issuing takes at least this share of a step's time
 

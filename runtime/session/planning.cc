@@ -1,5 +1,6 @@
 #include "runtime/session/planning.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <string>
@@ -42,14 +43,16 @@ FoundPlan Planning::find(const Step& step, std::optional<std::int64_t> room) {
 
 FoundPlan Planning::find_soon(const Step& step, std::optional<std::int64_t> room) {
   if (!room || options_->planning_seconds <= options_->waiting_seconds) return find(step, room);
-  {
-    const Stopwatch stopwatch(seconds_);
-    PlanBook book(step.graph, step.costs, step.method);
-    FoundPlan found = book.find(room, options_->waiting_seconds);
-    found.is_provisional = book.is_worth_a_search(*room, options_->planning_seconds);
-    if (found.found()) return found;
-  }
-  return find(step, room);  // before it says no, it searches in full
+  FoundPlan found = find_at_once(step, room);
+  return found.found() ? found : find(step, room);  // before it says no, it searches in full
+}
+
+FoundPlan Planning::find_at_once(const Step& step, std::optional<std::int64_t> room) {
+  const Stopwatch stopwatch(seconds_);
+  PlanBook book(step.graph, step.costs, step.method);
+  FoundPlan found = book.find(room, std::min(options_->waiting_seconds, options_->planning_seconds));
+  found.is_provisional = room && book.is_worth_a_search(*room, options_->planning_seconds);
+  return found;
 }
 
 void Planning::begin(const Step& step, std::int64_t room) {

@@ -30,6 +30,9 @@ class Planning {
   // The same after a short search, if that finds a plan; it is provisional if a longer search may find a faster one.
   [[nodiscard]] FoundPlan find_soon(const Step& step, std::optional<std::int64_t> room);
 
+  // After a short search alone, also where that finds no plan.
+  [[nodiscard]] FoundPlan find_at_once(const Step& step, std::optional<std::int64_t> room);
+
   // Begins a full search that goes on beside the steps. REQUIRES: there is none.
   void begin(const Step& step, std::int64_t room);
   [[nodiscard]] bool is_going_on() const { return search_ != nullptr && !search_->is_elsewhere(); }

@@ -30,13 +30,12 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-std::unique_ptr<ReplayPolicy> policy_for(const CapturedStep& step, std::shared_ptr<const SessionOptions> options,
-                                         const Surroundings& around) {
-  if (!has_cuda_graphs(step.program->device)) return nullptr;
-  return std::make_unique<ReplayPolicy>(step.program, std::move(options), around.owned_inputs);
-}
-
 }  // namespace
+
+std::unique_ptr<ReplayPolicy> Session::policy_for(const CapturedStep& step) const {
+  if (!has_cuda_graphs(step.program->device)) return nullptr;
+  return std::make_unique<ReplayPolicy>(step.program, options_, around_.owned_inputs);
+}
 
 Session::Session(CapturedStep step, std::shared_ptr<const SessionOptions> options, Surroundings around)
     : step_(std::move(step)),
@@ -50,7 +49,7 @@ Session::Session(CapturedStep step, std::shared_ptr<const SessionOptions> option
       host_(host_of(*options_, numbered(step_.program->device))),
       caller_(*step_.program, around_.caller_is_user),
       planning_(options_),
-      replays_(policy_for(step_, options_, around_)) {
+      replays_(policy_for(step_)) {
   install_meter();
   split_blocks_exactly(program().device);
 }
@@ -65,7 +64,7 @@ const Costs& Session::costs() {
 }
 
 void Session::price() {
-  if (around_.family != nullptr) {
+  if (around_.family != nullptr && !form_.is_sliced()) {
     const auto begin = std::chrono::steady_clock::now();
     costs_ = around_.family->price(program());
     caller_ = around_.family->caller_of(program());
@@ -81,7 +80,7 @@ void Session::price() {
 
 void Session::measure() {
   const std::shared_ptr<Program> before = step_.program;
-  MeasuredStep measured = measure_step(step_, around_.capture_again);
+  MeasuredStep measured = form_.is_sliced() ? measure_step(step_, {}) : measure_step(step_, around_.capture_again);
   profile_seconds_ += measured.seconds;
   costs_ = std::move(measured.costs);
   if (measured.step.program == before) return;
@@ -91,7 +90,7 @@ void Session::measure() {
   own_tensors_ = own_tensors(program());
   caller_ = Caller(program(), around_.caller_is_user);
   scripts_ = std::make_shared<CallScripts>();
-  replays_ = policy_for(step_, options_, around_);
+  replays_ = policy_for(step_);
 }
 
 // -- Memory.
@@ -170,14 +169,15 @@ std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> ro
     if (!plan_is_given_ && !is_plain(simulation) && (!room || plan->method != method)) continue;
     if (best == nullptr || simulation.time_ns < best->found.simulation.time_ns) best = plan;
   }
-  if (best == nullptr || is_plain(best->found.simulation) || plan_is_given_) return best;
+  const bool is_fastest = best != nullptr && is_plain(best->found.simulation) && !form_.is_sliced();
+  if (best == nullptr || is_fastest || plan_is_given_) return best;
   const std::int64_t gained = room && best->room_bytes ? *room - *best->room_bytes : 0;
   const double slack = kSlack * static_cast<double>(options_->budget_bytes.value_or(0));
   return static_cast<double>(gained) <= slack ? best : nullptr;
 }
 
 FoundPlan Session::find_plan(Find find, std::optional<std::int64_t> room) {
-  if (around_.family == nullptr) return (planning_.*find)(planned_step(), room);
+  if (around_.family == nullptr || form_.is_sliced()) return (planning_.*find)(planned_step(), room);
   if (auto known = around_.family->find(graph_, costs_, room)) return *std::move(known);
   FoundPlan found = (planning_.*find)(planned_step(), room);
   if (found.found()) around_.family->add(found.plan);
@@ -187,6 +187,7 @@ FoundPlan Session::find_plan(Find find, std::optional<std::int64_t> room) {
 std::shared_ptr<SizeFamily> Session::make_family() {
   const std::lock_guard turn(options_->turn);
   const at::NoGradGuard no_grad;
+  become(1);
   if (!priced_) price();
   std::vector<Plan> plans;
   for (const auto& plan : plans_) plans.push_back(plan->found.plan);
@@ -199,6 +200,7 @@ std::shared_ptr<SizeFamily> Session::make_family() {
 // `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed.
 std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total, Find find) {
   if (planning_.is_done()) take_found();
+  if (!plan_is_given_ && (!options_->budget_bytes || options_->slices == UseSlices::kOff)) become(1);
   link_up();
   if (around_.family != nullptr && !plan_is_given_) {
     const std::uint64_t version = around_.family->version();
@@ -207,12 +209,12 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
   std::optional<std::int64_t> room = room_in(total);
   auto plan = fitting_plan(room);
   if (plan == nullptr) {
-    FoundPlan found = find_plan(find, room);
+    FoundPlan found = find_in_any_form(find, room);
     if (!found.found() && replays_ != nullptr && !inputs.empty() && hidden_bytes(program().device) > 0) {
       replays_->make_rivals_give_way();
       total = total_with(inputs);
       room = room_in(total);
-      found = find_plan(find, room);
+      found = find_in_any_form(find, room);
     }
     room_bytes_ = room;
     if (!found.found()) refuse(found, total - resident_bytes_);
@@ -228,7 +230,8 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
     plans_.push_back(plan);
     log_line(Severity::kInfo, program().name + ": " + plan->found.planner + " plan, peak " +
                                   format_bytes(plan->peak_bytes()) + ", recomputation " +
-                                  recomputation_text(plan->found.simulation) + " of the step");
+                                  recomputation_text(plan->found.simulation) + " of the step" +
+                                  (form_.is_sliced() ? ", " + form_.words() : ""));
   }
   plan->outside_bytes = total - resident_bytes_;
   search_beside(plan);
@@ -244,7 +247,8 @@ std::shared_ptr<PlanAtWork> Session::put_to_work(FoundPlan found, std::optional<
                                                  .room_bytes = room,
                                                  .outside_bytes = outside,
                                                  .backward_peak_bytes = backward,
-                                                 .method = std::move(method)});
+                                                 .method = std::move(method),
+                                                 .form = form_});
 }
 
 // Its peak is that of the pool and of what is allocated beside it.
@@ -311,7 +315,7 @@ FoundPlan Session::plan_ahead(std::int64_t outside_bytes) {
 
 std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& planner, const std::string& source) {
   if (!priced_) price();
-  if (const auto wrong = validate(graph_, plan)) {
+  if (const auto wrong = validate(graph_, plan); wrong && !become_form_of(plan)) {
     throw InputError(source + ": this plan is not for " + program().name + " with these shapes: " + wrong->message);
   }
   check_copies(plan, source);
@@ -325,6 +329,7 @@ std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& pl
 
 void Session::use(std::shared_ptr<PlanAtWork> plan) {
   planning_.stop();
+  become(plan->form.slices);
   replays_are_off_ = true;  // CUDA graphs have plans of their own
   plan->found.is_provisional = false;
   current_ = plan;

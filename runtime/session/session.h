@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@
 #include "runtime/session/planning.h"
 #include "runtime/session/replay_policy.h"
 #include "runtime/session/size_family.h"
+#include "runtime/session/step_form.h"
 
 namespace reprise {
 
@@ -73,6 +75,7 @@ struct PlanAtWork {
   int timed_steps = 0;
   std::optional<MeasuredMemory> measured{};  // of the latest step that was measured action by action
   PlanMethod method{"none"};                 // by which it was found
+  FormName form{};                           // of the step that it plans
   bool as_cuda_graphs = false;
   std::shared_ptr<const ArenaPlan> addresses{};     // made when a step is to run in an arena
   std::optional<ArenaPlan::Beside> beside_arena{};  // by the costs as they are now
@@ -145,6 +148,8 @@ class Session {
   // A family of this step at other sizes, which knows what this session knows; the first call measures its costs.
   [[nodiscard]] std::shared_ptr<SizeFamily> make_family();
 
+  // The form in which the step is now.
+  [[nodiscard]] const FormName& form() const { return form_; }
   // The costs of the calls on the device and of the caller; the first call measures them.
   const Costs& costs();
   [[nodiscard]] const Graph& graph() const { return graph_; }
@@ -206,6 +211,7 @@ class Session {
   void check_copies(const Plan& plan, const std::string& source);
   [[nodiscard]] std::shared_ptr<StepCopies> begin_copies(const std::shared_ptr<PlanAtWork>& plan);
 
+  [[nodiscard]] std::unique_ptr<ReplayPolicy> policy_for(const CapturedStep& step) const;
   void price();
   void measure();
   [[nodiscard]] std::int64_t total_with(std::span<const at::Tensor> inputs);
@@ -220,6 +226,14 @@ class Session {
   [[nodiscard]] std::shared_ptr<PlanAtWork> plan_of(const Replay& replay, std::int64_t total,
                                                     std::span<const at::Tensor> inputs);
   [[nodiscard]] FoundPlan find_plan(Find find, std::optional<std::int64_t> room);
+
+  // The step whole or in slices.
+  [[nodiscard]] FoundPlan find_in_any_form(Find find, std::optional<std::int64_t> room);
+  [[nodiscard]] bool make_slices(std::int64_t slices);
+  void become(std::int64_t slices);
+  [[nodiscard]] bool become_form_of(const Plan& plan);
+  [[nodiscard]] FoundPlan find_in_refused(Find find, std::int64_t room, const std::vector<std::int64_t>& forms);
+  [[nodiscard]] bool can_slice(std::int64_t room) const;
   void take_found();
   void search_beside(const std::shared_ptr<PlanAtWork>& plan);
   void settle();
@@ -245,6 +259,9 @@ class Session {
   }
 
   CapturedStep step_;
+  FormName form_{};  // in which the step is now
+  std::map<std::int64_t, std::unique_ptr<StepForm>>
+      others_;  // by slices: forms in which it is not; nothing: not possible
   std::shared_ptr<const SessionOptions> options_;
   Surroundings around_;
   Graph graph_;

@@ -140,6 +140,7 @@ struct TrainingStep::State {
     options->planning_seconds = asked.planning_seconds;
     options->cuda_graphs = asked.cuda_graphs;
     options->arena = asked.arena;
+    options->slices = asked.slices;
   }
   [[nodiscard]] StepOptions asked() const {
     return {.budget_bytes = options->budget_bytes,
@@ -149,7 +150,8 @@ struct TrainingStep::State {
             .planner = options->planner,
             .planning_seconds = options->planning_seconds,
             .cuda_graphs = options->cuda_graphs,
-            .arena = options->arena};
+            .arena = options->arena,
+            .slices = options->slices};
   }
 
   // Plans the latest shape for other options, which stay in force if there is a plan.
@@ -260,7 +262,8 @@ StepSummary TrainingStep::summary() const {
           .host_bytes = plan->found.simulation.host_peak_bytes,
           .lower_bound_ns = plan->found.lower_bound_ns,
           .as_cuda_graph = plan->as_cuda_graphs,
-          .arena_bytes = plan->arena ? plan->arena->block_bytes : 0};
+          .arena_bytes = plan->arena ? plan->arena->block_bytes : 0,
+          .slices = plan->form.slices};
 }
 
 std::int64_t TrainingStep::measured_peak_bytes() const {

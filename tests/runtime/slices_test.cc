@@ -331,5 +331,46 @@ TEST(Slices, OfASummedLossStepAsEager) {
   expect_steps_as_eager(language_case(/*ignored=*/2, /*sum=*/true), 7);
 }
 
+// -- Sessions.
+
+TEST(Slices, KeepABudgetThatTheWholeStepCannot) {
+  const Case network = language_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  const StepAnswer whole = step.try_plan({.budget_bytes = 1, .planning_seconds = 1, .slices = UseSlices::kOff});
+  const StepAnswer sliced = step.try_plan({.budget_bytes = 1, .planning_seconds = 1});
+  EXPECT_LT(sliced.smallest_budget_bytes, whole.smallest_budget_bytes);
+  const std::int64_t budget = (sliced.smallest_budget_bytes + whole.smallest_budget_bytes) / 2;
+  EXPECT_EQ(step.try_plan({.budget_bytes = budget, .planning_seconds = 1, .slices = UseSlices::kOff}).status,
+            Status::kInfeasible);
+  const StepSummary planned = step.plan({.budget_bytes = budget, .planning_seconds = 1});
+  EXPECT_GT(planned.slices, 1);
+  EXPECT_LE(planned.peak_bytes, budget);
+  EXPECT_EQ(step.plan({}).slices, 1);  // Without a budget the step is whole again.
+}
+
+TEST(Slices, TrainAsEagerInsideABudget) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "other devices are compared call by call";
+  const Case plain = language_case();
+  const Case network = language_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  // With its optimizer's state and its gradients, which a step adds to.
+  const auto smallest = step.try_plan({.budget_bytes = 1, .planning_seconds = 1}).smallest_budget_bytes;
+  std::int64_t parameters = 0;
+  for (const at::Tensor& parameter : network.module->parameters())
+    parameters += static_cast<std::int64_t>(parameter.nbytes());
+  step.plan({.budget_bytes = smallest + 3 * parameters, .planning_seconds = 1});
+  const Trained expected = train(plain, plainly(plain), sgd);
+  int sliced = 0;
+  const RunStep run = [&](const Batch& batch) {
+    at::Tensor loss = step.run(batch);
+    EXPECT_EQ(step.measured_peak_bytes(), step.summary().peak_bytes);
+    sliced += step.summary().slices > 1 ? 1 : 0;
+    return loss;
+  };
+  const Trained trained = train(network, run, sgd);
+  EXPECT_GT(sliced, 0);
+  expect_same(expected, trained);
+}
+
 }  // namespace
 }  // namespace reprise::test

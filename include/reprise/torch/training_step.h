@@ -53,6 +53,10 @@ enum class CudaGraphs : std::uint8_t { kOff, kOn, kAuto };
 // address that is known beforehand. Then what is reserved is what was planned. kAuto: on the CPU.
 enum class UseArena : std::uint8_t { kOff, kOn, kAuto };
 
+// Whether calls with large results may run slice by slice, where the budget is missed or dear without: never, or where
+// the bits stay those of plain training.
+enum class UseSlices : std::uint8_t { kOff, kExact };
+
 struct StepOptions {
   // The highest number of bytes that may be allocated on the device while the step runs, including parameters,
   // gradients, inputs and whatever else is there. On the CPU, memory that does not belong to the module, the batch or
@@ -68,6 +72,7 @@ struct StepOptions {
   double planning_seconds = 10;
   CudaGraphs cuda_graphs = CudaGraphs::kOff;
   UseArena arena = UseArena::kOff;
+  UseSlices slices = UseSlices::kExact;
 
   friend bool operator==(const StepOptions&, const StepOptions&) = default;
 };
@@ -82,6 +87,7 @@ struct StepSummary {
   std::optional<std::int64_t> lower_bound_ns{};  // no plan with this order is faster within the budget
   bool as_cuda_graph = false;                    // whether the latest run was one
   std::int64_t arena_bytes = 0;                  // of the block in which the latest run lay; 0: it had none
+  std::int64_t slices = 1;                       // in which a chain of calls runs; 1: no chain does
 };
 
 // The answer to whether a budget can be kept.

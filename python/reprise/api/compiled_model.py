@@ -33,8 +33,8 @@ AUTO, GRAPH, ONLINE = "auto", "graph", "online"
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, host_budget: str | int = 0,
             planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
-            cuda_graphs: bool | str = "auto", arena: bool | str = False, engine: str = "eager",
-            capture: str = "auto") -> torch.nn.Module:
+            cuda_graphs: bool | str = "auto", arena: bool | str = False, slices: bool = True,
+            engine: str = "eager", capture: str = "auto") -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
     The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
@@ -54,6 +54,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         the operators takes about as long as running them.
     arena: serve steps from one block that is kept between them, at addresses that are planned, so that what is
         reserved is what was planned: True, False, or "auto": on the CPU where the plan fits that way.
+    slices: where the budget cannot be kept otherwise, or costs much recomputation, run a chain of calls with large
+        results (such as the loss over many words) slice by slice, as long as the bits stay those of eager.
     engine: "eager" runs the operators that eager runs and gives its bits; "fused" runs kernels that Inductor
         generates, which are faster and round differently.
     capture: "graph" captures the step and plans it, and refuses a model that is not one graph; "online" runs it as it
@@ -66,8 +68,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
     settings = settings_from(budget, reserve, host_budget, planner=planner, planning_seconds=planning_seconds,
-                             profile=profile, cuda_graphs=cuda_graphs, arena=arena, engine=engine, optimizer=optimizer,
-                             model=model)
+                             profile=profile, cuda_graphs=cuda_graphs, arena=arena, slices=slices, engine=engine,
+                             optimizer=optimizer, model=model)
     check_capture(capture, engine, model)
     _torch.install_meter()
     restore(model)

@@ -124,6 +124,20 @@ class ModelPlan:
         return self.at_work.host_peak_bytes
 
     @property
+    def slices(self) -> int:
+        """In how many slices a chain of the step's calls runs; 1: the step is whole."""
+        return self.at_work.slices
+
+    @property
+    def sliced(self) -> str:
+        """What runs in slices, in words; empty if nothing does."""
+        return self.at_work.sliced
+
+    @property
+    def slices_line(self) -> str:
+        return f"{self.slices}: {self.sliced}" if self.slices > 1 else ""
+
+    @property
     def planner(self) -> str:
         return self.at_work.planner
 
@@ -194,6 +208,10 @@ class ModelPlan:
         self.settings.set_cuda_graphs(use)
         for session in self._sessions:
             session.runtime.allow_cuda_graphs()
+
+    def set_slices(self, use: bool) -> None:
+        """Takes effect at the next step."""
+        self.settings.set_slices(use)
 
     def set_arena(self, use: bool | str) -> None:
         """Takes effect at the next step."""
@@ -277,7 +295,7 @@ class ModelPlan:
         points = planning.curve(self.graph, self.costs, planner, curve_seconds).points if curve_seconds else []
         return {"planner": self.planner, "budget_bytes": self.budget_bytes or 0,
                 "outside_bytes": self.outside_bytes, "measured": self.measured_bytes(), "curve": points,
-                "facts": machine_facts(self.session.device)}
+                "facts": machine_facts(self.session.device) | ({"slices": self.slices_line} if self.slices > 1 else {})}
 
     def measured_bytes(self) -> tuple[list[int], list[int]] | None:
         """Bytes on the device during and after every action of the plan, if a step was measured action by action."""
@@ -290,7 +308,7 @@ class ModelPlan:
             return "ModelPlan(not made yet)"
         percent = planning.recomputation_percent(self.recompute_ns, self.time_ns - self.wait_ns)
         return (f"ModelPlan(peak {_core.format_bytes(self.peak_bytes)}, recomputation {percent:.1f} %, "
-                f"planner {self.planner})")
+                f"planner {self.planner}{f', {self.slices} slices' if self.slices > 1 else ''})")
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """A copy of the model is a plain model, which a process without Reprise can load."""
@@ -319,5 +337,5 @@ def explain(model: torch.nn.Module) -> Explanation:
         recompute_ns=plan.recompute_ns, wait_ns=plan.wait_ns, host_peak_bytes=plan.host_peak_bytes,
         profile_seconds=plan.profile_seconds,
         planning_seconds=plan.planning_seconds, modules=module_rows(graph, costs, plan.actions),
-        arena=arena_line(plan.arena),
+        arena=arena_line(plan.arena), slices=plan.slices_line,
         at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")

@@ -27,7 +27,7 @@ class Settings:
     def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, host_budget_bytes: int = 0,
                  planner: str = planning.AUTO,
                  planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
-                 arena: bool | str = False, engine: str = EAGER, model: torch.nn.Module | None = None,
+                 arena: bool | str = False, slices: bool = True, engine: str = EAGER, model: torch.nn.Module | None = None,
                  optimizer: torch.optim.Optimizer | None = None) -> None:
         planning.check_planner(planner)
         if profile not in PROFILES:
@@ -45,6 +45,7 @@ class Settings:
         self.partition: str | None = None  # of the fused engine's steps; None: whichever is faster
         self.set_cuda_graphs(cuda_graphs)
         self.set_arena(arena)
+        self.set_slices(slices)
         # Compiled code may outlive the model and the optimizer.
         self.model = None if model is None else weakref.ref(model)
         self.optimizer = None if optimizer is None else weakref.ref(without_wrappers(optimizer))
@@ -61,6 +62,11 @@ class Settings:
         if use not in ARENA:
             raise ValueError(f"arena={use!r}: choose 'auto', True or False")
         self.options.arena = use
+
+    def set_slices(self, use: bool) -> None:
+        if not isinstance(use, bool):
+            raise ValueError(f"slices={use!r}: choose True or False")
+        self.options.slices = use
 
     @property
     def owner(self) -> torch.nn.Module | None:
@@ -99,7 +105,7 @@ class Settings:
 
 def settings_from(budget: Any = None, reserve: Any = 0, host_budget: Any = 0, model: torch.nn.Module | None = None,
                   optimizer: torch.optim.Optimizer | None = None, **options: Any) -> Settings:
-    known = {"planner", "planning_seconds", "profile", "cuda_graphs", "arena", "engine"}
+    known = {"planner", "planning_seconds", "profile", "cuda_graphs", "arena", "slices", "engine"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)}; the options are budget, optimizer, reserve, "

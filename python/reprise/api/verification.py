@@ -35,6 +35,7 @@ class Verification:
     plain_seconds: float
     planned_seconds: float
     planner: str
+    slices: int = 1  # in which a chain of calls ran
     different: list[str] = field(default_factory=list)  # names of tensors that are not the same bit for bit
     # With engine="fused", which does not give eager's bits, the planned step is compared with the unplanned one of the same
     # kernels, and both engines with fp64: the errors of each gradient, plain and planned, relative to the gradient.
@@ -65,7 +66,7 @@ class Verification:
     def __str__(self) -> str:
         budget = "none" if self.budget_bytes is None else _core.format_bytes(self.budget_bytes)
         rows = [
-            ("", "plain", f"planned ({self.planner})"),
+            ("", "plain", f"planned ({self.planner}{f', {self.slices} slices' if self.slices > 1 else ''})"),
             ("peak", _core.format_bytes(self.plain_peak_bytes), _core.format_bytes(self.planned_peak_bytes)),
             ("predicted peak", "", _core.format_bytes(self.predicted_peak_bytes)),
             ("budget", "", budget + ("" if self.inside else "  EXCEEDED")),
@@ -204,7 +205,7 @@ def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Ve
     return Verification(
         budget_bytes=plan.budget_bytes, plain_peak_bytes=plain.peak_bytes, planned_peak_bytes=peak,
         predicted_peak_bytes=plan.peak_bytes, plain_seconds=statistics.median(plain.seconds[1:]),
-        planned_seconds=statistics.median(planned.seconds[1:]), planner=plan.planner,
+        planned_seconds=statistics.median(planned.seconds[1:]), planner=plan.planner, slices=plan.slices,
         different=_differences(plain.digests, planned.digests), shapes=plain.shapes)
 
 

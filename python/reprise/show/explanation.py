@@ -42,6 +42,7 @@ class Explanation:
     wait_ns: int = 0
     host_peak_bytes: int = 0
     arena: str = ""
+    slices: str = ""  # what runs slice by slice, and in how many
     at_peak: str = ""
 
     def __str__(self) -> str:
@@ -59,6 +60,7 @@ class Explanation:
              self.optimizer_peak_bytes is None else f"{size(self.optimizer_peak_bytes)} at its own peak"),
             ("recomputation", f"{self.recompute_ns / 1e6:.2f} ms, {percent:.1f} % of the step"),
             *([("host's memory", host)] if self.host_peak_bytes else []),
+            *([("slices", self.slices)] if self.slices else []),
             ("arena", self.arena),
             ("planner", f"{self.planner}; profiled in {self.profile_seconds:.1f} s, "
              f"planned in {self.planning_seconds:.1f} s"),

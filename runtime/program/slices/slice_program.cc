@@ -11,6 +11,7 @@
 
 #include "reprise/error.h"
 #include "runtime/device/meter.h"
+#include "runtime/program/operator_facts.h"
 #include "runtime/program/passes/in_place.h"
 #include "runtime/program/slices/cut.h"
 #include "runtime/program/slices/kept_rows.h"
@@ -366,17 +367,22 @@ std::optional<SlicedProgram> slice_program(std::shared_ptr<const Program> whole,
 }
 
 std::string words_of(const Program& program, const Chain& chain) {
-  std::set<std::string> scopes;
+  std::vector<std::string> calls, scopes;
+  const auto add = [](std::vector<std::string>& list, std::string text) {
+    if (std::ranges::find(list, text) == list.end()) list.push_back(std::move(text));
+  };
   for (const OpId id : chain.ops) {
-    if (!program.ops[index(id)].scope.empty()) scopes.insert(program.ops[index(id)].scope);
+    const ProgramOp& op = program.ops[index(id)];
+    add(calls, short_name(op.call->op));
+    add(scopes, op.scope.empty() ? "the model itself" : op.scope);
   }
-  std::string text = std::to_string(chain.ops.size()) + " calls";
-  std::size_t listed = 0;
-  for (const std::string& scope : scopes) {
-    if (++listed > 3) return text + " and more";
-    text += (listed == 1 ? " in " : ", ") + scope;
-  }
-  return text;
+  const auto joined = [](const std::vector<std::string>& list) {
+    constexpr std::size_t kMost = 5;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(list.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + list[i];
+    return list.size() > kMost ? text + " and more" : text;
+  };
+  return joined(calls) + " in " + joined(scopes);
 }
 
 }  // namespace reprise

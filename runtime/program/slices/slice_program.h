@@ -49,7 +49,7 @@ struct SlicedProgram {
 // The program as the slices of others are made from: losses keep rows, and nothing is written in place yet.
 [[nodiscard]] std::shared_ptr<const Program> prepare_for_slices(const Program& program);
 
-// For people: "aten::_log_softmax and 4 more calls in lm_head and loss".
+// For people: "mm, _log_softmax, gather in head, the model itself".
 [[nodiscard]] std::string words_of(const Program& program, const Chain& chain);
 
 }  // namespace reprise

@@ -1,0 +1,173 @@
+"""Steps in slices: budgets below what one call of the whole step takes, with the bits of eager."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import reprise
+
+WORDS = 4001
+
+
+class Language(nn.Module):
+    """Words in, the loss out; few layers and many words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, 32)
+        self.layer = nn.Linear(32, 32)
+        self.drop = nn.Dropout(0.1)
+        self.head = nn.Linear(32, WORDS, bias=False)
+
+    def forward(self, words: Tensor, labels: Tensor) -> Tensor:
+        x = self.drop(functional.gelu(self.layer(self.embed(words))))
+        return functional.cross_entropy(self.head(x).view(-1, WORDS), labels.view(-1))
+
+
+def batch(seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(0, WORDS, (4, 65), generator=generator)
+    labels = words[:, 1:].clone()
+    labels[:, -3:] = -100
+    return words[:, :-1], labels
+
+
+def smallest(model: nn.Module, *args: Tensor, **settings: object) -> int:
+    reprise.compile(model, budget=1, planning_seconds=1, **settings)
+    with pytest.raises(reprise.InfeasibleBudget) as refused:
+        model(*args)
+    reprise.restore(model)
+    return refused.value.smallest_budget_bytes
+
+
+def steps(model: nn.Module, count: int = 3) -> list[Tensor]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(3)
+    losses = []
+    for seed in range(count):
+        optimizer.zero_grad()
+        loss = model(*batch(seed))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        del loss
+    return [*losses, *(p.detach() for p in model.parameters()), *(p.grad for p in model.parameters())]
+
+
+def same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_a_budget_below_the_whole_step_is_kept_with_the_bits_of_eager() -> None:
+    torch.manual_seed(0)
+    plain = Language()
+    model = copy.deepcopy(plain)
+    whole = smallest(model, *batch(0), slices=False)
+    least = smallest(model, *batch(0))
+    assert least < whole
+    budget = (least + whole) // 2
+    reprise.compile(model, budget=budget, planning_seconds=1)
+    found = steps(model)
+    assert model.plan.slices > 1
+    assert "head" in model.plan.sliced
+    assert model.plan.measured_peak_bytes == model.plan.peak_bytes <= budget
+    assert same(found, steps(plain))
+
+
+def test_what_runs_in_slices_is_said(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Language()
+    budget = smallest(model, *batch(0)) * 21 // 20
+    reprise.compile(model, budget=budget, planning_seconds=1)
+    model(*batch(0)).backward()
+    explained = str(reprise.explain(model))
+    assert f"slices                  {model.plan.slices}: mm, _log_softmax, gather" in explained
+    assert " in head" in explained
+    assert f"{model.plan.slices} slices" in repr(model.plan)
+    report = json.loads(model.plan.report(tmp_path / "plan.json", curve_seconds=0).read_text())
+    assert report["facts"]["slices"] == model.plan.slices_line
+    model.zero_grad()
+    verified = reprise.verify(model, batch(0), budget, planning_seconds=1)
+    assert verified.ok, str(verified)
+    assert verified.slices > 1
+    assert f"{verified.slices} slices" in str(verified)
+
+
+def test_a_plan_of_slices_is_saved_and_loaded(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    plain = Language()
+    model = copy.deepcopy(plain)
+    budget = smallest(model, *batch(0)) * 21 // 20
+    reprise.compile(model, budget=budget, planning_seconds=1)
+    model(*batch(0)).backward()
+    slices, peak = model.plan.slices, model.plan.peak_bytes
+    model.plan.save(tmp_path / "net.plan.json")
+    model.zero_grad()
+    reprise.compile(model, planning_seconds=1)
+    model(*batch(0)).backward()
+    assert model.plan.slices == 1
+    model.zero_grad()
+    model.plan.load(tmp_path / "net.plan.json")
+    assert model.plan.slices == slices
+    torch.manual_seed(5)
+    loss = model(*batch(0))
+    loss.backward()
+    assert model.plan.measured_peak_bytes == model.plan.peak_bytes <= peak
+    torch.manual_seed(5)
+    expected = plain(*batch(0))
+    expected.backward()
+    assert torch.equal(loss, expected)
+    assert same([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
+
+
+def test_a_model_with_enough_memory_stays_whole() -> None:
+    torch.manual_seed(0)
+    model = reprise.compile(Language(), budget="1GiB")
+    model(*batch(0)).backward()
+    assert model.plan.slices == 1
+    assert model.plan.sliced == ""
+
+
+def test_other_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"slices='often': choose True or False"):
+        reprise.compile(nn.Linear(2, 2), slices="often")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_of_transformers_with_labels(dtype: torch.dtype) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=WORDS, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=64, use_cache=False)
+    plain = transformers.LlamaForCausalLM(config).to(dtype)
+    model = copy.deepcopy(plain)
+    words, _ = batch(1)
+
+    def step(of: nn.Module) -> list[Tensor]:
+        output = of(input_ids=words, labels=words)
+        output.loss.backward()  # with the logits still there, as the plan has to expect
+        found = [output.loss.detach(), *(p.grad.clone() for p in of.parameters())]
+        of.zero_grad()
+        return found
+
+    def least(use: bool) -> int:
+        reprise.compile(model, budget=1, planning_seconds=1, slices=use)
+        with pytest.raises(reprise.InfeasibleBudget) as refused:
+            model(input_ids=words, labels=words)
+        reprise.restore(model)
+        return refused.value.smallest_budget_bytes
+
+    whole, sliced = least(False), least(True)
+    assert sliced < whole
+    reprise.compile(model, budget=(sliced + whole) // 2, planning_seconds=1)
+    assert same(step(model), step(plain))
+    assert model.plan.slices > 1
+    assert model.plan.measured_peak_bytes == model.plan.peak_bytes
