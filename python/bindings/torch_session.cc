@@ -296,8 +296,8 @@ void bind_session(py::module_& module) {
       .def_property_readonly("graph", [](const Session& self) { return to_capsule(self.graph()); })
       .def_property_readonly(
           "costs", [](Session& self) { return to_capsule(self.costs()); }, "In a capsule for reprise._core.Costs.")
-      .def_property_readonly("program", [](const Session& self) { return self.step().program; })
-      .def_property_readonly("layout_keys", [](const Session& self) { return key_numbers(self.step()); })
+      .def_property_readonly("program", [](const Session& self) { return self.whole_step().program; })
+      .def_property_readonly("layout_keys", [](const Session& self) { return key_numbers(self.whole_step()); })
       .def_property_readonly("device", [](const Session& self) { return self.program().device; })
       .def_property_readonly(
           "has_plan", [](const Session& self) { return self.current() != nullptr; }, "Whether a step has been planned.")

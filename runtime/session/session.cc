@@ -187,14 +187,17 @@ FoundPlan Session::find_plan(Find find, std::optional<std::int64_t> room) {
 std::shared_ptr<SizeFamily> Session::make_family() {
   const std::lock_guard turn(options_->turn);
   const at::NoGradGuard no_grad;
+  const std::int64_t slices = form_.slices;
   become(1);
   if (!priced_) price();
   std::vector<Plan> plans;
   for (const auto& plan : plans_) plans.push_back(plan->found.plan);
-  return std::make_shared<SizeFamily>(
+  auto family = std::make_shared<SizeFamily>(
       SizeFamily::Profiled{
           .program = step_.program, .graph = graph_, .costs = costs_, .caller = caller_, .plans = std::move(plans)},
       options_);
+  become(slices);
+  return family;
 }
 
 // `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed.

@@ -153,7 +153,8 @@ class Session {
   // The costs of the calls on the device and of the caller; the first call measures them.
   const Costs& costs();
   [[nodiscard]] const Graph& graph() const { return graph_; }
-  [[nodiscard]] const CapturedStep& step() const { return step_; }
+  // The step as it was captured, in whatever form it is now.
+  [[nodiscard]] const CapturedStep& whole_step() const { return form_.is_sliced() ? others_.at(1)->step : step_; }
   [[nodiscard]] const Program& program() const { return *step_.program; }
   [[nodiscard]] const SessionOptions& options() const { return *options_; }
   // The plan of the latest step.

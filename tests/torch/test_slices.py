@@ -140,6 +140,64 @@ def test_other_settings_are_refused() -> None:
         reprise.compile(nn.Linear(2, 2), slices="often")
 
 
+class Logits(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, 32)
+        self.head = nn.Linear(32, WORDS, bias=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(functional.gelu(self.embed(words)))
+
+
+def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.view(-1, WORDS), labels.reshape(-1))
+
+
+def test_a_loss_outside_of_the_model_is_captured_with_it() -> None:
+    torch.manual_seed(0)
+    plain = Logits()
+    model = copy.deepcopy(plain)
+    words, labels = batch(0)
+    logits_bytes = labels.numel() * WORDS * 4
+    outside = smallest(copy.deepcopy(plain), words)
+    inside = smallest(model, words, labels, loss=loss_of)
+    assert inside < outside - logits_bytes // 2  # outside, the logits and their gradient are the caller's
+    reprise.compile(model, budget=inside * 21 // 20, planning_seconds=1, loss=loss_of)
+    loss = model(words, labels)
+    loss.backward()
+    expected = loss_of(plain(words), labels)
+    expected.backward()
+    assert torch.equal(loss, expected)
+    assert same([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
+    assert model.plan.slices > 1
+    with torch.no_grad():
+        assert torch.equal(model(words), plain(words))
+
+
+@pytest.mark.parametrize("loss, error", [
+    (lambda *parts: parts[0], "cannot be told"), (lambda: 0, "takes no argument"), (3, "give a function")])
+def test_a_loss_that_cannot_be_called_is_refused(loss: object, error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        reprise.compile(Logits(), loss=loss)
+
+
+def test_a_call_without_targets_is_refused() -> None:
+    model = reprise.compile(Logits(), loss=lambda logits, labels, weight: (logits * weight).sum() + labels.sum())
+    with pytest.raises(TypeError, match="takes 2 targets"):
+        model(batch(0)[0])
+
+
+def test_a_loss_may_be_a_module() -> None:
+    torch.manual_seed(0)
+    model = reprise.compile(nn.Linear(4, 3), loss=nn.CrossEntropyLoss())
+    x, target = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    loss = model(x, target)
+    assert torch.equal(loss, functional.cross_entropy(functional.linear(x, model.weight, model.bias), target))
+    loss.backward()
+    assert model.weight.grad is not None
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_model_of_transformers_with_labels(dtype: torch.dtype) -> None:
     transformers = pytest.importorskip("transformers")

@@ -24,6 +24,7 @@ from .model_plan import ModelPlan
 from .online import online, why_not
 from .settings import Settings, settings_from
 from .shapes import Shapes
+from .with_loss import WithLoss
 
 log = logging.getLogger("reprise")
 
@@ -34,7 +35,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, host_budget: str | int = 0,
             planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
             cuda_graphs: bool | str = "auto", arena: bool | str = False, slices: bool = True,
-            engine: str = "eager", capture: str = "auto") -> torch.nn.Module:
+            engine: str = "eager", capture: str = "auto", loss: Callable[..., Any] | None = None) -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
     The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
@@ -61,6 +62,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     capture: "graph" captures the step and plans it, and refuses a model that is not one graph; "online" runs it as it
         is, call by call, and computes results again when memory is short (see reprise.online); "auto" captures where that
         is possible, and says so in the log where it is not.
+    loss: a function of what the model returns and of targets. Then it is part of the step: with gradients enabled,
+        `model(inputs, targets)` returns the loss, and what the model itself returns need not be there all at once.
 
     Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
     """
@@ -73,7 +76,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     check_capture(capture, engine, model)
     _torch.install_meter()
     restore(model)
-    runner = _Runner(model, settings, capture)
+    runner = _Runner(model, settings, capture, None if loss is None else WithLoss(model._call_impl, loss))
     model.__dict__["plan"] = runner.plan
     model._compiled_call_impl = runner
     weakref.finalize(model, runner.plan.release).atexit = False
@@ -97,20 +100,24 @@ _NO_SECOND_COMPILER = (
 class _Runner:
     """What a compiled model calls instead of its forward."""
 
-    def __init__(self, model: torch.nn.Module, settings: Settings, capture: str) -> None:
+    def __init__(self, model: torch.nn.Module, settings: Settings, capture: str, with_loss: WithLoss | None) -> None:
         self.capture = capture
         self.plan = ModelPlan(settings)
         self.plain: Callable[..., Any] = model._call_impl
+        self.with_loss = with_loss
+        self.step = self.plain if with_loss is None else with_loss.call
         if (optimizer := settings.stepper) is not None:
             self.plan.hooks = _watch_optimizer(optimizer, settings, self.plan)
         self.plan.hooks.append(_watch_for_training_without(self.plan))
 
         self.settings = settings
-        self.shapes = Shapes(self.plain, settings, self.plan)
+        self.shapes = Shapes(self.step, settings, self.plan)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or goes_as_eager():
             return self.plain(*args, **kwargs)
+        if self.with_loss is not None:
+            self.with_loss.check(args)
         if self.capture == ONLINE:
             return self.as_it_is(*args, **kwargs)
         try:
@@ -141,7 +148,7 @@ class _Runner:
                 self.plan.online = online(limit, *self.settings.tensors()).__enter__()
             elif self.plan.online.budget_bytes != limit:
                 self.plan.online.set_budget(limit)
-        return self.plain(*args, **kwargs)
+        return self.step(*args, **kwargs)
 
     @torch.compiler.disable(reason=_NO_SECOND_COMPILER)  # type: ignore[untyped-decorator]
     def planned(self, *args: Any, **kwargs: Any) -> Any:
