@@ -152,11 +152,15 @@ UseArena arena_from(const py::object& value) {
   throw InputError("arena=" + py::repr(value).cast<std::string>() + ": choose 'auto', True or False");
 }
 
-py::object slices_to(UseSlices slices) { return py::bool_(slices == UseSlices::kExact); }
+py::object slices_to(UseSlices slices) {
+  if (slices == UseSlices::kClose) return py::str("close");
+  return py::bool_(slices == UseSlices::kExact);
+}
 
 UseSlices slices_from(const py::object& value) {
   if (py::isinstance<py::bool_>(value)) return value.cast<bool>() ? UseSlices::kExact : UseSlices::kOff;
-  throw InputError("slices=" + py::repr(value).cast<std::string>() + ": choose True or False");
+  if (py::isinstance<py::str>(value) && value.cast<std::string>() == "close") return UseSlices::kClose;
+  throw InputError("slices=" + py::repr(value).cast<std::string>() + ": choose True, False or 'close'");
 }
 
 void bind_options(py::module_& module) {

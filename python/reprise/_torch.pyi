@@ -142,7 +142,7 @@ class Options:
     launch_bound: float
     cuda_graphs: bool | str
     arena: bool | str
-    slices: bool
+    slices: bool | str
 
 class PlanAtWork:
     @property

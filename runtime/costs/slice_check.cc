@@ -171,7 +171,7 @@ std::optional<SlicedProgram> slice_exactly(const Program& program, std::int64_t 
   if (!losses_keep_their_bits(program)) return std::nullopt;
   const auto whole = prepare_for_slices(program);
   std::set<OpId> never;
-  while (const auto chain = find_chain(*whole, never)) {
+  while (const auto chain = find_chain(*whole, Sums::kWhole, never)) {
     if (chain->units < slices) return std::nullopt;
     auto sliced = slice_program(whole, *chain, slices);
     if (!sliced) return std::nullopt;
@@ -187,6 +187,12 @@ std::optional<SlicedProgram> slice_exactly(const Program& program, std::int64_t 
 } catch (const c10::OutOfMemoryError&) {
   log_line(Severity::kInfo, program.name + ": slices cannot be compared with the whole, which does not fit the device");
   return std::nullopt;
+}
+
+std::optional<SlicedProgram> slice_closely(const Program& program, std::int64_t slices) {
+  const auto whole = prepare_for_slices(program);
+  const auto chain = find_chain(*whole, Sums::kInSlices);
+  return chain && chain->units >= slices ? slice_program(whole, *chain, slices) : std::nullopt;
 }
 
 bool losses_keep_their_bits(const Program& program) {

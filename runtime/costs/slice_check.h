@@ -22,5 +22,7 @@ namespace reprise {
 // The program with its largest chain in so many slices, all of whose calls have the bits of the whole; nothing if there
 // is no such chain.
 [[nodiscard]] std::optional<SlicedProgram> slice_exactly(const Program& program, std::int64_t slices);
+// The same without that condition, and with sums that are added up over the slices: the results are close.
+[[nodiscard]] std::optional<SlicedProgram> slice_closely(const Program& program, std::int64_t slices);
 
 }  // namespace reprise

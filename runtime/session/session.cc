@@ -203,7 +203,7 @@ std::shared_ptr<SizeFamily> Session::make_family() {
 // `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed.
 std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total, Find find) {
   if (planning_.is_done()) take_found();
-  if (!plan_is_given_ && (!options_->budget_bytes || options_->slices == UseSlices::kOff)) become(1);
+  keep_to_options();
   link_up();
   if (around_.family != nullptr && !plan_is_given_) {
     const std::uint64_t version = around_.family->version();

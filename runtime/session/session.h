@@ -232,6 +232,7 @@ class Session {
   [[nodiscard]] FoundPlan find_in_any_form(Find find, std::optional<std::int64_t> room);
   [[nodiscard]] bool make_slices(std::int64_t slices);
   void become(std::int64_t slices);
+  void keep_to_options();
   [[nodiscard]] bool become_form_of(const Plan& plan);
   [[nodiscard]] FoundPlan find_in_refused(Find find, std::int64_t room, const std::vector<std::int64_t>& forms);
   [[nodiscard]] bool can_slice(std::int64_t room) const;
@@ -262,7 +263,8 @@ class Session {
   CapturedStep step_;
   FormName form_{};  // in which the step is now
   std::map<std::int64_t, std::unique_ptr<StepForm>>
-      others_;  // by slices: forms in which it is not; nothing: not possible
+      others_;                                 // by slices: forms in which it is not; nothing: not possible
+  UseSlices slices_made_ = UseSlices::kExact;  // what the other forms were made for
   std::shared_ptr<const SessionOptions> options_;
   Surroundings around_;
   Graph graph_;

@@ -49,12 +49,21 @@ std::int64_t floor_bytes(const Graph& graph, const Costs& costs) {
 
 }  // namespace
 
+// Goes back to the whole step if it may not be in slices now, or not in those that were made.
+void Session::keep_to_options() {
+  if (plan_is_given_) return;
+  const bool is_other = std::exchange(slices_made_, options_->slices) != options_->slices;
+  if (is_other || !options_->budget_bytes || options_->slices == UseSlices::kOff) become(1);
+  if (is_other) others_.clear();
+}
+
 // Makes the form with so many slices, if there is none yet. Returns whether there is one.
 bool Session::make_slices(std::int64_t slices) {
   if (slices == form_.slices) return true;
   const auto [entry, is_new] = others_.try_emplace(slices);
   if (!is_new) return entry->second != nullptr;
-  const auto sliced = slice_exactly(program(), slices);
+  const auto sliced =
+      options_->slices == UseSlices::kClose ? slice_closely(program(), slices) : slice_exactly(program(), slices);
   if (!sliced || sliced->slices != slices || sliced->chain.inside_bytes < slices * kLeastPartBytes) return false;
   CapturedStep step{.program = sliced->program, .alike = sliced->alike};
   Graph graph = make_graph(*step.program);
@@ -120,7 +129,8 @@ bool Session::become_form_of(const Plan& plan) {
 // Whether a chain in slices may help in this room at all.
 bool Session::can_slice(std::int64_t room) const {
   if (options_->slices == UseSlices::kOff) return false;
-  const auto chain = find_chain(*prepare_for_slices(program()));
+  const Sums sums = options_->slices == UseSlices::kClose ? Sums::kInSlices : Sums::kWhole;
+  const auto chain = find_chain(*prepare_for_slices(program()), sums);
   return chain && chain->inside_bytes * kShareOfRoom >= room && chain->inside_bytes >= 2 * kLeastPartBytes;
 }
 

@@ -372,5 +372,49 @@ TEST(Slices, TrainAsEagerInsideABudget) {
   expect_same(expected, trained);
 }
 
+// -- Close slices.
+
+TEST(Slices, ThatAddUpAreCloseAndTakeLess) {
+  const Case network = language_case();
+  const ModuleState state = state_of(*network.module);
+  StepProgram step = capture_step("language", state, network.loss, network.batch(1));
+  const SlicedProgram exact = slice_exactly(*step.program, 4).value();
+  const SlicedProgram close = slice_closely(*step.program, 4).value();
+  EXPECT_EQ(close.chain.sums.size(), 1U);
+  EXPECT_GT(close.chain.inside_bytes, exact.chain.inside_bytes);
+  EXPECT_EQ(count(*close.program, "aten::addmm_"), 3U);
+  const auto least = [](const Program& program) {
+    return solve(make_graph(program), bare_costs(program), {.budget_bytes = 1}).smallest_budget_bytes;
+  };
+  EXPECT_LT(least(*close.program), least(*exact.program) - kRows * LanguageImpl::kWords * 2);
+
+  const Batch batch = network.batch(7);
+  network.loss(batch).backward();
+  std::vector<at::Tensor> expected;
+  for (const at::Tensor& parameter : network.module->parameters()) expected.push_back(parameter.grad().clone());
+  network.module->zero_grad();
+  step.program = close.program;
+  const Graph graph = make_graph(*step.program);
+  const Executor executor(step.program, solve(graph, bare_costs(*step.program), {.planner = "none"}).plan);
+  StepState running;
+  (void)executor.forward(arguments_of(step, state.tensors, batch), running);
+  add_gradients(step, executor.backward(loss_seeds(*step.program), running), state.tensors);
+  const auto parameters = network.module->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const double error = ((parameters[i].grad() - expected[i]).abs().max() / expected[i].abs().max()).item<double>();
+    EXPECT_LT(error, 2e-6) << i;
+  }
+}
+
+TEST(Slices, AddUpInWideTypesAlone) {
+  const auto sums = [](at::ScalarType dtype) {
+    const OneCall one("aten::mm", {numbers({12, 8}, dtype).t(), numbers({12, 5}, dtype)});
+    return sum_rule(one.program->ops.front(), 12).has_value();
+  };
+  EXPECT_TRUE(sums(at::kFloat));
+  EXPECT_TRUE(sums(at::kDouble));
+  EXPECT_FALSE(sums(at::kBFloat16));
+}
+
 }  // namespace
 }  // namespace reprise::test

@@ -136,7 +136,7 @@ def test_a_model_with_enough_memory_stays_whole() -> None:
 
 
 def test_other_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"slices='often': choose True or False"):
+    with pytest.raises(ValueError, match=r"slices='often': choose True, False or 'close'"):
         reprise.compile(nn.Linear(2, 2), slices="often")
 
 
@@ -173,6 +173,42 @@ def test_a_loss_outside_of_the_model_is_captured_with_it() -> None:
     assert model.plan.slices > 1
     with torch.no_grad():
         assert torch.equal(model(words), plain(words))
+
+
+class Plain(Language):
+    """The same without dropout, so that it can be compared with fp64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.0)
+
+
+def test_close_slices_take_less_and_are_close() -> None:
+    torch.manual_seed(0)
+    plain = Plain()
+    model = copy.deepcopy(plain)
+    exact = smallest(model, *batch(0))
+    close = smallest(model, *batch(0), slices="close")
+    assert close < exact - 4 * batch(0)[1].numel() * WORDS // 2  # the gradient of the logits is not there whole
+    budget = (close + exact) // 2
+    reprise.compile(model, budget=budget, planning_seconds=1, slices="close")
+    loss = model(*batch(0))
+    loss.backward()
+    assert model.plan.slices > 1
+    assert model.plan.measured_peak_bytes == model.plan.peak_bytes <= budget
+    expected = plain(*batch(0))
+    expected.backward()
+    assert torch.allclose(loss, expected, rtol=1e-6)
+    for found, wanted in zip(model.parameters(), plain.parameters(), strict=True):
+        assert float((found.grad - wanted.grad).abs().max() / wanted.grad.abs().max()) < 2e-6
+    model.zero_grad()
+    del loss, expected
+    plain.zero_grad()
+    verified = reprise.verify(model, batch(0), budget, planning_seconds=1, slices="close")
+    assert verified.ok, str(verified)
+    assert verified.slices > 1
+    assert verified.close
+    assert verified.same or "as slices='close' may" in str(verified)
 
 
 @pytest.mark.parametrize("loss, error", [

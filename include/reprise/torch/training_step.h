@@ -53,9 +53,10 @@ enum class CudaGraphs : std::uint8_t { kOff, kOn, kAuto };
 // address that is known beforehand. Then what is reserved is what was planned. kAuto: on the CPU.
 enum class UseArena : std::uint8_t { kOff, kOn, kAuto };
 
-// Whether calls with large results may run slice by slice, where the budget is missed or dear without: never, or where
-// the bits stay those of plain training.
-enum class UseSlices : std::uint8_t { kOff, kExact };
+// Whether calls with large results may run slice by slice, where the budget is missed or dear without: never; where the
+// bits stay those of plain training; or also where slices round differently, and gradients of weights are added up over
+// them.
+enum class UseSlices : std::uint8_t { kOff, kExact, kClose };
 
 struct StepOptions {
   // The highest number of bytes that may be allocated on the device while the step runs, including parameters,

@@ -34,7 +34,7 @@ AUTO, GRAPH, ONLINE = "auto", "graph", "online"
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, host_budget: str | int = 0,
             planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
-            cuda_graphs: bool | str = "auto", arena: bool | str = False, slices: bool = True,
+            cuda_graphs: bool | str = "auto", arena: bool | str = False, slices: bool | str = True,
             engine: str = "eager", capture: str = "auto", loss: Callable[..., Any] | None = None) -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
@@ -56,7 +56,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     arena: serve steps from one block that is kept between them, at addresses that are planned, so that what is
         reserved is what was planned: True, False, or "auto": on the CPU where the plan fits that way.
     slices: where the budget cannot be kept otherwise, or costs much recomputation, run a chain of calls with large
-        results (such as the loss over many words) slice by slice, as long as the bits stay those of eager.
+        results (such as the loss over many words) slice by slice, as long as the bits stay those of eager. "close": also
+        where slices round differently, and add gradients of weights up over them, which takes less memory.
     engine: "eager" runs the operators that eager runs and gives its bits; "fused" runs kernels that Inductor
         generates, which are faster and round differently.
     capture: "graph" captures the step and plans it, and refuses a model that is not one graph; "online" runs it as it

@@ -209,7 +209,7 @@ class ModelPlan:
         for session in self._sessions:
             session.runtime.allow_cuda_graphs()
 
-    def set_slices(self, use: bool) -> None:
+    def set_slices(self, use: bool | str) -> None:
         """Takes effect at the next step."""
         self.settings.set_slices(use)
 

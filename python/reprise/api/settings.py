@@ -18,6 +18,8 @@ from .arguments import byte_count
 PROFILES = ("measure", "roofline")
 CUDA_GRAPHS = ("auto", True, False)
 ARENA = ("auto", True, False)
+CLOSE = "close"
+SLICES = (True, False, CLOSE)
 WAITING_SECONDS = 0.5  # that a step waits for a plan; the rest of the search goes on beside the steps
 
 
@@ -27,7 +29,7 @@ class Settings:
     def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, host_budget_bytes: int = 0,
                  planner: str = planning.AUTO,
                  planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
-                 arena: bool | str = False, slices: bool = True, engine: str = EAGER, model: torch.nn.Module | None = None,
+                 arena: bool | str = False, slices: bool | str = True, engine: str = EAGER, model: torch.nn.Module | None = None,
                  optimizer: torch.optim.Optimizer | None = None) -> None:
         planning.check_planner(planner)
         if profile not in PROFILES:
@@ -63,9 +65,9 @@ class Settings:
             raise ValueError(f"arena={use!r}: choose 'auto', True or False")
         self.options.arena = use
 
-    def set_slices(self, use: bool) -> None:
-        if not isinstance(use, bool):
-            raise ValueError(f"slices={use!r}: choose True or False")
+    def set_slices(self, use: bool | str) -> None:
+        if use not in SLICES:
+            raise ValueError(f"slices={use!r}: choose True, False or 'close'")
         self.options.slices = use
 
     @property

@@ -40,11 +40,11 @@ struct Links {
 
 class Growth {
  public:
-  Growth(const Program& program, const Links& links, const std::set<OpId>& never, std::int64_t units)
-      : program_(program), links_(links), never_(never), units_(units) {}
+  Growth(const Program& program, const Links& links, Sums sums, const std::set<OpId>& never, std::int64_t units)
+      : program_(program), links_(links), sums_(sums), never_(never), units_(units) {}
 
   std::optional<Chain> from(OpId beginning) {
-    if (!can_join(beginning)) return std::nullopt;
+    if (!can_join(beginning) || adding_.contains(beginning)) return std::nullopt;
     look_at_sizes(beginning);
     members_ = {beginning};
     std::deque<OpId> next = {beginning};
@@ -71,6 +71,10 @@ class Growth {
   const std::optional<std::vector<Part>>& rule(OpId id) {
     const auto [found, is_new] = rules_.try_emplace(id);
     if (is_new) found->second = slice_rule(op(id), units_);
+    if (is_new && !found->second && sums_ == Sums::kInSlices) {
+      found->second = sum_rule(op(id), units_);
+      if (found->second) adding_.insert(id);
+    }
     return found->second;
   }
   bool can_join(OpId id) { return !never_.contains(id) && rule(id).has_value(); }
@@ -88,12 +92,14 @@ class Growth {
   bool follows(OpId reader, ValueId value) {
     const Geometry* made = made_as(value);
     const auto& parts = rule(reader);
-    if (made == nullptr || !parts) return false;
+    if (made == nullptr || !parts || adding_.contains(links_.maker[index(value)])) return false;
     const Call& call = *op(reader).call;
     for (std::size_t i = 0; i < call.arguments.size(); ++i) {
       for (const auto& use : call.arguments[i].tensors) {
         if (!use || use->value != value) continue;
-        if ((*parts)[i] != Part::kCut || !follows_units(*made, use->geometry, units_)) return false;
+        if ((*parts)[i] == Part::kWhole) return false;
+        const bool turned = (*parts)[i] == Part::kCutColumns;
+        if (!follows_units(*made, turned ? transposed(use->geometry) : use->geometry, units_)) return false;
       }
     }
     return true;
@@ -116,7 +122,7 @@ class Growth {
 
   // Whether something needs the value whole.
   bool is_end(ValueId value) {
-    if (links_.outside[index(value)] != 0) return true;
+    if (links_.outside[index(value)] != 0 || adding_.contains(links_.maker[index(value)])) return true;
     return std::ranges::any_of(links_.readers[index(value)],
                                [&](OpId reader) { return !members_.contains(reader) || !follows(reader, value); });
   }
@@ -166,6 +172,7 @@ class Growth {
   std::optional<Chain> chain() {
     Chain found{.units = units_, .ops = {members_.begin(), members_.end()}};
     for (const OpId id : members_) {
+      if (adding_.contains(id)) found.sums.insert(id);
       for (const ValueId made : makes(op(id))) {
         if (is_end(made)) {
           found.ends.insert(made);
@@ -180,11 +187,13 @@ class Growth {
 
   const Program& program_;
   const Links& links_;
+  Sums sums_;
   const std::set<OpId>& never_;
   std::int64_t units_;
   std::int64_t least_ = 1;
   std::set<OpId> members_;
   std::map<OpId, std::optional<std::vector<Part>>> rules_;
+  std::set<OpId> adding_;  // calls whose rule is one of sums
 };
 
 // Into how many units the results of a call may be cut: the rows of all dimensions but the last, or the first alone.
@@ -221,13 +230,13 @@ std::vector<OpId> by_bytes(const Program& program) {
 
 }  // namespace
 
-std::optional<Chain> find_chain(const Program& program, const std::set<OpId>& never) {
+std::optional<Chain> find_chain(const Program& program, Sums sums, const std::set<OpId>& never) {
   const Links links(program);
   const std::vector<OpId> beginnings = by_bytes(program);
   std::optional<Chain> best;
   for (std::size_t i = 0; i < std::min(kBeginnings, beginnings.size()); ++i) {
     for (const std::int64_t units : possible_units(program.ops[index(beginnings[i])])) {
-      auto found = Growth(program, links, never, units).from(beginnings[i]);
+      auto found = Growth(program, links, sums, never, units).from(beginnings[i]);
       if (found && (!best || found->inside_bytes > best->inside_bytes)) best = std::move(found);
     }
   }

@@ -19,12 +19,16 @@ namespace reprise {
 struct Chain {
   std::int64_t units = 0;
   std::vector<OpId> ops{};  // in the program's order
+  std::set<OpId> sums{};    // those of them whose results are added up over the slices
   std::set<ValueId> inside{};
   std::set<ValueId> ends{};
   std::int64_t inside_bytes = 0;
 };
 
+// Whether sums over units may be part of a chain, although they round differently.
+enum class Sums : std::uint8_t { kWhole, kInSlices };
+
 // The chain with the most bytes inside, without the calls `never`.
-[[nodiscard]] std::optional<Chain> find_chain(const Program& program, const std::set<OpId>& never = {});
+[[nodiscard]] std::optional<Chain> find_chain(const Program& program, Sums sums, const std::set<OpId>& never = {});
 
 }  // namespace reprise

@@ -2,6 +2,8 @@
 
 #include <c10/util/accumulate.h>
 
+#include <utility>
+
 namespace reprise {
 namespace {
 
@@ -37,6 +39,12 @@ Geometry cut(const Geometry& geometry, CutPlace place, std::int64_t begin, std::
     part.strides[i - 1] = part.sizes[i] * part.strides[i];
   }
   return part;
+}
+
+Geometry transposed(Geometry matrix) {
+  std::swap(matrix.sizes.at(0), matrix.sizes.at(1));
+  std::swap(matrix.strides.at(0), matrix.strides.at(1));
+  return matrix;
 }
 
 bool fills_its_memory(const Geometry& geometry) {

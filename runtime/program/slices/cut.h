@@ -31,6 +31,9 @@ struct CutPlace {
   return place.per_unit * geometry.strides[place.dimension];
 }
 
+// A matrix seen as its transpose.
+[[nodiscard]] Geometry transposed(Geometry matrix);
+
 // Whether a tensor fills its memory from the beginning, the last dimension innermost.
 [[nodiscard]] bool fills_its_memory(const Geometry& geometry);
 

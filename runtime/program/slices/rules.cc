@@ -181,6 +181,22 @@ bool has_cut_results(const ProgramOp& op, std::int64_t units, CutPlace place) {
 
 }  // namespace
 
+std::optional<std::vector<Part>> sum_rule(const ProgramOp& op, std::int64_t units) {
+  if (!is_plain_call(op) || op.call->op.operator_name().name != "aten::mm" || !op.outputs.front()) return std::nullopt;
+  const Geometry& result = op.outputs.front()->geometry;
+  const bool is_wide = result.dtype == at::kFloat || result.dtype == at::kDouble;
+  const Argument& first = op.call->arguments[0];
+  const Argument& second = op.call->arguments[1];
+  if (!is_wide || !fills_its_memory(result) || first.kind != Argument::Kind::kTensor ||
+      second.kind != Argument::Kind::kTensor) {
+    return std::nullopt;
+  }
+  const auto columns = cut_place(transposed(first.tensors.front()->geometry), units);
+  const auto rows = cut_place(second.tensors.front()->geometry, units);
+  if (!columns || columns != rows || rows->dimension != 0) return std::nullopt;
+  return Parts{Part::kCutColumns, Part::kCut};
+}
+
 std::optional<std::vector<Part>> slice_rule(const ProgramOp& op, std::int64_t units) {
   if (!is_plain_call(op) || !op.outputs.front()) return std::nullopt;
   const Geometry& result = op.outputs.front()->geometry;

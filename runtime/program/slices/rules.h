@@ -15,9 +15,14 @@
 
 namespace reprise {
 
-enum class Part : std::uint8_t { kWhole, kCut };
+enum class Part : std::uint8_t { kWhole, kCut, kCutColumns };  // the last is a matrix that is cut as its transpose
 
 // By argument, for a call whose results are all cut into so many units; nothing if the call cannot be cut.
 [[nodiscard]] std::optional<std::vector<Part>> slice_rule(const ProgramOp& op, std::int64_t units);
+
+// The same for a call whose one result is a sum over units: the first slice makes it, and the others add to it. It
+// rounds differently from the whole call. There is one such operator, the product of two matrices over the dimension
+// that is cut, in types that are wide enough to add up in.
+[[nodiscard]] std::optional<std::vector<Part>> sum_rule(const ProgramOp& op, std::int64_t units);
 
 }  // namespace reprise

@@ -181,8 +181,13 @@ class Slicer {
       const std::size_t begin = made_.ops.size();
       for (const OpId id : members) add_part_of(id, slice);
       for (std::size_t i = begin; i < made_.ops.size(); ++i) {
-        if (slice == 0) first.push_back(op_id(i));
-        if (slice > 0 && length(slice) == length(0)) result_.alike.emplace(op_id(i), first[i - begin]);
+        if (slice == 0) {
+          first.push_back(op_id(i));
+        } else if (made_.ops[i].call->op != made_.ops[index(first[i - begin])].call->op) {
+          first[i - begin] = op_id(i);  // adds to what the first slice has made
+        } else if (length(slice) == length(0)) {
+          result_.alike.emplace(op_id(i), first[i - begin]);
+        }
       }
     }
   }
@@ -207,7 +212,13 @@ class Slicer {
   }
 
   // The value as one slice of an op sees it.
-  [[nodiscard]] TensorUse cut_use(const TensorUse& use, Phase phase, std::size_t slice) const {
+  [[nodiscard]] TensorUse cut_use(const TensorUse& use, Part how, Phase phase, std::size_t slice) const {
+    if (how == Part::kWhole) return mapped(use);
+    if (how == Part::kCutColumns) {
+      TensorUse turned = cut_use({use.value, transposed(use.geometry)}, Part::kCut, phase, slice);
+      turned.geometry = transposed(std::move(turned.geometry));
+      return turned;
+    }
     const auto [begin, end] = ranges_[slice];
     TensorUse part{use.value, cut(use.geometry, cut_place(use.geometry, chain_.units).value(), begin, end)};
     if (is_inside(use.value)) {
@@ -223,13 +234,18 @@ class Slicer {
 
   void add_part_of(OpId id, std::size_t slice) {
     const ProgramOp& whole = whole_.ops[index(id)];
-    const std::vector<Part> rule = slice_rule(whole, chain_.units).value();
+    const bool adds = chain_.sums.contains(id);
+    const std::vector<Part> rule = (adds ? sum_rule(whole, chain_.units) : slice_rule(whole, chain_.units)).value();
     ProgramOp op = whole;
     op.name += "_slice_" + std::to_string(slice);
     for (std::size_t i = 0; i < op.call->arguments.size(); ++i) {
       for (auto& use : op.call->arguments[i].tensors) {
-        if (use) use = rule[i] == Part::kCut ? cut_use(*use, op.phase, slice) : mapped(*use);
+        if (use) use = cut_use(*use, rule[i], op.phase, slice);
       }
+    }
+    if (adds) {
+      add_up(op, slice);
+      return add(std::move(op), id);
     }
     if (write_directly(op, slice)) return add(std::move(op), id);
     std::vector<ProgramOp> copies;
@@ -240,6 +256,21 @@ class Slicer {
     }
     add(std::move(op), id);
     for (ProgramOp& written : copies) add(std::move(written), id);
+  }
+
+  // The first slice writes the sum, and the others add to it.
+  void add_up(ProgramOp& op, std::size_t slice) const {
+    const TensorUse end = *op.outputs.front();
+    const TensorUse sum{parts_.at(end.value)[slice], end.geometry};
+    if (slice == 0) {
+      op.call->op = find_operator("aten::mm.out").value();
+      op.call->arguments.push_back(use_of(sum));
+    } else {
+      op.call->op = find_operator("aten::addmm_").value();
+      op.call->arguments.insert(op.call->arguments.begin(), use_of(sum));
+      op.call->arguments.insert(op.call->arguments.end(), 2, Argument{.constant = at::Scalar(1)});
+    }
+    write(op, end.value, slice);
   }
 
   // A part in memory of its own.
