@@ -2,9 +2,10 @@
 
     scripts/python.sh bench/slices.py [--out bench/results/slices-cpu.json] [--device cuda] [--large]
 
-Each model returns its loss alone. For each, the smallest budget that was found without slices, with them, and with close ones; and steps at
-budgets from there up to the plain peak: eager, planned without slices and planned with them take turns, so that their
-times, medians given as ratios to eager, see the same machine. Loss and gradients are compared bit for bit with eager.
+Each model returns its loss alone. For each, the smallest budget that was found without slices, with them, and with close
+ones; and steps at budgets from there up to the plain peak: eager, planned without slices and planned with them take turns,
+so that their times, medians given as ratios to eager, see the same machine. Loss and gradients are compared bit for bit
+with eager.
 """
 
 from __future__ import annotations
