@@ -106,7 +106,7 @@ class _Runner:
         self.plan = ModelPlan(settings)
         self.plain: Callable[..., Any] = model._call_impl
         self.with_loss = with_loss
-        self.step = self.plain if with_loss is None else with_loss.call
+        self.step: Callable[..., Any] = self.plain if with_loss is None else with_loss.call
         if (optimizer := settings.stepper) is not None:
             self.plan.hooks = _watch_optimizer(optimizer, settings, self.plan)
         self.plan.hooks.append(_watch_for_training_without(self.plan))
