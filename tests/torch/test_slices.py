@@ -31,9 +31,9 @@ class Language(nn.Module):
         return functional.cross_entropy(self.head(x).view(-1, WORDS), labels.view(-1))
 
 
-def batch(seed: int) -> tuple[Tensor, Tensor]:
+def batch(seed: int, length: int = 64) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    words = torch.randint(0, WORDS, (4, 65), generator=generator)
+    words = torch.randint(0, WORDS, (4, length + 1), generator=generator)
     labels = words[:, 1:].clone()
     labels[:, -3:] = -100
     return words[:, :-1], labels
@@ -79,6 +79,27 @@ def test_a_budget_below_the_whole_step_is_kept_with_the_bits_of_eager() -> None:
     assert "head" in model.plan.sliced
     assert model.plan.measured_peak_bytes == model.plan.peak_bytes <= budget
     assert same(found, steps(plain))
+
+
+def test_steps_of_many_sizes_run_in_slices_where_they_have_to() -> None:
+    torch.manual_seed(0)
+    plain = Language()
+    model = copy.deepcopy(plain)
+    whole, least = smallest(model, *batch(0), slices=False), smallest(model, *batch(0))
+    budget = (least + whole) // 2
+    reprise.compile(model, budget=budget, planning_seconds=1)
+    slices = []
+    for length in (64, 48, 60, 56, 20, 64, 58):
+        gradients = []
+        for one in (plain, model):
+            one.zero_grad()
+            torch.manual_seed(length)
+            one(*batch(length, length)).backward()
+            gradients.append([p.grad for p in one.parameters()])
+        assert same(*gradients), length
+        assert model.plan.measured_peak_bytes <= budget, length
+        slices.append(model.plan.slices)
+    assert slices[0] > 1 and slices[4] == 1 and slices[5] == slices[0]
 
 
 def test_what_runs_in_slices_is_said(tmp_path: Path) -> None:
