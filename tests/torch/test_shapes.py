@@ -161,6 +161,29 @@ def test_later_sizes_have_the_bits_of_eager_without_being_captured(
     assert messages(caplog, "captured by itself") == 0
 
 
+@pytest.mark.parametrize("sizes", [[(4, 16), (6, 24), (5, 17), (3, 30)], [(4, 16), (6, 16), (5, 16), (9, 16)]])
+def test_masks_that_are_not_needed_are_not_made_at_any_size(sizes: list[tuple[int, int]],
+                                                             caplog: pytest.LogCaptureFixture) -> None:
+    """Models of transformers look at positions, which count by one whatever the sizes are."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    plain = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        n_layer=1, n_embd=32, n_head=2, vocab_size=50, n_positions=32)).train()
+    model = reprise.compile(copy.deepcopy(plain))
+    with caplog.at_level(logging.INFO, "reprise"):
+        for size in sizes:
+            words = torch.randint(0, 50, size)
+            found = []
+            for one in (plain, model):
+                one.zero_grad()
+                torch.manual_seed(1)
+                one(input_ids=words, labels=words).loss.backward()
+                found.append([p.grad.clone() for p in one.parameters()])
+            assert all(torch.equal(a, b) for a, b in zip(*found, strict=True)), size
+    assert messages(caplog, "another size") == len(sizes) - 1
+    assert messages(caplog, "captured by itself") == 0
+
+
 class Labelled(Convolves):
     """Two inputs whose sizes have to agree."""
 

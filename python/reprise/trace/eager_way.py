@@ -201,7 +201,9 @@ MAX_NUMBERS = 1 << 20
 
 
 def _counts_by_one(node: fx.Node) -> bool:
-    """Whether rows of positions go up by one and depend on no input and no random number."""
+    """Whether rows of positions go up by one and depend on no number in an input and on no random number."""
+    if _goes_up_by_one(node):
+        return True
     before = torch.get_rng_state()
     try:
         with _disable_current_modes():
@@ -211,6 +213,34 @@ def _counts_by_one(node: fx.Node) -> bool:
         return False
     finally:
         torch.set_rng_state(before)
+
+
+def _goes_up_by_one(node: Any) -> bool:
+    """Whether this follows from how rows are made, at any size: a range, shifted by a number and seen as rows."""
+    made = _example(node)
+    if not isinstance(node, fx.Node) or not isinstance(made, Tensor) or made._version != 0 or (
+            made.dtype not in (torch.int64, torch.int32)):
+        return False
+    name = str(node.target) if node.op == "call_method" else getattr(node.target, "__name__", "")
+    if name == "arange":
+        return node.op == "call_function" and len(node.args) <= 2 and set(node.kwargs) <= {"device", "dtype"}
+    if not node.args:
+        return False
+    source = node.args[0]
+    if name in ("add", "sub"):
+        return _goes_up_by_one(source) and not isinstance(_example(node.args[-1]), Tensor) and not node.kwargs
+    keeps = name in ("unsqueeze", "expand", "view", "reshape", "to", "long", "contiguous", "clone")
+    before = _example(source)
+    same_rows = isinstance(before, Tensor) and before.dim() > 0 and _expression(before.shape[-1]) == _expression(made.shape[-1])
+    return keeps and same_rows and _goes_up_by_one(source)
+
+
+def _example(value: Any) -> Any:
+    return value.meta.get("example_value") if isinstance(value, fx.Node) else value
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def _computed(node: fx.Node, known: dict[fx.Node, Any]) -> Any:
