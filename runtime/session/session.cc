@@ -200,7 +200,8 @@ std::shared_ptr<SizeFamily> Session::make_family() {
   return family;
 }
 
-// `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed.
+// `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed, and more if
+// forms of the step are made.
 std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total, Find find) {
   if (planning_.is_done()) take_found();
   keep_to_options();
@@ -212,7 +213,15 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
   std::optional<std::int64_t> room = room_in(total);
   auto plan = fitting_plan(room);
   if (plan == nullptr) {
+    const std::int64_t before = read_meter(program().device).allocated_bytes;
     FoundPlan found = find_in_any_form(find, room);
+    // Forms in slices may have tensors of their own, which stay.
+    const std::int64_t kept = others_.empty() ? 0 : read_meter(program().device).allocated_bytes - before;
+    if (kept > 0 && room) {
+      total += kept;
+      room = room_in(total);
+      if (!found.found() || found.simulation.peak_bytes > *room) found = find_in_any_form(find, room);
+    }
     if (!found.found() && replays_ != nullptr && !inputs.empty() && hidden_bytes(program().device) > 0) {
       replays_->make_rivals_give_way();
       total = total_with(inputs);
