@@ -46,4 +46,8 @@ struct Timeline {
 
 [[nodiscard]] Timeline timeline(const Graph& graph, const Costs& costs, const Plan& plan);
 
+// No plan takes less: resident values, and the inputs, outputs and workspace of the op that needs most, run in place if
+// it may.
+[[nodiscard]] std::int64_t most_of_one_op(const Graph& graph, const Costs& costs);
+
 }  // namespace reprise

@@ -58,6 +58,12 @@ struct Call {
   std::vector<Argument> arguments;
   bool grad_mode = false;  // some kernels keep less if no gradients are wanted
 
+  // The tensor that is the argument at this position, or nullptr if it is another thing or missing.
+  [[nodiscard]] const TensorUse* tensor(std::size_t position) const {
+    const Argument& argument = arguments[position];
+    const bool is_there = argument.kind == Argument::Kind::kTensor && argument.tensors.front();
+    return is_there ? &*argument.tensors.front() : nullptr;
+  }
   // The argument with this name in the schema, or nullptr if there is none.
   [[nodiscard]] const Argument* argument(std::string_view name) const;
 };

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "reprise/simulate.h"
 #include "reprise/validate.h"
 #include "runtime/costs/slice_check.h"
 #include "runtime/messages.h"
@@ -25,26 +26,6 @@ constexpr std::int64_t kShareOfRoom = 16;  // a chain with less than this part o
 bool is_dear(const Simulation& found) {
   const auto once = static_cast<double>(found.time_ns - found.recompute_ns - found.wait_ns);
   return static_cast<double>(found.recompute_ns + found.wait_ns) > kDear * once;
-}
-
-// No plan takes less: the operands, results and workspace of one call, beside what is always there.
-std::int64_t floor_bytes(const Graph& graph, const Costs& costs) {
-  std::int64_t resident = 0;
-  for (std::size_t i = 0; i < graph.num_values(); ++i) {
-    if (graph.residence(value_id(i)) == Residence::kResident) resident += costs.value_bytes[i];
-  }
-  std::int64_t highest = 0;
-  for (std::size_t i = 0; i < graph.num_ops(); ++i) {
-    std::int64_t bytes = costs.workspace_bytes[i];
-    for (const ValueId value : graph.inputs(op_id(i))) {
-      if (graph.residence(value) != Residence::kResident) bytes += costs.value_bytes[index(value)];
-    }
-    for (const ValueId value : graph.outputs(op_id(i))) {
-      if (graph.overwrites(value) == kNoValue) bytes += costs.value_bytes[index(value)];
-    }
-    highest = std::max(highest, bytes);
-  }
-  return resident + highest;
 }
 
 }  // namespace
@@ -140,7 +121,7 @@ FoundPlan Session::find_in_any_form(Find find, std::optional<std::int64_t> room)
   if (plan_is_given_) return find_plan(find, room);
   become(1);
   if (!room || !can_slice(*room)) return find_plan(find, room);
-  std::int64_t lowest = floor_bytes(graph_, costs_);
+  std::int64_t lowest = most_of_one_op(graph_, costs_);
   std::vector<std::int64_t> refused;  // forms without a plan, that with the highest floor first
   const auto attempt = [&] { return *room < lowest ? FoundPlan{} : find_plan(&Planning::find_at_once, room); };
   FoundPlan best = attempt();
@@ -152,7 +133,7 @@ FoundPlan Session::find_in_any_form(Find find, std::optional<std::int64_t> room)
     become(1);
     if (!make_slices(slices)) continue;
     become(slices);
-    const std::int64_t floor = floor_bytes(graph_, costs_);
+    const std::int64_t floor = most_of_one_op(graph_, costs_);
     if (floor >= lowest) continue;  // it is something else that takes the memory
     lowest = floor;
     FoundPlan found = attempt();
@@ -174,7 +155,8 @@ FoundPlan Session::find_in_refused(Find find, std::int64_t room, const std::vect
   FoundPlan smallest;
   for (auto form = forms.rbegin(); form != forms.rend(); ++form) {
     become(*form);
-    if (smallest.smallest_budget_bytes > 0 && floor_bytes(graph_, costs_) >= smallest.smallest_budget_bytes) continue;
+    if (smallest.smallest_budget_bytes > 0 && most_of_one_op(graph_, costs_) >= smallest.smallest_budget_bytes)
+      continue;
     FoundPlan found = find_plan(find, room);
     if (found.found()) return found;
     if (smallest.smallest_budget_bytes == 0 || found.smallest_budget_bytes < smallest.smallest_budget_bytes) {

@@ -33,26 +33,6 @@ Plan plain_plan(const Graph& graph) {
   return detail::place_frees(graph, runs);
 }
 
-// What the op that needs most needs in any plan: resident values, its inputs, its outputs and its workspace.
-std::int64_t most_of_one_op(const Graph& graph, const Costs& costs) {
-  std::int64_t resident = 0;
-  for (std::size_t i = 0; i < graph.num_values(); ++i) {
-    if (graph.residence(value_id(i)) == Residence::kResident) resident += costs.value_bytes[i];
-  }
-  std::int64_t most = 0;
-  for (std::size_t i = 0; i < graph.num_ops(); ++i) {
-    std::int64_t bytes = costs.workspace_bytes[i];
-    for (const ValueId v : graph.inputs(op_id(i))) {
-      if (graph.residence(v) != Residence::kResident) bytes += costs.value_bytes[index(v)];
-    }
-    for (const ValueId v : graph.outputs(op_id(i))) {
-      if (graph.overwrites(v) == kNoValue) bytes += costs.value_bytes[index(v)];  // it may run in place
-    }
-    most = std::max(most, bytes);
-  }
-  return resident + most;
-}
-
 // Any total order of actions would do.
 auto key(const Action& action) {
   return std::pair(action.kind(), action.computes() ? index(action.op()) : index(action.value()));

@@ -67,6 +67,9 @@ class Verification:
         return here and all(other.ok for other in self.others)
 
     def __str__(self) -> str:
+        return "\n\n".join(one._table(with_inputs=bool(self.others)) for one in (self, *self.others))
+
+    def _table(self, with_inputs: bool) -> str:
         budget = "none" if self.budget_bytes is None else _core.format_bytes(self.budget_bytes)
         rows = [
             ("", "plain", f"planned ({self.planner}{f', {self.slices} slices' if self.slices > 1 else ''})"),
@@ -83,11 +86,9 @@ class Verification:
         elif self.close and not self.same:
             rows[-1] = (rows[-1][0], "", f"{rows[-1][2]}, as slices='close' may")
             rows.append(self._error_row())
-        if self.others:
+        if with_inputs:
             rows.insert(1, ("inputs", "", self.shapes))
-        return "\n".join([*(f"{name:<16}{plain:>14}   {planned}" for name, plain, planned in rows),
-                          *("\n" + str(other).replace("\npeak", f"\n{'inputs':<16}{'':>14}   {other.shapes}\npeak", 1)
-                            for other in self.others)])
+        return "\n".join(f"{name:<16}{plain:>14}   {planned}" for name, plain, planned in rows)
 
     def _error_row(self) -> tuple[str, str, str]:
         if not self.errors:

@@ -1,5 +1,6 @@
 #include "runtime/program/slices/cut.h"
 
+#include <ATen/TensorGeometry.h>
 #include <c10/util/accumulate.h>
 
 #include <utility>
@@ -48,13 +49,8 @@ Geometry transposed(Geometry matrix) {
 }
 
 bool fills_its_memory(const Geometry& geometry) {
-  if (geometry.offset != 0 || geometry.conj || geometry.neg) return false;
-  std::int64_t expected = 1;
-  for (std::size_t i = geometry.sizes.size(); i > 0; --i) {
-    if (geometry.sizes[i - 1] != 1 && geometry.strides[i - 1] != expected) return false;
-    expected *= geometry.sizes[i - 1];
-  }
-  return true;
+  return geometry.offset == 0 && !geometry.conj && !geometry.neg &&
+         at::geometry_is_contiguous(geometry.sizes, geometry.strides);
 }
 
 bool follows_units(const Geometry& made, const Geometry& seen, std::int64_t units) {

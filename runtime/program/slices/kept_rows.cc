@@ -12,17 +12,11 @@ namespace {
 constexpr std::int64_t kIgnored = -100;
 constexpr std::size_t kPickedRows = 0, kRowLabels = 1, kClassWeights = 2, kIgnoredLabel = 4;
 
-const TensorUse* tensor_argument(const Call& call, std::size_t argument) {
-  const Argument& found = call.arguments[argument];
-  return found.kind == Argument::Kind::kTensor && found.tensors.front() ? &*found.tensors.front() : nullptr;
-}
-
 bool picks_from_rows(const ProgramOp& op) {
   if (op.kind != ProgramOp::Kind::kCall || op.call->op.operator_name().name != "aten::nll_loss_forward") return false;
-  const TensorUse* rows = tensor_argument(*op.call, kPickedRows);
-  const TensorUse* labels = tensor_argument(*op.call, kRowLabels);
-  if (rows == nullptr || labels == nullptr || tensor_argument(*op.call, kClassWeights) != nullptr || op.once)
-    return false;
+  const TensorUse* rows = op.call->tensor(kPickedRows);
+  const TensorUse* labels = op.call->tensor(kRowLabels);
+  if (rows == nullptr || labels == nullptr || op.call->tensor(kClassWeights) != nullptr || op.once) return false;
   return rows->geometry.sizes.size() == 2 && rows->geometry.sizes[0] > 0 && rows->geometry.sizes[1] > 1 &&
          labels->geometry.sizes.size() == 1 && fills_its_memory(labels->geometry) &&
          labels->geometry.dtype == at::kLong && op.call->arguments[kIgnoredLabel].constant.isInt();
@@ -33,7 +27,7 @@ class Picking {
   Picking(Program& program, std::vector<ProgramOp>& ops) : program_(program), ops_(ops) {}
 
   void add(ProgramOp loss) {
-    const TensorUse labels = *tensor_argument(*loss.call, kRowLabels);
+    const TensorUse labels = *loss.call->tensor(kRowLabels);
     const std::int64_t rows = labels.geometry.sizes.front();
     const at::Scalar ignored = loss.call->arguments[kIgnoredLabel].constant.toInt();
     const Geometry flags{.dtype = at::kBool, .sizes = {rows}, .strides = {1}};
@@ -45,7 +39,7 @@ class Picking {
         call(loss, "_column", "aten::mul.Tensor", {use(is_ignored), {.constant = wrapped_number(kIgnored)}}, numbers);
     safe.geometry = {.dtype = at::kLong, .sizes = {rows, 1}, .strides = {1, 1}};
     const Geometry picked{
-        .dtype = tensor_argument(*loss.call, kPickedRows)->geometry.dtype, .sizes = {rows, 1}, .strides = {1, 1}};
+        .dtype = loss.call->tensor(kPickedRows)->geometry.dtype, .sizes = {rows, 1}, .strides = {1, 1}};
     const TensorUse kept = call(
         loss, "_kept", "aten::gather",
         {loss.call->arguments[kPickedRows], {.constant = std::int64_t{1}}, use(safe), {.constant = false}}, picked);

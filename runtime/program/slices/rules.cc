@@ -23,8 +23,8 @@ struct Cutting {
   CutPlace place;
 
   [[nodiscard]] const Geometry* tensor(std::size_t argument) const {
-    const Argument& found = call.arguments[argument];
-    return found.kind == Argument::Kind::kTensor && found.tensors.front() ? &found.tensors.front()->geometry : nullptr;
+    const TensorUse* found = call.tensor(argument);
+    return found == nullptr ? nullptr : &found->geometry;
   }
   [[nodiscard]] bool is_cut_alike(const Geometry& geometry) const { return cut_place(geometry, units) == place; }
 };
