@@ -111,8 +111,10 @@ bool Session::become_form_of(const Plan& plan) {
 bool Session::can_slice(std::int64_t room) const {
   if (options_->slices == UseSlices::kOff) return false;
   const Sums sums = options_->slices == UseSlices::kClose ? Sums::kInSlices : Sums::kWhole;
-  const auto chain = find_chain(*prepare_for_slices(program()), sums);
-  return chain && chain->inside_bytes * kShareOfRoom >= room && chain->inside_bytes >= 2 * kLeastPartBytes;
+  const auto whole = prepare_for_slices(program());
+  const auto chain = find_chain(*whole, sums);
+  return chain && chain->inside_bytes * kShareOfRoom >= room && chain->inside_bytes >= 2 * kLeastPartBytes &&
+         has_the_largest_call(*whole, *chain);
 }
 
 // Each form gets a short search. The longer one, beside the steps or for whoever waits for a plan, is for the form that

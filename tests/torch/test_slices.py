@@ -232,6 +232,44 @@ def test_close_slices_take_less_and_are_close() -> None:
     assert verified.same or "as slices='close' may" in str(verified)
 
 
+class Pictures(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(inplace=True),
+            nn.MaxPool2d(2), nn.Conv2d(16, 8, 3, padding=1), nn.AdaptiveAvgPool2d(4))
+        self.head = nn.Linear(128, 10)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(self.head(self.features(images).flatten(1)).float(), labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_convolutions_are_added_up_over_images(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    wide = Pictures().to(dtype).double()
+    plain = copy.deepcopy(wide).to(dtype)
+    model = copy.deepcopy(plain)
+    images, labels = torch.randn(16, 3, 32, 32).to(dtype), torch.randint(0, 10, (16,))
+    whole = smallest(model, images, labels, slices=False)
+    close = smallest(model, images, labels, slices="close")
+    largest = 16 * 16 * 32 * 32 * images.element_size()
+    assert close < whole - largest
+    reprise.compile(model, budget=(close + whole) // 2, planning_seconds=1, slices="close")
+    model(images, labels).backward()
+    assert model.plan.slices > 1
+    assert model.plan.measured_peak_bytes == model.plan.peak_bytes
+    plain(images, labels).backward()
+    wide(images.double(), labels).backward()
+
+    def error(of: nn.Module) -> float:
+        """The mean over parameters, each in terms of its largest number."""
+        pairs = zip(of.parameters(), wide.parameters(), strict=True)
+        return sum(float((p.grad.double() - w.grad).abs().mean() / w.grad.abs().max()) for p, w in pairs)
+
+    assert error(model) <= 1.5 * error(plain)
+
+
 @pytest.mark.parametrize("loss, error", [
     (lambda *parts: parts[0], "cannot be told"), (lambda: 0, "takes no argument"), (3, "give a function")])
 def test_a_loss_that_cannot_be_called_is_refused(loss: object, error: str) -> None:

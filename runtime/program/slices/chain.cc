@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "runtime/program/slices/cut.h"
-#include "runtime/program/slices/rules.h"
 
 namespace reprise {
 namespace {
@@ -44,7 +43,7 @@ class Growth {
       : program_(program), links_(links), sums_(sums), never_(never), units_(units) {}
 
   std::optional<Chain> from(OpId beginning) {
-    if (!can_join(beginning) || adding_.contains(beginning)) return std::nullopt;
+    if (!can_join(beginning)) return std::nullopt;
     look_at_sizes(beginning);
     members_ = {beginning};
     std::deque<OpId> next = {beginning};
@@ -68,12 +67,13 @@ class Growth {
     for (const ValueId value : makes(op(id))) least_ = std::max(least_, bytes(value) / kLeastShare);
   }
 
-  const std::optional<std::vector<Part>>& rule(OpId id) {
+  const std::optional<SliceRule>& rule(OpId id) {
     const auto [found, is_new] = rules_.try_emplace(id);
-    if (is_new) found->second = slice_rule(op(id), units_);
-    if (is_new && !found->second && sums_ == Sums::kInSlices) {
-      found->second = sum_rule(op(id), units_);
-      if (found->second) adding_.insert(id);
+    if (!is_new) return found->second;
+    found->second = slice_rule(op(id), units_, sums_);
+    for (std::size_t i = 0; found->second && i < op(id).outputs.size(); ++i) {
+      const auto& made = op(id).outputs[i];
+      if (made && found->second->results[i] == Made::kSum) added_.insert(made->value);
     }
     return found->second;
   }
@@ -91,14 +91,16 @@ class Growth {
   // Whether the op reads the value slice by slice, wherever it reads it.
   bool follows(OpId reader, ValueId value) {
     const Geometry* made = made_as(value);
-    const auto& parts = rule(reader);
-    if (made == nullptr || !parts || adding_.contains(links_.maker[index(value)])) return false;
+    const auto& cutting = rule(reader);
+    if (made == nullptr || !cutting || added_.contains(value)) return false;
+    const std::vector<SlicePart>& parts = cutting->arguments;
     const Call& call = *op(reader).call;
     for (std::size_t i = 0; i < call.arguments.size(); ++i) {
       for (const auto& use : call.arguments[i].tensors) {
         if (!use || use->value != value) continue;
-        if ((*parts)[i] == Part::kWhole) return false;
-        const bool turned = (*parts)[i] == Part::kCutColumns;
+        if (parts[i] == SlicePart::kWhole) return false;
+        if (parts[i] == SlicePart::kShape) continue;
+        const bool turned = parts[i] == SlicePart::kCutColumns;
         if (!follows_units(*made, turned ? transposed(use->geometry) : use->geometry, units_)) return false;
       }
     }
@@ -122,7 +124,7 @@ class Growth {
 
   // Whether something needs the value whole.
   bool is_end(ValueId value) {
-    if (links_.outside[index(value)] != 0 || adding_.contains(links_.maker[index(value)])) return true;
+    if (links_.outside[index(value)] != 0 || added_.contains(value)) return true;
     return std::ranges::any_of(links_.readers[index(value)],
                                [&](OpId reader) { return !members_.contains(reader) || !follows(reader, value); });
   }
@@ -172,8 +174,8 @@ class Growth {
   std::optional<Chain> chain() {
     Chain found{.units = units_, .ops = {members_.begin(), members_.end()}};
     for (const OpId id : members_) {
-      if (adding_.contains(id)) found.sums.insert(id);
       for (const ValueId made : makes(op(id))) {
+        if (added_.contains(made)) found.sums.insert(made);
         if (is_end(made)) {
           found.ends.insert(made);
         } else {
@@ -192,8 +194,8 @@ class Growth {
   std::int64_t units_;
   std::int64_t least_ = 1;
   std::set<OpId> members_;
-  std::map<OpId, std::optional<std::vector<Part>>> rules_;
-  std::set<OpId> adding_;  // calls whose rule is one of sums
+  std::map<OpId, std::optional<SliceRule>> rules_;
+  std::set<ValueId> added_;  // results that are sums over units
 };
 
 // Into how many units the results of a call may be cut: the rows of all dimensions but the last, or the first alone.
@@ -212,15 +214,20 @@ std::vector<std::int64_t> possible_units(const ProgramOp& op) {
   return units;
 }
 
+// Of what a call reads and makes.
+std::int64_t operand_bytes(const Program& program, const ProgramOp& op) {
+  std::int64_t bytes = 0;
+  for (const ValueId value : reads(op)) bytes += program.values[index(value)].bytes;
+  for (const ValueId value : makes(op)) bytes += program.values[index(value)].bytes;
+  return bytes;
+}
+
 // Calls by the bytes of what they read and make, most first.
 std::vector<OpId> by_bytes(const Program& program) {
   std::vector<std::pair<std::int64_t, OpId>> found;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
-    std::int64_t bytes = 0;
-    for (const ValueId value : reads(program.ops[i])) bytes += program.values[index(value)].bytes;
-    for (const ValueId value : makes(program.ops[i])) bytes += program.values[index(value)].bytes;
-    found.emplace_back(-bytes, op_id(i));
+    found.emplace_back(-operand_bytes(program, program.ops[i]), op_id(i));
   }
   std::ranges::sort(found);
   std::vector<OpId> ops;
@@ -241,6 +248,17 @@ std::optional<Chain> find_chain(const Program& program, Sums sums, const std::se
     }
   }
   return best;
+}
+
+bool has_the_largest_call(const Program& program, const Chain& chain) {
+  const std::set<OpId> members(chain.ops.begin(), chain.ops.end());
+  std::int64_t inside = 0, outside = 0;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
+    std::int64_t& most = members.contains(op_id(i)) ? inside : outside;
+    most = std::max(most, operand_bytes(program, program.ops[i]));
+  }
+  return inside > outside;
 }
 
 }  // namespace reprise

@@ -13,22 +13,24 @@
 #include <vector>
 
 #include "runtime/program/program.h"
+#include "runtime/program/slices/rules.h"
 
 namespace reprise {
 
 struct Chain {
   std::int64_t units = 0;
   std::vector<OpId> ops{};  // in the program's order
-  std::set<OpId> sums{};    // those of them whose results are added up over the slices
   std::set<ValueId> inside{};
   std::set<ValueId> ends{};
+  std::set<ValueId> sums{};  // those of the ends that are added up over the slices
   std::int64_t inside_bytes = 0;
 };
 
-// Whether sums over units may be part of a chain, although they round differently.
-enum class Sums : std::uint8_t { kWhole, kInSlices };
-
 // The chain with the most bytes inside, without the calls `never`.
 [[nodiscard]] std::optional<Chain> find_chain(const Program& program, Sums sums, const std::set<OpId>& never = {});
+
+// Whether the call that reads and makes the most is in the chain. If another takes as much, slices of the chain cannot
+// lower what one call takes.
+[[nodiscard]] bool has_the_largest_call(const Program& program, const Chain& chain);
 
 }  // namespace reprise

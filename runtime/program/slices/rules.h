@@ -15,14 +15,26 @@
 
 namespace reprise {
 
-enum class Part : std::uint8_t { kWhole, kCut, kCutColumns };  // the last is a matrix that is cut as its transpose
+// How a slice reads an argument.
+enum class SlicePart : std::uint8_t {
+  kWhole,
+  kCut,
+  kCutColumns,  // a matrix that is cut as its transpose
+  kShape,       // only its sizes matter, and the first of them is cut
+};
 
-// By argument, for a call whose results are all cut into so many units; nothing if the call cannot be cut.
-[[nodiscard]] std::optional<std::vector<Part>> slice_rule(const ProgramOp& op, std::int64_t units);
+// What slices make of a result: each its own units, or each a summand of all of it.
+enum class Made : std::uint8_t { kUnits, kSum };
 
-// The same for a call whose one result is a sum over units: the first slice makes it, and the others add to it. It
-// rounds differently from the whole call. There is one such operator, the product of two matrices over the dimension
-// that is cut, in types that are wide enough to add up in.
-[[nodiscard]] std::optional<std::vector<Part>> sum_rule(const ProgramOp& op, std::int64_t units);
+// Whether sums over units may be part of a chain, although they round differently.
+enum class Sums : std::uint8_t { kWhole, kInSlices };
+
+struct SliceRule {
+  std::vector<SlicePart> arguments{};
+  std::vector<Made> results{};  // means nothing for a result that the call does not make
+};
+
+// How to cut a call into so many units; nothing if it cannot be cut.
+[[nodiscard]] std::optional<SliceRule> slice_rule(const ProgramOp& op, std::int64_t units, Sums sums);
 
 }  // namespace reprise

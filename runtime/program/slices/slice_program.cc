@@ -84,10 +84,23 @@ class Slicer {
     made_as_.resize(whole_.values.size(), nullptr);
     for (const OpId id : chain_.ops) {
       for (const auto& use : whole_.ops[index(id)].outputs) {
+        if (!use) continue;
         maker_[index(use->value)] = &whole_.ops[index(id)];
         made_as_[index(use->value)] = &use->geometry;
       }
     }
+  }
+
+  [[nodiscard]] bool is_sum(ValueId value) const { return chain_.sums.contains(value); }
+  // Whether a sum is added up in a wider type than its own.
+  [[nodiscard]] bool is_widened(ValueId value) const {
+    return is_sum(value) && c10::isReducedFloatingType(made_as_[index(value)]->dtype);
+  }
+  // An end as slices write it.
+  [[nodiscard]] Geometry added_up_as(ValueId value) const {
+    Geometry geometry = *made_as_[index(value)];
+    if (is_widened(value)) geometry.dtype = at::kFloat;
+    return geometry;
   }
 
   // Elements of one unit of a value that the chain makes.
@@ -117,7 +130,7 @@ class Slicer {
       }
       if (is_end(value)) make_versions(value);
       latest_[i] = add_value(whole_.values[i], {value});
-      if (is_end(value)) {
+      if (is_end(value) && !is_widened(value)) {
         made_.values.back().overwrites = parts_[value].back();
         parts_[value].push_back(latest_[i]);
       }
@@ -127,11 +140,14 @@ class Slicer {
       if (old != kNoValue) made_.values[index(latest_[i])].overwrites = latest_[index(old)];
     }
   }
-  // All versions of an end but the last.
+  // All versions of an end but the last, which is the value itself unless it is rounded to that.
   void make_versions(ValueId value) {
     std::vector<ValueId>& versions = parts_[value];
-    for (std::size_t i = 0; i < num_slices(); ++i) {
-      versions.push_back(add_value({.bytes = whole_.values[index(value)].bytes}, {value}));
+    const bool widened = is_widened(value);
+    const std::int64_t bytes =
+        widened ? granted_bytes(whole_.device, extent_bytes(added_up_as(value))) : whole_.values[index(value)].bytes;
+    for (std::size_t i = 0; i < num_slices() + (widened ? 1 : 0); ++i) {
+      versions.push_back(add_value({.bytes = bytes}, {value}));
       if (i > 0) made_.values[index(versions[i])].overwrites = versions[i - 1];
     }
   }
@@ -173,7 +189,7 @@ class Slicer {
   void add_slices(const std::vector<OpId>& members) {
     for (const OpId id : members) {
       for (const auto& use : whole_.ops[index(id)].outputs) {
-        if (is_end(use->value)) add(buffer(whole_.ops[index(id)], *use), kNoOp);
+        if (use && is_end(use->value)) add(buffer(whole_.ops[index(id)], use->value), kNoOp);
       }
     }
     std::vector<OpId> first;
@@ -190,32 +206,57 @@ class Slicer {
         }
       }
     }
+    for (const OpId id : members) {
+      for (const auto& use : whole_.ops[index(id)].outputs) {
+        if (use && is_widened(use->value)) add(rounded(whole_.ops[index(id)], *use), id);
+      }
+    }
   }
   [[nodiscard]] std::int64_t length(std::size_t slice) const { return ranges_[slice].second - ranges_[slice].first; }
 
   // Memory for an end.
-  [[nodiscard]] ProgramOp buffer(const ProgramOp& of, const TensorUse& end) const {
+  [[nodiscard]] ProgramOp buffer(const ProgramOp& of, ValueId end) const {
+    const Geometry geometry = added_up_as(end);
     ProgramOp op;
     op.name = of.name + "_all";
     op.scope = of.scope;
     op.phase = of.phase;
     op.call = Call{find_operator("aten::empty.memory_format").value(),
-                   {{.constant = c10::List<std::int64_t>(end.geometry.sizes)},
-                    {.constant = static_cast<std::int64_t>(end.geometry.dtype)},
+                   {{.constant = c10::List<std::int64_t>(geometry.sizes)},
+                    {.constant = static_cast<std::int64_t>(geometry.dtype)},
                     {.constant = static_cast<std::int64_t>(at::kStrided)},
                     {.constant = whole_.device},
                     {.constant = c10::IValue()},
                     {.constant = c10::IValue()}},
                    of.call->grad_mode};
-    op.outputs = {TensorUse{parts_.at(end.value).front(), end.geometry}};
+    op.outputs = {TensorUse{parts_.at(end).front(), geometry}};
+    return op;
+  }
+
+  // A sum in its own type, when all slices are added up.
+  [[nodiscard]] ProgramOp rounded(const ProgramOp& of, const TensorUse& end) const {
+    ProgramOp op;
+    op.name = of.name + "_rounded";
+    op.scope = of.scope;
+    op.phase = of.phase;
+    op.call = Call{find_operator("aten::_to_copy").value(),
+                   {use_of({parts_.at(end.value).back(), added_up_as(end.value)}),
+                    {.constant = static_cast<std::int64_t>(end.geometry.dtype)},
+                    {.constant = c10::IValue()},
+                    {.constant = c10::IValue()},
+                    {.constant = c10::IValue()},
+                    {.constant = false},
+                    {.constant = c10::IValue()}},
+                   of.call->grad_mode};
+    op.outputs = {mapped(end)};
     return op;
   }
 
   // The value as one slice of an op sees it.
-  [[nodiscard]] TensorUse cut_use(const TensorUse& use, Part how, Phase phase, std::size_t slice) const {
-    if (how == Part::kWhole) return mapped(use);
-    if (how == Part::kCutColumns) {
-      TensorUse turned = cut_use({use.value, transposed(use.geometry)}, Part::kCut, phase, slice);
+  [[nodiscard]] TensorUse cut_use(const TensorUse& use, SlicePart how, Phase phase, std::size_t slice) const {
+    if (how == SlicePart::kWhole) return mapped(use);
+    if (how == SlicePart::kCutColumns) {
+      TensorUse turned = cut_use({use.value, transposed(use.geometry)}, SlicePart::kCut, phase, slice);
       turned.geometry = transposed(std::move(turned.geometry));
       return turned;
     }
@@ -223,7 +264,7 @@ class Slicer {
     TensorUse part{use.value, cut(use.geometry, cut_place(use.geometry, chain_.units).value(), begin, end)};
     if (is_inside(use.value)) {
       part.value = parts_.at(use.value)[slice];
-      part.geometry.offset -= begin * unit(use.value);
+      part.geometry.offset = how == SlicePart::kShape ? 0 : part.geometry.offset - begin * unit(use.value);
     } else if (is_end(use.value) && maker_[index(use.value)]->phase == phase) {
       part.value = parts_.at(use.value)[slice + 1];  // the first version that has it
     } else {
@@ -234,23 +275,24 @@ class Slicer {
 
   void add_part_of(OpId id, std::size_t slice) {
     const ProgramOp& whole = whole_.ops[index(id)];
-    const bool adds = chain_.sums.contains(id);
-    const std::vector<Part> rule = (adds ? sum_rule(whole, chain_.units) : slice_rule(whole, chain_.units)).value();
+    const SliceRule rule = slice_rule(whole, chain_.units, Sums::kInSlices).value();
     ProgramOp op = whole;
     op.name += "_slice_" + std::to_string(slice);
     for (std::size_t i = 0; i < op.call->arguments.size(); ++i) {
       for (auto& use : op.call->arguments[i].tensors) {
-        if (use) use = cut_use(*use, rule[i], op.phase, slice);
+        if (use) use = cut_use(*use, rule.arguments[i], op.phase, slice);
       }
     }
-    if (adds) {
-      add_up(op, slice);
-      return add(std::move(op), id);
-    }
-    if (write_directly(op, slice)) return add(std::move(op), id);
+    if (add_directly(op, slice) || write_directly(op, slice)) return add(std::move(op), id);
     std::vector<ProgramOp> copies;
     for (auto& output : op.outputs) {
+      if (!output) continue;
       const TensorUse end = *output;
+      if (is_sum(end.value)) {
+        output->value = add_value({.bytes = whole_.values[index(end.value)].bytes}, {end.value});
+        copies.push_back(add_up(op, *output, end, slice));
+        continue;
+      }
       output = own_part(end, slice);
       if (is_end(end.value)) copies.push_back(copy(op, *output, end, slice));
     }
@@ -258,19 +300,41 @@ class Slicer {
     for (ProgramOp& written : copies) add(std::move(written), id);
   }
 
-  // The first slice writes the sum, and the others add to it.
-  void add_up(ProgramOp& op, std::size_t slice) const {
-    const TensorUse end = *op.outputs.front();
-    const TensorUse sum{parts_.at(end.value)[slice], end.geometry};
-    if (slice == 0) {
-      op.call->op = find_operator("aten::mm.out").value();
-      op.call->arguments.push_back(use_of(sum));
-    } else {
-      op.call->op = find_operator("aten::addmm_").value();
-      op.call->arguments.insert(op.call->arguments.begin(), use_of(sum));
-      op.call->arguments.insert(op.call->arguments.end(), 2, Argument{.constant = at::Scalar(1)});
-    }
+  // Lets a product write the sum in the first slice, and add to it in the others, if this device has a kernel for it.
+  bool add_directly(ProgramOp& op, std::size_t slice) const {
+    if (op.outputs.size() != 1 || !is_sum(op.outputs.front()->value)) return false;
+    if (op.call->op.operator_name().name != "aten::mm") return false;
+    const ValueId end = op.outputs.front()->value;
+    const bool wide = !is_widened(end);
+    const auto form = find_operator(slice == 0 ? (wide ? "aten::mm.out" : "aten::mm.dtype_out")
+                                               : (wide ? "aten::addmm_" : "aten::addmm.dtype_out"));
+    const auto key = c10::computeDispatchKey(std::nullopt, std::nullopt, whole_.device);
+    if (!form || !form->hasKernelForDispatchKey(key)) return false;
+    const TensorUse sum{parts_.at(end)[slice], added_up_as(end)};
+    std::vector<Argument>& arguments = op.call->arguments;
+    op.call->op = *form;
+    if (slice > 0) arguments.insert(arguments.begin(), use_of(sum));
+    if (!wide) arguments.push_back({.constant = static_cast<std::int64_t>(sum.geometry.dtype)});
+    if (slice > 0) arguments.insert(arguments.end(), 2, Argument{.constant = at::Scalar(1)});
+    if (slice == 0 || !wide) arguments.push_back(use_of(sum));
+    write(op, end, slice);
+    return true;
+  }
+
+  // The first slice's summand becomes the sum, and those of the others are added to it.
+  [[nodiscard]] ProgramOp add_up(const ProgramOp& of, const TensorUse& summand, const TensorUse& end,
+                                 std::size_t slice) const {
+    const TensorUse sum{parts_.at(end.value)[slice], added_up_as(end.value)};
+    ProgramOp op;
+    op.name = of.name + "_added";
+    op.scope = of.scope;
+    op.phase = of.phase;
+    op.call = slice == 0 ? copy_call(sum, summand, of.call->grad_mode)
+                         : Call{find_operator("aten::add_.Tensor").value(),
+                                {use_of(sum), use_of(summand), {.constant = at::Scalar(1)}},
+                                of.call->grad_mode};
     write(op, end.value, slice);
+    return op;
   }
 
   // A part in memory of its own.
@@ -296,7 +360,7 @@ class Slicer {
 
   // Lets the call write to the end itself, if it can.
   bool write_directly(ProgramOp& op, std::size_t slice) const {
-    if (op.outputs.size() != 1 || !is_end(op.outputs.front()->value)) return false;
+    if (op.outputs.size() != 1 || !is_end(op.outputs.front()->value) || is_sum(op.outputs.front()->value)) return false;
     const TensorUse end = *op.outputs.front();
     const std::string& name = op.call->op.operator_name().name;
     if (name == "aten::_to_copy" || name == "aten::clone") {
