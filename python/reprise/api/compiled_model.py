@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from ..collector import resting_collector
@@ -20,8 +19,10 @@ from ..native import _torch
 from ..trace.dynamo import own_errors
 from ..trace.eager_way import goes_as_eager
 from ..trace.joint_graph import EAGER
+from .deferred_call import Deferring
 from .model_plan import ModelPlan
 from .online import online, why_not
+from .outputs import without_zeros
 from .settings import Settings, settings_from
 from .shapes import Shapes
 from .with_loss import WithLoss
@@ -35,7 +36,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, host_budget: str | int = 0,
             planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
             cuda_graphs: bool | str = "auto", arena: bool | str = False, slices: bool | str = True,
-            engine: str = "eager", capture: str = "auto", loss: Callable[..., Any] | None = None) -> torch.nn.Module:
+            engine: str = "eager", capture: str = "auto", loss: Callable[..., Any] | None = None,
+            defer_logits: bool = False) -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
     The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
@@ -65,6 +67,9 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         is possible, and says so in the log where it is not.
     loss: a function of what the model returns and of targets. Then it is part of the step: with gradients enabled,
         `model(inputs, targets)` returns the loss, and what the model itself returns need not be there all at once.
+    defer_logits: for loops that compute the loss themselves. With gradients enabled the model returns logits that stand for
+        themselves and runs when `cross_entropy` is called with them, together with it, as with `loss`. Any other use
+        before that makes them whole.
 
     Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
     """
@@ -75,9 +80,12 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
                              profile=profile, cuda_graphs=cuda_graphs, arena=arena, slices=slices, engine=engine,
                              optimizer=optimizer, model=model)
     check_capture(capture, engine, model)
+    if defer_logits and loss is not None:
+        raise ValueError("defer_logits=True is for a loss that is computed outside of the step, and loss= makes it part of "
+                         "the step: give one of them")
     _torch.install_meter()
     restore(model)
-    runner = _Runner(model, settings, capture, None if loss is None else WithLoss(model._call_impl, loss))
+    runner = _Runner(model, settings, capture, None if loss is None else WithLoss(model._call_impl, loss), defer_logits)
     model.__dict__["plan"] = runner.plan
     model._compiled_call_impl = runner
     weakref.finalize(model, runner.plan.release).atexit = False
@@ -101,7 +109,8 @@ _NO_SECOND_COMPILER = (
 class _Runner:
     """What a compiled model calls instead of its forward."""
 
-    def __init__(self, model: torch.nn.Module, settings: Settings, capture: str, with_loss: WithLoss | None) -> None:
+    def __init__(self, model: torch.nn.Module, settings: Settings, capture: str, with_loss: WithLoss | None,
+                 defer_logits: bool) -> None:
         self.capture = capture
         self.plan = ModelPlan(settings)
         self.plain: Callable[..., Any] = model._call_impl
@@ -112,9 +121,12 @@ class _Runner:
         self.plan.hooks.append(_watch_for_training_without(self.plan))
 
         self.settings = settings
-        self.shapes = Shapes(self.step, settings, self.plan)
+        self.deferring = Deferring(self.step, settings, self.plan) if defer_logits else None
+        self.shapes = self.deferring or Shapes(self.step, settings, self.plan)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.deferring is not None:
+            self.deferring.settle()
         if not torch.is_grad_enabled() or goes_as_eager():
             return self.plain(*args, **kwargs)
         if self.with_loss is not None:
@@ -157,29 +169,14 @@ class _Runner:
             raise Unsupported(_NO_WRAPPERS)
         with own_errors(), contextlib.nullcontext() if self.plan.captured else self.preparing():
             outputs = self.shapes(args, kwargs)
-        _without_zeros(outputs)
+        if self.deferring is None:
+            without_zeros(outputs)
         return outputs
 
     @contextlib.contextmanager
     def preparing(self) -> Iterator[None]:
         with resting_collector(), self.settings.preparation.phase("tracing"):
             yield
-
-
-def _without_zeros(outputs: Any) -> None:
-    """Tells autograd not to make zeros for outputs that the loss leaves out: they are as large as
-    the outputs, and Reprise can do without."""
-    for output in tree_leaves(outputs):
-        node = output.grad_fn if isinstance(output, torch.Tensor) else None
-        for _ in range(_VIEWS_OF_OUTPUTS):
-            if node is None or node.name() == "CompiledFunctionBackward":
-                break
-            node = node.next_functions[0][0] if node.next_functions else None
-        if node is not None and node.name() == "CompiledFunctionBackward":
-            node.set_materialize_grads(False)  # type: ignore[attr-defined]
-
-
-_VIEWS_OF_OUTPUTS = 4  # that AOTAutograd may put between its function and an output
 
 
 # On CUDA the allocator's peak is the user's, too: it is looked at in the first few steps alone.

@@ -77,7 +77,7 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
         found = _dynamo_graph(call, args, kwargs)
         return None if found is None else _captured(found, name, layouts, engine)
 
-    with own_errors(), torch.enable_grad(), compile_lock, _compiling(), _disable_current_modes():
+    with own_errors(), torch.enable_grad(), compile_lock, compiling(), _disable_current_modes():
         step = Trace()(captured)
     if step is None:
         raise RepriseError(f"{name} cannot be trained: nothing that it returns requires a gradient")
@@ -111,7 +111,7 @@ def _without_modes() -> contextlib.AbstractContextManager[Any]:
 
 
 # Tells code that is traced but does not belong to the model that it is being compiled. Torch before 2.13 did not.
-_compiling = getattr(torch.compiler, "_compile_session_context", contextlib.nullcontext)
+compiling = getattr(torch.compiler, "_compile_session_context", contextlib.nullcontext)
 
 
 def _results(gm: fx.GraphModule) -> list[Any]:
