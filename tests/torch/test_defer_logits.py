@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import reprise
+import reprise.show.explanation
 
 WORDS = 4001
 
@@ -450,3 +451,35 @@ def test_verify_compares_it_with_eager() -> None:
                               defer_logits=True)
     assert verified.ok, str(verified)
     assert verified.slices > 1
+
+
+def test_explain_says_what_the_loss_outside_takes() -> None:
+    plain, model = pair()
+    words, labels = batch(0)
+    logits_bytes = labels.numel() * WORDS * 4
+
+    def taken(one: nn.Module, **settings: object) -> int:
+        reprise.compile(one, planning_seconds=1, **settings)
+        for _ in range(2):  # the first step is planned for a guess
+            logits = one(words)  # held until backward has returned
+            of_rows(logits, labels).backward()
+            del logits
+            one.zero_grad()
+        return reprise.show.explanation.outside_loss_bytes(one.plan.graph, one.plan.costs)
+
+    assert 2.9 * logits_bytes < taken(model) < 3.2 * logits_bytes
+    saved = model.plan.smallest_budget_bytes(1) - smallest(copy.deepcopy(plain), of_rows, defer_logits=True)
+    assert abs(saved - taken(model)) < logits_bytes / 2  # slices take a part of what they save
+    explained = [line for line in str(reprise.explain(model)).splitlines() if line.startswith("  loss, outside")]
+    assert len(explained) == 1
+    assert "beside the gradient of its logits" in explained[0] and "defer_logits=True" in explained[0]
+    assert reprise.format_bytes(taken(model)) in explained[0]
+
+    assert taken(model, defer_logits=True) == 0
+    assert "loss, outside" not in str(reprise.explain(model))
+    model(words).softmax(-1).square().sum().backward()
+    assert "before the loss" in reprise.explain(model).loss
+    torch.manual_seed(0)
+    narrow = reprise.compile(nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 4)))
+    narrow(torch.randn(256, 8)).square().sum().backward()
+    assert reprise.explain(narrow).loss == ""

@@ -58,6 +58,7 @@ class _Book:
 
     def __init__(self, settings: Settings, plan: ModelPlan) -> None:
         self.settings, self.plan = settings, plan
+        plan.defers = True
         self.latest: Callable[[], DeferredCall | None] = lambda: None
         self.told: set[str] = set()
 

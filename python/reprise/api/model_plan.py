@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from .. import _core, planning
 from ..errors import RepriseError
 from ..native import _torch
-from ..show.explanation import Explanation, arena_line, module_rows
+from ..show.explanation import Explanation, arena_line, loss_line, module_rows
 from ..show.report import Facts, machine_facts, notebook_html, write_report
 from ..show.snapshot import write_snapshot
 from ..trace.fused.lowered import PARTITIONS
@@ -37,6 +37,7 @@ class ModelPlan:
         self._sessions: list[StepSession] = []
         self.hooks: list[RemovableHandle] = []  # hooks of the optimizer
         self.online: online | None = None  # the mode in which steps run that are not captured
+        self.defers = False  # outputs wait for their loss
 
     def add(self, session: StepSession) -> None:
         self._sessions.append(session)
@@ -338,4 +339,5 @@ def explain(model: torch.nn.Module) -> Explanation:
         profile_seconds=plan.profile_seconds,
         planning_seconds=plan.planning_seconds, modules=module_rows(graph, costs, plan.actions),
         arena=arena_line(plan.arena), slices=plan.slices_line,
+        loss=loss_line(graph, costs, plan.peak_bytes, plan.defers),
         at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")

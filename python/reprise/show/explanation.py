@@ -44,6 +44,7 @@ class Explanation:
     arena: str = ""
     slices: str = ""  # what runs slice by slice, and in how many
     at_peak: str = ""
+    loss: str = ""  # what the caller's loss takes that it would not take inside of the step
 
     def __str__(self) -> str:
         size = _core.format_bytes
@@ -61,6 +62,7 @@ class Explanation:
             ("recomputation", f"{self.recompute_ns / 1e6:.2f} ms, {percent:.1f} % of the step"),
             *([("host's memory", host)] if self.host_peak_bytes else []),
             *([("slices", self.slices)] if self.slices else []),
+            *([("loss, outside", self.loss)] if self.loss else []),
             ("arena", self.arena),
             ("planner", f"{self.planner}; profiled in {self.profile_seconds:.1f} s, "
              f"planned in {self.planning_seconds:.1f} s"),
@@ -95,6 +97,45 @@ def arena_line(use: _torch.ArenaUse) -> str:
     if use.kept:
         facts.append(f"{use.kept} blocks kept by operators")
     return "; ".join([*facts, *([without] if without else [])])
+
+
+def outside_loss_bytes(graph: _core.Graph, costs: _core.Costs) -> int:
+    """What a loss outside of the step takes at once beside the gradient of the logits: the logits and what it computes from
+    them. Inside of the step it runs in slices, which need the gradient alone whole. 0: no output is a product over rows that the
+    caller gives a gradient for."""
+    caller = graph.caller_op
+    if caller is None:
+        return 0
+    given = {costs.value_bytes[value] for value in graph.outputs(caller) if graph.readers(value)}
+    kept = sum(costs.value_bytes[value] for value in graph.outputs(caller) if not graph.readers(value))
+    logits = max((costs.value_bytes[value] for value in graph.inputs(caller) if _is_product(graph, costs, value)), default=0)
+    return logits + kept + costs.workspace_bytes[caller] if logits and logits in given else 0
+
+
+_PRODUCTS = ("mm", "addmm", "bmm")
+
+
+def _is_product(graph: _core.Graph, costs: _core.Costs, value: int) -> bool:
+    """Whether an output is a product, or one that was cast, and larger than what is computed for the product."""
+    made_by = graph.producer(value)
+    if made_by is None:
+        return False
+    read = [other for other in graph.inputs(made_by) if graph.producer(other) is not None]
+    if graph.op_name(made_by) == "_to_copy":
+        return any(_is_product(graph, costs, other) for other in read)
+    return graph.op_name(made_by) in _PRODUCTS and costs.value_bytes[value] > sum(costs.value_bytes[v] for v in read)
+
+
+def loss_line(graph: _core.Graph, costs: _core.Costs, peak_bytes: int, defers: bool) -> str:
+    """Says what is to be gained where the loss is outside of the step; empty if that is little."""
+    taken = outside_loss_bytes(graph, costs)
+    if taken * LEAST_SHARE < peak_bytes:
+        return ""
+    how = "use the logits for nothing else before the loss" if defers else "add defer_logits=True or loss= to reprise.compile"
+    return f"takes {_core.format_bytes(taken)} beside the gradient of its logits, which slices would save: {how}"
+
+
+LEAST_SHARE = 16  # a loss with less than this part of the peak is not spoken of
 
 
 def module_rows(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan) -> list[ModuleRow]:
