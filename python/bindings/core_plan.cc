@@ -179,6 +179,8 @@ void bind_plan(py::module_& module) {
       },
       py::arg("graph"), py::arg("costs"), py::arg("plan"),
       "Memory and time of a legal plan; ValueError for any other.");
+  module.def("most_of_one_op", &most_of_one_op, py::arg("graph"), py::arg("costs"),
+             "No plan takes less: the bytes of the op that needs most, and of resident values.");
   module.def(
       "timeline",
       [](const Graph& graph, const Costs& costs, const Plan& plan) {

@@ -34,6 +34,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::register_exception_translator(&translate);
   bind_program(module);
   bind_books(module);
+  bind_forms(module);
   bind_memory(module);
   bind_session(module);
   bind_files(module);

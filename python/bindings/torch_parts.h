@@ -17,6 +17,7 @@
 namespace reprise {
 struct FoundPlan;
 struct SessionOptions;
+enum class UseSlices : std::uint8_t;
 }  // namespace reprise
 
 namespace reprise::bindings {
@@ -25,6 +26,7 @@ namespace py = pybind11;
 
 void bind_program(py::module_& module);
 void bind_books(py::module_& module);
+void bind_forms(py::module_& module);
 void bind_memory(py::module_& module);
 void bind_session(py::module_& module);
 void bind_files(py::module_& module);
@@ -42,6 +44,9 @@ using LayoutTuples = std::vector<std::optional<LayoutTuple>>;
                                          const std::map<std::uint32_t, std::string>& keys);
 [[nodiscard]] CapturedStep captured_from(const py::tuple& captured);  // (program, keys)
 [[nodiscard]] std::map<std::uint32_t, std::string> key_numbers(const CapturedStep& step);
+
+// True, False or "close".
+[[nodiscard]] UseSlices slices_from(const py::object& value);
 
 [[noreturn]] void throw_infeasible(const FoundPlan& found, const SessionOptions& options);
 

@@ -157,12 +157,6 @@ py::object slices_to(UseSlices slices) {
   return py::bool_(slices == UseSlices::kExact);
 }
 
-UseSlices slices_from(const py::object& value) {
-  if (py::isinstance<py::bool_>(value)) return value.cast<bool>() ? UseSlices::kExact : UseSlices::kOff;
-  if (py::isinstance<py::str>(value) && value.cast<std::string>() == "close") return UseSlices::kClose;
-  throw InputError("slices=" + py::repr(value).cast<std::string>() + ": choose True, False or 'close'");
-}
-
 void bind_options(py::module_& module) {
   py::class_<SessionOptions, std::shared_ptr<SessionOptions>>(
       module, "Options", "What the user asked for; shared by the steps of a model.")

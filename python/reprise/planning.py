@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ._torch import PlanBook
 
 AUTO = "auto"
+WAITING_SECONDS = 0.5  # that a step waits for a plan; the rest of the search goes on beside the steps
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Found:
     simulation: _core.Simulation | None
     smallest_budget_bytes: int
     seconds: float  # how long the search took
+    slices: int = 1  # in which form of the step
 
 
 def recomputation_percent(recompute_ns: int, time_ns: int) -> float:
@@ -45,6 +48,33 @@ def find(graph: _core.Graph, costs: _core.Costs, budget_bytes: int | None, plann
         return Found(None, "", None, found.smallest_budget_bytes, taken)
     plan = _core.Plan.from_capsule(found.plan)
     return Found(plan, found.planner, _core.simulate(graph, costs, plan), 0, taken)
+
+
+def find_in_forms(form_of: Callable[[int], tuple[_core.Graph, _core.Costs] | None], sliceable_bytes: int, budget_bytes: int,
+                  planner: str, seconds: float) -> Found:
+    """The fastest plan within the budget of the step whole or in slices, chosen as for a step that is called.
+
+    form_of: the step in so many slices, if there is that form; 1 is the whole step.
+    sliceable_bytes: of the chain that would be cut.
+    """
+    from .native import _torch
+
+    known: dict[int, tuple[_core.Graph, _core.Costs]] = {}
+
+    def capsules(slices: int) -> tuple[object, object] | None:
+        form = form_of(slices)
+        if form is None:
+            return None
+        known[slices] = form
+        return form[0].capsule(), form[1].capsule()
+
+    begin = time.monotonic()
+    slices, found = _torch.find_in_forms(capsules, sliceable_bytes, budget_bytes, planner, seconds, WAITING_SECONDS)
+    taken = time.monotonic() - begin
+    if found.plan is None:
+        return Found(None, "", None, found.smallest_budget_bytes, taken)
+    plan = _core.Plan.from_capsule(found.plan)
+    return Found(plan, found.planner, _core.simulate(*known[slices], plan), 0, taken, slices)
 
 
 def smallest_budget_bytes(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float) -> int:

@@ -234,8 +234,6 @@ class Session {
   void become(std::int64_t slices);
   void keep_to_options();
   [[nodiscard]] bool become_form_of(const Plan& plan);
-  [[nodiscard]] FoundPlan find_in_refused(Find find, std::int64_t room, const std::vector<std::int64_t>& forms);
-  [[nodiscard]] bool can_slice(std::int64_t room) const;
   void take_found();
   void search_beside(const std::shared_ptr<PlanAtWork>& plan);
   void settle();

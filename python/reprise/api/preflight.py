@@ -12,12 +12,13 @@ from ..forecast.question import PROFILES, Question
 from ..show.preflight import Preflight
 from ..trace.joint_graph import EAGER, check_engine
 from .arguments import byte_count, call_arguments
+from .settings import check_slices
 
 
 def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None = None,
               optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = planning.AUTO,
               planning_seconds: float = 10.0, profile: str = "known", largest: bool | None = None,
-              batch_dim: int = 0, engine: str = EAGER) -> Preflight:
+              batch_dim: int = 0, engine: str = EAGER, slices: bool | str = True) -> Preflight:
     """Says whether training fits into `budget` bytes, plain and planned, and which batch sizes are the largest that do.
     Nothing runs and nothing is allocated on the device; the model stays as it is.
 
@@ -32,21 +33,23 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
         with eager's operators and not with generated kernels, which come in another order at another size.
     engine: as for reprise.compile. Generating the kernels of "fused" takes as long as in a training run, and needs the
         device, on which they are tuned.
+    slices: as for reprise.compile. Unless the profile is "measure", slices are expected to have the bits of whole calls.
     """
     return question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
                     planning_seconds=planning_seconds, profile=profile, batch_dim=batch_dim,
-                    engine=engine).answer(engine == EAGER if largest is None else largest)
+                    engine=engine, slices=slices).answer(engine == EAGER if largest is None else largest)
 
 
 def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None,
              optimizer: torch.optim.Optimizer | None, reserve: str | int, planner: str, planning_seconds: float,
-             profile: str, batch_dim: int = 0, engine: str = EAGER) -> Question:
+             profile: str, batch_dim: int = 0, engine: str = EAGER, slices: bool | str = True) -> Question:
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r}: choose {', '.join(map(repr, PROFILES))}")
     planning.check_planner(planner)
     check_engine(engine)
+    check_slices(slices)
     return Question(model, call_arguments(inputs), byte_count("budget", budget), byte_count("reserve", reserve),
-                    _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim, engine)
+                    _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim, engine, slices)
 
 
 def _device(model: nn.Module, named: str | torch.device | None) -> torch.device:

@@ -20,7 +20,11 @@ CUDA_GRAPHS = ("auto", True, False)
 ARENA = ("auto", True, False)
 CLOSE = "close"
 SLICES = (True, False, CLOSE)
-WAITING_SECONDS = 0.5  # that a step waits for a plan; the rest of the search goes on beside the steps
+
+
+def check_slices(use: bool | str) -> None:
+    if use not in SLICES:
+        raise ValueError(f"slices={use!r}: choose True, False or 'close'")
 
 
 class Settings:
@@ -41,7 +45,7 @@ class Settings:
         self.options.budget_bytes, self.options.reserve_bytes = budget_bytes, reserve_bytes
         self.options.host_budget_bytes = host_budget_bytes
         self.options.planner, self.options.planning_seconds = planner, planning_seconds
-        self.options.waiting_seconds = WAITING_SECONDS
+        self.options.waiting_seconds = planning.WAITING_SECONDS
         self.options.measure = profile == "measure"
         self.engine = engine
         self.partition: str | None = None  # of the fused engine's steps; None: whichever is faster
@@ -66,8 +70,7 @@ class Settings:
         self.options.arena = use
 
     def set_slices(self, use: bool | str) -> None:
-        if use not in SLICES:
-            raise ValueError(f"slices={use!r}: choose True, False or 'close'")
+        check_slices(use)
         self.options.slices = use
 
     @property

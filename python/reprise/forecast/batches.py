@@ -24,6 +24,8 @@ from ..show.preflight import Counts
 from ..trace.dry_run import DryStep
 from .known_calls import KnownCalls
 
+Form = tuple[_core.Graph, _core.Costs]
+
 
 @dataclass
 class Sized:
@@ -42,10 +44,15 @@ class Sized:
     @staticmethod
     def of(batch: int, step: DryStep, device_type: str) -> Sized:
         program = step.step.captured.program
+        return Sized.of_program(batch, program, step.outside_bytes, device_type, program.signature)
+
+    @staticmethod
+    def of_program(batch: int, program: _torch.Program, outside_bytes: int, device_type: str,
+                   signature: Callable[[int], str]) -> Sized:
         bare, first = (_core.Costs.from_capsule(costs(program)) for costs in (_torch.bare_costs, _torch.first_costs))
         graph = _core.Graph.from_capsule(program.graph())
-        calls = {op: program.signature(op) for op in range(program.num_ops) if program.is_call(op)}
-        return Sized(batch, graph, bare.value_bytes, first, step.outside_bytes, calls,
+        calls = {op: signature(op) for op in range(program.num_ops) if program.is_call(op)}
+        return Sized(batch, graph, bare.value_bytes, first, outside_bytes, calls,
                      _torch.roofline_ns(program, device_type), program.seed_values, _form(graph))
 
 
@@ -85,6 +92,11 @@ class StepFamily:
 
     def has(self, batch: int) -> bool:
         return batch in self.captured
+
+    def has_line(self) -> bool:
+        """Whether two captures have the same form, so that it is known at other sizes."""
+        forms = [sized.form for sized in self.captured.values() if sized.batch > 1]
+        return len(set(forms)) < len(forms)
 
     def add(self, batch: int) -> None:
         """Captures the step at this size and, if its form there is new, at another size too, which a line needs."""

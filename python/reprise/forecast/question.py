@@ -25,7 +25,8 @@ from ..progress import Progress
 from ..show.preflight import Counts, Fit, Preflight, advice_on
 from ..trace import dry_run
 from ..trace.joint_graph import EAGER, FUSED
-from .batches import StepFamily
+from .batches import Form, StepFamily
+from .forms import Forms
 from .known_layouts import AnyBatch
 
 log = logging.getLogger("reprise")
@@ -49,6 +50,7 @@ class Question:
     profile: str
     batch_dim: int
     engine: str = EAGER
+    slices: bool | str = True
 
     def __post_init__(self) -> None:
         self.notes: list[str] = []
@@ -67,6 +69,7 @@ class Question:
                              "here; use engine='eager'")
         self.known = here and self.profile != "roofline"
         self.family = StepFamily(partial(self._capture, self.engine), self.device.type, {})
+        self.forms = Forms(self.family, self.slices if self.engine == EAGER else False, compare=self.profile == "measure")
         # Plain PyTorch runs eager's operators, whatever engine the planned step has.
         self.plain_family = self.family if self.engine == EAGER else StepFamily(
             partial(self._capture, EAGER), self.device.type, {})
@@ -85,6 +88,9 @@ class Question:
         best_planned = self._largest(self.family, self._least, self._feasible) if largest else None
         if best_planned is not None:
             best_planned = self._planned(best_planned.batch)
+        if not self.forms.compare and any(fit is not None and fit.slices > 1 for fit in (planned, best_planned)):
+            self.notes.append(f"slices ({self.forms.words}) were not compared with whole calls on this device, which must have "
+                              "the same bits: profile='measure' compares them")
         result = Preflight(type(self.model).__name__, str(self.device), self.budget_bytes, plain, planned, best_plain,
                            best_planned, counts, self.notes_on(counts))
         result.advice = advice_on(result)
@@ -125,6 +131,8 @@ class Question:
         log.info("%s: captured at batch %d in %.1f s", type(self.model).__name__, batch, time.monotonic() - begin)
         if self.profile == "measure":
             step.step.measure(AnyBatch)
+        if engine == self.engine:
+            self.forms.steps[batch] = step
         return step
 
     def refresh(self) -> None:
@@ -133,8 +141,8 @@ class Question:
         if self.known:
             book = _torch.CostBook(self.device)
             self.kept_bytes = book.kept_bytes
-            for family in (self.family, self.plain_family):
-                family.learn(book.calls)
+            self.forms.learn(book.calls)
+            self.plain_family.learn(book.calls)
 
     # -- Plain and planned.
 
@@ -154,33 +162,45 @@ class Question:
         return Fit(batch, found.peak_bytes + outside + self.reserve_bytes, found.time_ns,
                    found.peak_bytes <= self._room(outside))
 
+    def _find(self, batch: int, room: int, roofline_times: bool) -> planning.Found:
+        """The plan that a session would choose, of the step whole or in slices."""
+
+        def form_of(slices: int) -> Form | None:
+            found = self.forms.at(slices, batch, roofline_times=roofline_times)
+            return None if found is None else found[0]
+
+        return planning.find_in_forms(form_of, self.forms.sliceable_bytes(batch), max(0, room), self.planner, self.seconds)
+
     def _feasible(self, batch: int) -> Fit:
         """Whether there is a plan. How far a search for the least memory gets depends on times, so the search uses
         times that are free of noise."""
-        graph, smooth, outside, _ = self.family.at(batch, roofline_times=True)
+        graph, _, outside, _ = self.family.at(batch)
         outside += self._kept(graph)
         beside = outside + self.reserve_bytes
-        found = planning.find(graph, smooth, max(0, self._room(outside)), self.planner, self.seconds)
+        found = self._find(batch, self._room(outside), roofline_times=True)
         if found.plan is None:
             return Fit(batch, found.smallest_budget_bytes + beside, None, False)
-        simulation = _core.simulate(graph, self.family.at(batch)[1], found.plan)
-        return Fit(batch, simulation.peak_bytes + beside, simulation.time_ns, True)
+        form = self.forms.at(found.slices, batch)
+        assert form is not None  # it was found with other times
+        simulation = _core.simulate(*form[0], found.plan)
+        return Fit(batch, simulation.peak_bytes + beside, simulation.time_ns, True, found.slices)
 
     def _planned(self, batch: int) -> Fit:
         """The same, and the fastest plan."""
         feasible = self._feasible(batch)
-        graph, costs, outside, _ = self.family.at(batch)
+        graph, _, outside, _ = self.family.at(batch)
         outside += self._kept(graph)
-        found = planning.find(graph, costs, max(0, self._room(outside)), self.planner, self.seconds)
+        found = self._find(batch, self._room(outside), roofline_times=False)
         if found.simulation is None or (feasible.time_ns is not None and feasible.time_ns <= found.simulation.time_ns):
             return feasible
-        return Fit(batch, found.simulation.peak_bytes + outside + self.reserve_bytes, found.simulation.time_ns, True)
+        return Fit(batch, found.simulation.peak_bytes + outside + self.reserve_bytes, found.simulation.time_ns, True,
+                   found.slices)
 
     def _least(self, batch: int) -> int:
         """The least memory that planned training needs."""
-        graph, smooth, outside, _ = self.family.at(batch, roofline_times=True)
-        outside += self._kept(graph)
-        return planning.smallest_budget_bytes(graph, smooth, self.planner, self.seconds) + outside + self.reserve_bytes
+        graph, _, outside, _ = self.family.at(batch)
+        least = self._find(batch, 0, roofline_times=True).smallest_budget_bytes
+        return least + outside + self._kept(graph) + self.reserve_bytes
 
     def _largest(self, family: StepFamily, need: Callable[[int], int], fit: Callable[[int], Fit]) -> Fit | None:
         """The largest batch size that fits, checked by a capture at that size."""

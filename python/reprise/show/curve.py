@@ -19,7 +19,8 @@ class CurvePoint:
     peak_bytes: int
     time_ns: int
     recompute_ns: int
-    lower_bound_ns: int | None  # no plan with this peak and this order of backward ops is faster
+    lower_bound_ns: int | None  # no plan with this peak, this order of backward ops and as many slices is faster
+    slices: int = 1  # in which a chain of calls runs; 1: none does
 
 
 @dataclass
@@ -45,6 +46,16 @@ class TimeMemoryCurve:
         limit = _core.parse_bytes(budget) if isinstance(budget, str) else budget
         return max((p for p in self.points if p.peak_bytes <= limit), key=lambda p: p.peak_bytes, default=None)
 
+    def joined(self, other: TimeMemoryCurve) -> TimeMemoryCurve:
+        """The best of the plans of both, of which the other is for another form of the same step."""
+        points: list[CurvePoint] = []
+        for point in sorted((*self.points, *other.points), key=lambda p: (p.peak_bytes, p.time_ns)):
+            if not points or point.time_ns < points[-1].time_ns:
+                points.append(point)
+        floors = [floor for floor in (self.floor_bytes, other.floor_bytes) if floor is not None]
+        return TimeMemoryCurve(self.name, points, self.plain, min(floors) if len(floors) == 2 else None,
+                               self.stopped or other.stopped, list(dict.fromkeys([*self.notes, *other.notes])))
+
     def overhead(self, time_ns: int) -> float:
         """How much longer this time is than that of the step without recomputation, as a share of the latter."""
         return time_ns / self.plain.time_ns - 1 if self.plain.time_ns else 0.0
@@ -65,7 +76,8 @@ class TimeMemoryCurve:
         for p in self.shown():
             bound = "" if p.lower_bound_ns is None else f"{100 * max(0.0, self.overhead(p.lower_bound_ns)):.1f} %"
             lines.append(f"  {_core.format_bytes(p.peak_bytes):>12}{p.time_ns / 1e6:>9.1f} ms"
-                         f"{100 * self.overhead(p.time_ns):>8.1f} %{bound:>10}")
+                         f"{100 * self.overhead(p.time_ns):>8.1f} %{bound:>10}"
+                         + (f"   in {p.slices} slices" if p.slices > 1 else ""))
         if self.floor_bytes:
             lines.append(f"  no plan below {_core.format_bytes(self.floor_bytes)}")
         return "\n".join([*lines, *(f"  ({note})" for note in self.notes)])

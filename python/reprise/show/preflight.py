@@ -24,6 +24,7 @@ class Fit:
     peak_bytes: int  # everything on the device; for planned training that does not fit, the least found
     time_ns: int | None  # time of a step; None: it does not fit
     fits: bool
+    slices: int = 1  # in which a chain of calls runs; 1: none does
 
     @property
     def samples_per_second(self) -> float | None:
@@ -62,7 +63,8 @@ class Preflight:
                 verdict = f"{size(abs(room))} {'left' if room >= 0 else 'over'}"
                 step = "" if fit.time_ns is None else f"{fit.time_ns / 1e6:.1f} ms"
                 rate = "" if fit.samples_per_second is None else f"{fit.samples_per_second:.1f}"
-                lines.append(f"  {name:<22}{fit.batch:>7}{size(fit.peak_bytes):>14}{verdict:>18}{step:>12}{rate:>12}")
+                slices = f"   in {fit.slices} slices" if fit.slices > 1 else ""
+                lines.append(f"  {name:<22}{fit.batch:>7}{size(fit.peak_bytes):>14}{verdict:>18}{step:>12}{rate:>12}{slices}")
         lines += ["", *self.advice, *(f"({note})" for note in self.notes)]
         return "\n".join(lines)
 

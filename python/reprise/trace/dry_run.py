@@ -31,6 +31,10 @@ class DryStep:
     there_bytes: int  # bytes of the model's tensors and of the inputs
 
     @property
+    def device(self) -> torch.device:
+        return self.step.joint.device
+
+    @property
     def outside_bytes(self) -> int:
         """The bytes of the model and its inputs that are not in the step's graph."""
         return self.there_bytes - self.step.captured.program.resident_bytes

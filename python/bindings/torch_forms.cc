@@ -1,0 +1,124 @@
+// The forms of a step, for forecasts: Python derives their costs at any batch size, and the runtime chooses as sessions
+// do.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "reprise/simulate.h"
+#include "reprise/torch/errors.h"
+#include "runtime/costs/cost_book.h"
+#include "runtime/kernels/kernel.h"
+#include "runtime/session/forms.h"
+#include "torch_parts.h"
+
+namespace reprise::bindings {
+namespace {
+
+// A form of a step with its costs, as Python gave them.
+struct GivenForm {
+  std::shared_ptr<const Graph> graph;
+  std::shared_ptr<const Costs> costs;
+};
+
+class GivenForms {
+ public:
+  GivenForms(py::function form_of, std::string planner, double seconds, double soon_seconds)
+      : form_of_(std::move(form_of)), planner_(std::move(planner)), seconds_(seconds), soon_seconds_(soon_seconds) {}
+
+  bool enter(std::int64_t slices) {
+    const auto [entry, is_new] = known_.try_emplace(slices);
+    if (is_new) {
+      const py::gil_scoped_acquire gil;
+      const py::object made = form_of_(slices);
+      if (!made.is_none()) {
+        const auto pair = made.cast<py::tuple>();
+        entry->second = GivenForm{from_capsule<Graph>(pair[0].cast<py::capsule>()),
+                                  from_capsule<Costs>(pair[1].cast<py::capsule>())};
+      }
+    }
+    if (entry->second) slices_ = slices;
+    return entry->second.has_value();
+  }
+
+  [[nodiscard]] FoundPlan find(std::int64_t room, bool soon) const {
+    const GivenForm& form = here();
+    PlanBook book(*form.graph, *form.costs, planner_);
+    return book.find(room, soon ? std::min(seconds_, soon_seconds_) : seconds_);
+  }
+
+  [[nodiscard]] std::int64_t largest_call_bytes() const { return most_of_one_op(*here().graph, *here().costs); }
+  [[nodiscard]] std::int64_t slices() const { return slices_; }
+
+ private:
+  [[nodiscard]] const GivenForm& here() const { return *known_.at(slices_); }
+
+  py::function form_of_;
+  std::string planner_;
+  double seconds_;
+  double soon_seconds_;
+  std::map<std::int64_t, std::optional<GivenForm>> known_;
+  std::int64_t slices_ = 1;
+};
+
+std::pair<std::int64_t, FoundPlan> find_in_given_forms(const py::function& form_of, std::int64_t sliceable,
+                                                       std::int64_t room, const std::string& planner, double seconds,
+                                                       double soon_seconds) {
+  GivenForms forms(form_of, planner, seconds, soon_seconds);
+  const py::gil_scoped_release no_gil;
+  if (!forms.enter(1)) throw InputError("form_of(1): there is always the whole step");
+  if (!may_help(sliceable, room)) return {1, forms.find(room, /*soon=*/false)};
+  FoundPlan found = find_in_forms({.enter = [&](std::int64_t slices) { return forms.enter(slices); },
+                                   .largest_call_bytes = [&] { return forms.largest_call_bytes(); },
+                                   .find_at_once = [&](std::int64_t bytes) { return forms.find(bytes, /*soon=*/true); },
+                                   .find = [&](std::int64_t bytes) { return forms.find(bytes, /*soon=*/false); }},
+                                  room);
+  return {forms.slices(), std::move(found)};
+}
+
+}  // namespace
+
+UseSlices slices_from(const py::object& value) {
+  if (py::isinstance<py::bool_>(value)) return value.cast<bool>() ? UseSlices::kExact : UseSlices::kOff;
+  if (py::isinstance<py::str>(value) && value.cast<std::string>() == "close") return UseSlices::kClose;
+  throw InputError("slices=" + py::repr(value).cast<std::string>() + ": choose True, False or 'close'");
+}
+
+void bind_forms(py::module_& module) {
+  module.def(
+      "numbers_of_slices", [] { return kNumbersOfSlices; }, "That are tried, in this order.");
+  py::class_<SlicedProgram>(module, "SlicedStep", "A step with a chain of its calls in slices.")
+      .def_property_readonly("program", [](const SlicedProgram& self) { return self.program; })
+      .def_property_readonly("words", [](const SlicedProgram& self) { return words_of(*self.whole, self.chain); })
+      .def(
+          "signature",
+          [](const SlicedProgram& self, std::uint32_t op) {
+            const auto alike = self.alike.find(OpId{op});
+            const std::size_t described = alike == self.alike.end() ? op : index(alike->second);
+            return Kernel(self.program->ops.at(described).call.value()).describe(*self.program);
+          },
+          py::arg("op"), "The text that identifies the cost of a call; calls that are alike have the same.")
+      .def(
+          "measure",
+          [](const SlicedProgram& self) { (void)measure_step({.program = self.program, .alike = self.alike}, {}); },
+          py::call_guard<py::gil_scoped_release>(), "Measures what every call costs on the device.");
+  module.def(
+      "sliced_form",
+      [](const Program& program, const py::object& use, std::int64_t slices, bool compare) {
+        const UseSlices allowed = slices_from(use);
+        const py::gil_scoped_release no_gil;
+        return sliced_form(program, allowed, slices, compare ? SliceBits::kCompared : SliceBits::kExpected);
+      },
+      py::arg("program"), py::arg("use"), py::arg("slices"), py::arg("compare"),
+      "The step in so many slices, or None. `compare` runs them on the device and compares their bits with the whole.");
+  module.def(
+      "sliceable_bytes",
+      [](const Program& program, const py::object& use) { return sliceable_bytes(program, slices_from(use)); },
+      py::arg("program"), py::arg("use"), "Bytes of the chain that would run in slices; 0 if there is none.");
+  module.def("find_in_forms", &find_in_given_forms, py::arg("form_of"), py::arg("sliceable_bytes"),
+             py::arg("room_bytes"), py::arg("planner"), py::arg("seconds"), py::arg("soon_seconds"),
+             "(slices, plan) as a session would choose. `form_of` gives (graph, costs) of a form, or None.");
+}
+
+}  // namespace reprise::bindings

@@ -1,0 +1,66 @@
+"""The forms of a step, whole and in slices, each at any batch size.
+
+A capture at a batch size is cut as a session would cut it. Where two captures are cut alike, the form follows at all other
+sizes, as the whole step does.
+"""
+
+from __future__ import annotations
+
+from ..native import _torch
+from ..show.preflight import Counts
+from ..trace.dry_run import DryStep
+from .batches import Form, Line, Sized, StepFamily
+
+
+class Forms:
+    """The whole step, and the same in slices."""
+
+    def __init__(self, whole: StepFamily, use: bool | str, compare: bool) -> None:
+        """compare: measures slices on the device and compares their bits with those of whole calls; otherwise they are
+        expected to have them."""
+        self.whole, self.use, self.compare = whole, use, compare
+        self.steps: dict[int, DryStep] = {}  # the captures of the whole step, by batch size
+        self.words = ""  # what was cut last, for people
+        self._sliceable: dict[int, int] = {}  # bytes that can be cut, by batch size
+        self._families: dict[int, StepFamily] = {}  # by slices
+        self._tried: set[tuple[int, int]] = set()  # slices and batch sizes
+
+    def learn(self, known: dict[str, tuple[int, int]]) -> None:
+        for family in (self.whole, *self._families.values()):
+            family.learn(known)
+
+    def sliceable_bytes(self, batch: int) -> int:
+        """Bytes of the chain of calls that would run in slices."""
+        if not self.use:
+            return 0
+        for size, step in self.steps.items():
+            if size not in self._sliceable:
+                self._sliceable[size] = _torch.sliceable_bytes(step.step.captured.program, self.use)
+        a, b = (sorted(self._sliceable, key=lambda size: abs(size - batch)) * 2)[:2]
+        return max(0, Line(a, self._sliceable[a], b, self._sliceable[b]).at(batch))
+
+    def at(self, slices: int, batch: int, *, roofline_times: bool = False) -> tuple[Form, Counts] | None:
+        """The step in so many slices; None if it cannot be cut so, or if that is not known at this size."""
+        family = self.whole if slices == 1 else self._family(slices)
+        if not family.has(batch) and (slices > 1 and not family.has_line()):
+            return None
+        graph, costs, _, counts = family.at(batch, roofline_times=roofline_times)
+        return (graph, costs), counts
+
+    def _family(self, slices: int) -> StepFamily:
+        family = self._families.setdefault(slices, StepFamily(self.whole.capture, self.whole.device_type, self.whole.known))
+        for batch, step in self.steps.items():
+            if (slices, batch) in self._tried or not self.use:
+                continue
+            self._tried.add((slices, batch))
+            program = step.step.captured.program
+            sliced = _torch.sliced_form(program, self.use, slices, self.compare)
+            if sliced is None:
+                continue
+            self.words = sliced.words
+            if self.compare:
+                sliced.measure()
+                self.learn(_torch.CostBook(step.device).calls)
+            family.captured[batch] = Sized.of_program(batch, sliced.program, step.outside_bytes, family.device_type,
+                                                      sliced.signature)
+        return family
