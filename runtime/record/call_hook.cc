@@ -33,13 +33,12 @@ bool takes_tensors(const c10::OperatorHandle& op) {
   });
 }
 
-// Whether the operator runs as other operators, each of which is a call of its own.
+}  // namespace
+
 bool is_made_of_others(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(DispatchKey::CPU) && !op.hasKernelForDispatchKey(DispatchKey::CUDA);
 }
-
-}  // namespace
 
 CallHook::CallHook(const Handlers& handlers) {
   if (in_use.exchange(true)) {

@@ -19,6 +19,10 @@
 
 namespace reprise {
 
+// Whether an operator runs as other operators, each of which is a call of its own. Some have such a form and kernels of
+// their own, which then run.
+[[nodiscard]] bool is_made_of_others(const c10::OperatorHandle& op);
+
 class CallHook {
  public:
   using Handler = std::function<void(const c10::OperatorHandle&, c10::DispatchKeySet below, torch::jit::Stack&)>;

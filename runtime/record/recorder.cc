@@ -11,6 +11,7 @@
 #include "runtime/device/meter.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/program/tensor_memory.h"
+#include "runtime/record/call_hook.h"
 
 namespace reprise {
 namespace {
@@ -256,10 +257,10 @@ Recording::Recording(Recorder& recorder) {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::Python)) continue;
-    const bool composite = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
     kernels_.push_back(dispatcher.registerImpl(name, c10::DispatchKey::Python,
-                                               composite ? c10::KernelFunction::makeFromBoxedFunction<&pass>()
-                                                         : c10::KernelFunction::makeFromBoxedFunction<&record>(),
+                                               is_made_of_others(*op)
+                                                   ? c10::KernelFunction::makeFromBoxedFunction<&pass>()
+                                                   : c10::KernelFunction::makeFromBoxedFunction<&record>(),
                                                std::nullopt, nullptr, "reprise capture"));
   }
   active = &recorder;

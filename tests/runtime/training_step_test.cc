@@ -429,5 +429,28 @@ INSTANTIATE_TEST_SUITE_P(
                             "must be a tensor of one number"}),
     [](const auto& one) { return one.param.name; });
 
+// The gradient of SiLU is an operator that has kernels, and a form that is made of others beside them.
+struct SiluNetImpl : nn::Module {
+  SiluNetImpl() {
+    register_module("layer", layer);
+    register_module("head", head);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = layer(x);
+    return head(torch::silu(y) + torch::mish(y));
+  }
+  nn::Linear layer{6, 8};
+  nn::Linear head{8, 5};
+};
+TORCH_MODULE(SiluNet);
+
+TEST(TrainingStep, RecordsOperatorsThatCouldBeMadeOfOthers) {
+  const auto make = [] { return classifier<SiluNet>([] { return torch::randn({7, 6}); }); };
+  const Case plain = make();
+  const Case network = make();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  expect_same(train(plain, plainly(plain), sgd), train(network, planned_run(step), sgd));
+}
+
 }  // namespace
 }  // namespace reprise::test
