@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -483,3 +484,34 @@ def test_explain_says_what_the_loss_outside_takes() -> None:
     narrow = reprise.compile(nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 4)))
     narrow(torch.randn(256, 8)).square().sum().backward()
     assert reprise.explain(narrow).loss == ""
+
+
+def test_the_online_mode_returns_plain_logits() -> None:
+    plain, model = pair()
+    reprise.compile(model, "1GiB", defer_logits=True, capture="online")
+    assert same(steps(model, of_rows), steps(plain, of_rows))
+    assert type(model(batch(0)[0])) is Tensor
+    reprise.restore(model)
+
+
+def test_several_shapes_have_steps_of_their_own() -> None:
+    plain, model = pair()
+    reprise.compile(model, planning_seconds=1, defer_logits=True)
+    for one in (plain, model):
+        torch.manual_seed(4)
+        for length in (64, 20, 33, 64):
+            words, labels = batch(length, length)
+            shifted(one(words), labels).backward()
+    assert same([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
+    assert len(model.plan._sessions) == 3
+
+
+def test_a_model_is_freed_with_its_steps() -> None:
+    _, model = pair()
+    reprise.compile(model, planning_seconds=1, defer_logits=True)
+    words, labels = batch(0)
+    of_rows(model(words), labels).backward()
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
