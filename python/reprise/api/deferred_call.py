@@ -22,9 +22,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..collector import resting_collector
 from ..errors import ModifiedInPlace, RepriseError
+from ..trace.cut_rows import CutRows
 from ..trace.dynamo import own_errors, own_frame
 from ..trace.eager_way import Trace
-from ..trace.head import Autocast, Head, Then, find_head, losses_of, outputs_of, with_loss
+from ..trace.head import Autocast, Head, Then, find_head, losses_of, one_after_the_other, outputs_of, with_loss
 from ..trace.step_capture import compiling
 from .backend import compile_graph
 from .model_plan import ModelPlan
@@ -119,7 +120,12 @@ class DeferredGraph:
     def loss_step(self, calls: Sequence[Then], inputs: Sequence[Tensor], autocast: list[Autocast]) -> Callable[..., Any]:
         described = [(tuple(t.shape), t.stride(), t.dtype, t.device, t.requires_grad) for t in inputs]
         key = repr((calls, described, autocast))
-        return self._step(key, lambda: with_loss(self.gm, self.head, calls, len(inputs)), inputs, autocast)
+        add = None if not calls else one_after_the_other(calls)
+        is_of_labels = len(inputs) == 1 and inputs[0].dtype is torch.int64 and inputs[0].dim() == 1
+        if is_of_labels and not any(enabled for _, _, enabled, _ in autocast):
+            cut_rows = CutRows.of(self.head.logits, calls)
+            add = add if cut_rows is None else cut_rows.add
+        return self._step(key, lambda: with_loss(self.gm, self.head, add, len(inputs)), inputs, autocast)
 
     def _step(self, key: Any, graph: Callable[[], fx.GraphModule], inputs: Sequence[Tensor],
               autocast: list[Autocast]) -> Callable[..., Any]:

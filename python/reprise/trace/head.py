@@ -158,9 +158,13 @@ class Input:
     number: int
 
 
-def with_loss(gm: fx.GraphModule, head: Head, calls: Sequence[Then], num_inputs: int) -> fx.GraphModule:
-    """The graph of the model and of calls after it, with `num_inputs` inputs more. It returns the result of the last call,
-    if there is one, the outputs of the model but for the logits, and what the head reads that is no input."""
+# Puts a loss behind the logits in a graph that has more inputs than the model.
+AddLoss = Callable[[fx.Graph, fx.Node, Sequence[fx.Node]], fx.Node]
+
+
+def with_loss(gm: fx.GraphModule, head: Head, add: AddLoss | None, num_inputs: int) -> fx.GraphModule:
+    """The graph of the model and of a loss, if there is one, with `num_inputs` inputs more. It returns the loss, the outputs of
+    the model but for the logits, and what the head reads that is no input."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(gm.graph, copies)
@@ -168,13 +172,22 @@ def with_loss(gm: fx.GraphModule, head: Head, calls: Sequence[Then], num_inputs:
     with graph.inserting_after(placeholders[-1]):
         inputs = [graph.placeholder(f"of_loss_{i}") for i in reversed(range(num_inputs))][::-1]
     outputs = outputs_of(gm.graph)
-    result = copies[outputs[head.position]]
-    for call in calls:
-        result = _add(graph, call, result, inputs)
+    result = [] if add is None else [add(graph, copies[outputs[head.position]], inputs)]
     others = [copies.get(node, node) for i, node in enumerate(outputs) if i != head.position]
     kept = [graph.call_method("detach", (copies[node],)) for node in head.reads if node.op != "placeholder"]
-    graph.output((*([result] if calls else []), *others, *kept))
+    graph.output((*result, *others, *kept))
     return fx.GraphModule(gm, graph)
+
+
+def one_after_the_other(calls: Sequence[Then]) -> AddLoss:
+    """The calls as they were made."""
+
+    def add(graph: fx.Graph, logits: fx.Node, inputs: Sequence[fx.Node]) -> fx.Node:
+        for call in calls:
+            logits = _add(graph, call, logits, inputs)
+        return logits
+
+    return add
 
 
 def _add(graph: fx.Graph, call: Then, first: fx.Node, inputs: Sequence[fx.Node]) -> fx.Node:
