@@ -16,11 +16,13 @@ namespace {
 }
 
 std::unique_ptr<Online> online(std::int64_t budget_bytes, const std::vector<at::Tensor>& older,
-                               std::int64_t smallest_bytes, double most_recomputation) {
+                               std::int64_t smallest_bytes, double most_recomputation,
+                               double planning_seconds) {
   return std::make_unique<Online>(OnlineOptions{.budget_bytes = budget_bytes,
                                                 .older = older,
                                                 .smallest_bytes = smallest_bytes,
                                                 .most_recomputation = most_recomputation,
+                                                .planning_seconds = planning_seconds,
                                                 .refuse = &raise_budget_exceeded});
 }
 
@@ -35,10 +37,16 @@ void bind_online(py::module_& module) {
       .def_readonly("call_ns", &OnlineSummary::call_ns)
       .def_readonly("recompute_ns", &OnlineSummary::recompute_ns)
       .def_readonly("peak_bytes", &OnlineSummary::peak_bytes)
-      .def_readonly("plain_peak_bytes", &OnlineSummary::plain_peak_bytes);
+      .def_readonly("plain_peak_bytes", &OnlineSummary::plain_peak_bytes)
+      .def_readonly("steps", &OnlineSummary::steps)
+      .def_readonly("followed_steps", &OnlineSummary::followed_steps)
+      .def_readonly("departures", &OnlineSummary::departures)
+      .def_readonly("scripts", &OnlineSummary::scripts)
+      .def_readonly("unplanned_evictions", &OnlineSummary::unplanned_evictions)
+      .def_readonly("planning_seconds", &OnlineSummary::planning_seconds);
   py::class_<Online>(module, "Online", "A budget for code that is not captured, until end() is called.")
       .def(py::init(&online), py::arg("budget_bytes"), py::arg("older"), py::arg("smallest_bytes"),
-           py::arg("most_recomputation"))
+           py::arg("most_recomputation"), py::arg("planning_seconds"))
       .def("end", &Online::end, py::call_guard<py::gil_scoped_release>())
       .def("set_budget", &Online::set_budget, py::arg("budget_bytes"))
       .def_property_readonly("summary", &Online::summary);

@@ -13,6 +13,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "reprise/error.h"
@@ -90,6 +91,10 @@ class CountingAllocator final : public c10::Allocator {
     limit_bytes_ = bytes;
     maker_ = maker;
   }
+  [[nodiscard]] std::int64_t take_watermark() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(watermark_, allocated_);
+  }
   void reset_peak() {
     const std::lock_guard lock(mutex_);
     peak_ = allocated_;
@@ -125,6 +130,7 @@ class CountingAllocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     if (data != nullptr) blocks_.insert_or_assign(data, Block{bytes, next_++});
     peak_ = std::max(peak_, allocated_);
+    watermark_ = std::max(watermark_, allocated_);
     return result;
   }
   // Counts a request before it is served, so that two threads cannot pass the limit together.
@@ -161,6 +167,7 @@ class CountingAllocator final : public c10::Allocator {
     block.bytes = static_cast<std::size_t>(bytes);
     allocated_ -= less;
     peak_ = std::max(peak_, allocated_);
+    watermark_ = std::max(watermark_, allocated_);
     for (auto mark = marks_.rbegin(); mark != marks_.rend() && block.number < (*mark)->first; ++mark) {
       const bool was_added = bytes == 0 ? (*mark)->added.erase(data) > 0 : (*mark)->added.contains(data);
       if (!was_added) (*mark)->unseen_bytes -= less;
@@ -188,6 +195,7 @@ class CountingAllocator final : public c10::Allocator {
   std::vector<MeteredSince::Mark*> marks_;  // oldest first
   std::int64_t allocated_ = 0;
   std::int64_t peak_ = 0;
+  std::int64_t watermark_ = 0;
   std::int64_t fail_in_ = 0;
   std::int64_t limit_bytes_ = 0;
   RoomMaker* maker_ = nullptr;  // none: no limit
@@ -238,6 +246,8 @@ void reset_meter_peak(c10::Device device) {
     device_allocator(device).resetPeakStats(numbered(device).index());
   }
 }
+
+std::int64_t take_watermark() { return cpu_meter().take_watermark(); }
 
 void split_blocks_exactly(c10::Device device) {
   if (!device.is_cuda()) return;

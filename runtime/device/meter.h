@@ -26,6 +26,8 @@ struct MeterReading {
 void install_meter();
 [[nodiscard]] MeterReading read_meter(c10::Device device);
 void reset_meter_peak(c10::Device device);
+// The highest count of the CPU since this was last called, whoever resets the peak meanwhile.
+[[nodiscard]] std::int64_t take_watermark();
 
 // Of what the meter counts on the CPU, the part that was allocated since this object was made, and older blocks that
 // were added. All of it is followed when it is freed.

@@ -37,12 +37,15 @@ double neighbours_cost_ns(const Value& value) {
   return components.cost_ns();
 }
 
-// Ghosts go first. What backward passes make is either read next, or a gradient, whose way back is the whole pass. What
-// a call that will be made again waits for goes last.
+// What is not read again goes first, then ghosts. What backward passes make is either read next, or a gradient, whose
+// way back is the whole pass. What a call that will be made again waits for goes last, and before it what a script
+// keeps.
 int rank_of(const Value& value) {
-  if (value.waits > 0) return 3;
-  if (value.is_ghost()) return 0;
-  return value.backward != 0 ? 2 : 1;
+  if (value.waits > 0) return 5;
+  if (value.kept) return 4;
+  if (value.spent) return 0;
+  if (value.is_ghost()) return 1;
+  return value.backward != 0 ? 3 : 2;
 }
 
 }  // namespace

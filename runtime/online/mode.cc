@@ -16,6 +16,7 @@
 #include "reprise/torch/errors.h"
 #include "runtime/device/generator.h"
 #include "runtime/messages.h"
+#include "runtime/online/arguments.h"
 #include "runtime/online/thread.h"
 
 namespace reprise::online {
@@ -23,23 +24,6 @@ namespace {
 
 constexpr int kMostVersions = 16;
 std::atomic<Mode*> active = nullptr;
-
-template <typename Visit>
-void for_each_tensor(const c10::IValue& value, Visit visit) {
-  if (value.isTensor()) {
-    visit(std::size_t{0}, value.toTensor());
-  } else if (value.isTensorList() || value.isOptionalTensorList()) {
-    std::size_t element = 0;
-    for (const c10::IValue& tensor : value.toListRef()) {
-      if (tensor.isTensor()) visit(element, tensor.toTensor());
-      ++element;
-    }
-  }
-}
-
-c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
 
 // Dense memory of the CPU, which a plain tensor can see.
 bool is_plain(const at::Tensor& tensor) {
@@ -114,7 +98,11 @@ void Reading::done(std::int64_t now) {
   values_.clear();
 }
 
-Mode::Mode(OnlineOptions options) : options_(std::move(options)), table_(Table::instance()), restorer_(table_) {
+Mode::Mode(OnlineOptions options)
+    : options_(std::move(options)),
+      table_(Table::instance()),
+      restorer_(table_),
+      follower_(table_, restorer_, options_.budget_bytes, options_.planning_seconds) {
   if (!has_materializer()) {
     throw Unsupported(
         "the online mode needs libtorch 2.13 or later, which tells when the address of a tensor is taken; capture the "
@@ -156,6 +144,7 @@ void Mode::set_limit() { set_memory_limit(options_.budget_bytes - unmetered_byte
 void Mode::set_budget(std::int64_t bytes) {
   options_.budget_bytes = bytes;
   set_limit();
+  follower_.set_budget(bytes);
 }
 
 void Mode::end() {
@@ -166,6 +155,7 @@ void Mode::end() {
     for (const Cell* cell : table_.cells()) held.push_back(cell->value);
     return held;
   };
+  warn_of_thrashing();
   std::string above;
   try {
     restorer_.make_final(restore_all());
@@ -191,14 +181,18 @@ void Mode::call(const OperatorCard& card, const c10::OperatorHandle& op, c10::Di
   }
   const Inside inside(&op);
   const Counted running(running_);
-  Reading reading(table_);
   const std::size_t first = stack.size() - card.arguments;
   const std::span<const c10::IValue> arguments = std::span(stack).subspan(first);
+  const Follower::Place place = follower_.before(card, op, arguments);
+  Reading reading(table_);
   reading.add(card, arguments);
   if (reading.lacks_some()) bring_back(reading);
   Made made{.card = card, .op = op, .below = below, .answer = prepare(card, op, arguments)};
   if (made.answer.random && made.answer.repeatable) made.generator_state = generator_state(at::kCPU);
   made.arguments.assign(arguments.begin(), arguments.end());
+  if (place.is_measured) {
+    follower_.begins(place.number, read_meter(at::kCPU).allocated_bytes + unmetered_bytes_);
+  }
   made.begin_ns = now_ns();
   const std::int64_t aside_ns = this_thread.aside_ns;
   try {
@@ -210,8 +204,9 @@ void Mode::call(const OperatorCard& card, const c10::OperatorHandle& op, c10::Di
   made.end_ns = now_ns();
   made.cost_ns = made.end_ns - made.begin_ns - (this_thread.aside_ns - aside_ns);
   const Table::Lock lock(table_);
-  note(made, std::span(stack).subspan(first));
+  const auto values = note(made, std::span(stack).subspan(first));
   reading.done(made.end_ns);
+  follower_.after(place.number, made.cost_ns, values);
 }
 
 // A part of a call may read what the whole does not get as an argument.
@@ -362,7 +357,7 @@ Ref<Record> Mode::record_of(Made& made) {
   return record;
 }
 
-void Mode::note(Made& made, std::span<const c10::IValue> results) {
+c10::SmallVector<Value*, 4> Mode::note(Made& made, std::span<const c10::IValue> results) {
   ++calls_;
   call_ns_ += made.cost_ns;
   step_call_ns_ += made.cost_ns;
@@ -375,16 +370,18 @@ void Mode::note(Made& made, std::span<const c10::IValue> results) {
       if (cell != nullptr && std::ranges::find(written, cell) == written.end()) written.push_back(cell);
     });
   }
-  if (fresh.empty() && written.empty()) return;
+  if (fresh.empty() && written.empty()) return {};
   bool repeatable = made.answer.repeatable;
   for (const Cell* cell : written) repeatable = repeatable && cell->value->version < kMostVersions;
   const Ref<Record> record = repeatable ? record_of(made) : Ref<Record>();
   if (!record) {
     for (Cell* cell : written) table_.release(*cell, /*lost=*/true);
-    return;
+    return {};
   }
   const int backward = watch_backward();
+  c10::SmallVector<Value*, 4> values;
   const auto add = [&](Value& value) {
+    values.push_back(&value);
     value.last_read_ns = made.end_ns;
     value.backward = backward;
   };
@@ -394,6 +391,7 @@ void Mode::note(Made& made, std::span<const c10::IValue> results) {
     const auto index = static_cast<std::size_t>(use - record->uses.begin());
     add(table_.supersede(*cell, record, {.is_use = true, .index = index}));
   }
+  return values;
 }
 
 // What a backward pass leaves behind are gradients, which are kept from step to step and must not keep how they came
@@ -402,14 +400,15 @@ int Mode::watch_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (task == -1) return 0;
   if (std::exchange(this_thread.watched_task, task) != task) {
-    torch::autograd::Engine::get_default_engine().queue_callback([task] {
-      if (Mode* mode = active) mode->backward_ended(task);
+    const bool keeps_graph = torch::autograd::get_current_graph_task_keep_graph();
+    torch::autograd::Engine::get_default_engine().queue_callback([task, keeps_graph] {
+      if (Mode* mode = active) mode->backward_ended(task, keeps_graph);
     });
   }
   return at::GradMode::is_enabled() ? 0 : task + 1;
 }
 
-void Mode::backward_ended(int task) {
+void Mode::backward_ended(int task, bool keeps_graph) {
   std::vector<Ref<Value>> gradients;
   {
     const Table::Lock lock(table_);
@@ -417,9 +416,13 @@ void Mode::backward_ended(int task) {
       if (cell->value->backward == task + 1) gradients.push_back(cell->value);
     }
   }
+  if (!keeps_graph) {
+    warn_of_thrashing();
+    follower_.end_step();
+    step_call_ns_ = 0;
+    step_recompute_ns_ = restorer_.cost_ns();
+  }
   restorer_.make_final(std::move(gradients));
-  step_call_ns_ = 0;
-  step_recompute_ns_ = restorer_.cost_ns();
 }
 
 void Mode::accessed_by_hand(c10::StorageImpl* storage) {

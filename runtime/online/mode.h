@@ -14,6 +14,7 @@
 
 #include "reprise/torch/online.h"
 #include "runtime/device/meter.h"
+#include "runtime/online/follow.h"
 #include "runtime/online/operator_card.h"
 #include "runtime/online/restore.h"
 #include "runtime/online/values.h"
@@ -59,7 +60,7 @@ class Mode final : public RoomMaker {
             torch::jit::Stack& stack);
   void make_room(std::int64_t requested_bytes, std::int64_t missing_bytes) override;
   void accessed_by_hand(c10::StorageImpl* storage);
-  void backward_ended(int task);
+  void backward_ended(int task, bool keeps_graph);
 
  private:
   struct Made {  // a call that was made
@@ -84,12 +85,15 @@ class Mode final : public RoomMaker {
   [[nodiscard]] CallAnswer prepare(const OperatorCard& card, const c10::OperatorHandle& op,
                                    std::span<const c10::IValue> arguments);
   [[nodiscard]] bool free_readers_of_roots(const at::Tensor& written);
-  void note(Made& made, std::span<const c10::IValue> results);
+  // The values that it made.
+  c10::SmallVector<Value*, 4> note(Made& made, std::span<const c10::IValue> results);
   [[nodiscard]] c10::SmallVector<Fresh, 4> fresh_storages(const Made& made, std::span<const c10::IValue> results) const;
   [[nodiscard]] Ref<Record> record_of(Made& made);
   void give_up(const OperatorCard& card, std::span<const c10::IValue> arguments);
   [[nodiscard]] int watch_backward();
   void check_thrashing();
+  void warn_of_thrashing();
+  [[nodiscard]] std::string thrashing_message(double times);
   // Makes some room, or says why that is not possible.
   [[nodiscard]] std::string take_away(std::int64_t requested_bytes, std::int64_t missing_bytes);
   [[noreturn]] void refuse(const std::string& message) const;
@@ -100,13 +104,15 @@ class Mode final : public RoomMaker {
   std::int64_t unmetered_bytes_ = 0;
   Table& table_;
   Restorer restorer_;
+  Follower follower_;
   std::atomic<int> running_ = 0;
   std::int64_t calls_ = 0;
   std::int64_t evictions_ = 0;
   std::int64_t call_ns_ = 0;
   std::int64_t plain_peak_bytes_ = 0;
-  std::int64_t step_call_ns_ = 0;  // since the last backward pass ended
-  double step_recompute_ns_ = 0;   // up to its end
+  std::int64_t step_call_ns_ = 0;  // of this step
+  double step_recompute_ns_ = 0;   // before it
+  double thrashing_ = 0;           // times the calls themselves, where that is worth a warning
   bool warned_ = false;
   std::optional<CallHook> hook_;
 };

@@ -72,7 +72,9 @@ OperatorCard new_card(const c10::OperatorHandle& op) {
   const auto& arguments = op.schema().arguments();
   OperatorCard card{.arguments = arguments.size()};
   for (std::uint32_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].type()->str().find("Tensor") == std::string::npos) continue;
+    const std::string type = arguments[i].type()->str();
+    if (type.starts_with("int") || type.starts_with("bool") || type.starts_with("SymInt")) card.whole.push_back(i);
+    if (type.find("Tensor") == std::string::npos) continue;
     card.tensors.push_back(i);
     const c10::AliasInfo* alias = arguments[i].alias_info();
     if (alias != nullptr && alias->isWrite()) card.written.push_back(i);

@@ -16,6 +16,7 @@ struct OperatorCard {
   std::size_t arguments = 0;
   std::vector<std::uint32_t> tensors{};  // arguments that are tensors or lists of them
   std::vector<std::uint32_t> written{};  // those of them whose memory a call writes
+  std::vector<std::uint32_t> whole{};    // arguments that are whole numbers, truths, or lists of them
   bool repeatable = false;               // the same arguments give the same bits, unless `depends`
   bool depends = false;                  // on the arguments of a call: ask answer_of()
   bool replaces_memory = false;          // puts other memory under the storages of its arguments

@@ -107,7 +107,8 @@ class ArgumentMemory {
           std::ranges::count(record.uses, own.value.get(), [](const Use& use) { return use.value.get(); });
       own.storage = Table::storage_of(*own.value);
       // This call has locked it and waits for it.
-      own.consumed = own.value->is_ghost() && own.value->locks + own.value->waits == 2 * static_cast<int>(here);
+      own.consumed = own.value->is_ghost() && !own.value->kept &&
+                     own.value->locks + own.value->waits == 2 * static_cast<int>(here);
     }
   }
   ~ArgumentMemory() {
@@ -209,7 +210,8 @@ void Restorer::run(Record& record, const Value& wanted) {
   cost_ns_ += record.cost_ns;
   for (const Output& output : record.outputs) {
     Value* value = output.value;
-    if (value == nullptr || value->resident || (value != &wanted && value->cell == nullptr)) continue;
+    if (value == nullptr || value->resident) continue;
+    if (value != &wanted && value->cell == nullptr && !value->kept) continue;
     table_.restore(*value, output.is_use ? memory.written(output.index)
                                          : StoragePtr::unsafe_reclaim_from_nonowning(
                                                results.at(output.index).storage().unsafeGetStorageImpl()));

@@ -47,6 +47,7 @@ std::string Mode::take_away(std::int64_t requested_bytes, std::int64_t missing_b
   if (value == nullptr || (value->waits > 0 && !restorer_.may_take_waiting())) {
     return full_message(requested_bytes, missing_bytes);
   }
+  follower_.count_eviction(*value);
   table_.evict(*value);
   ++evictions_;
   return "";
@@ -80,36 +81,57 @@ std::string Mode::full_message(std::int64_t requested_bytes, std::int64_t missin
 }
 
 void Mode::check_thrashing() {
-  double again_ns = 0;
-  double own_ns = 0;
-  bool warns = false;
+  double times = 0;
   {
     const Table::Lock lock(table_);
-    again_ns = restorer_.cost_ns() - step_recompute_ns_;
-    own_ns = static_cast<double>(step_call_ns_);
-    warns = again_ns > kWarnAt * own_ns && !std::exchange(warned_, warned_ || again_ns > kWarnAt * own_ns);
+    times = (restorer_.cost_ns() - step_recompute_ns_) / static_cast<double>(std::max<std::int64_t>(1, step_call_ns_));
+    if (times > kWarnAt) thrashing_ = times;
   }
-  const auto message = [&] {
-    return "within the budget of " + format_bytes(options_.budget_bytes) + " recomputation takes " +
-           std::to_string(static_cast<std::int64_t>(again_ns / std::max(1.0, own_ns))) +
-           " times as long as the calls themselves. With " + format_bytes(plain_peak_bytes_) +
-           " nothing has to be computed again";
-  };
-  if (options_.most_recomputation > 0 && again_ns > options_.most_recomputation * own_ns) {
-    refuse(message() + "; choose a budget between the two, or allow more recomputation");
+  if (options_.most_recomputation > 0 && times > options_.most_recomputation) {
+    refuse(thrashing_message(times) + "; or allow more recomputation");
   }
-  if (warns) log_line(Severity::kWarning, message());
+}
+
+// At the end of a step, when all of its calls are known.
+void Mode::warn_of_thrashing() {
+  const double times = std::exchange(thrashing_, 0);
+  if (times > 0 && !std::exchange(warned_, true)) log_line(Severity::kWarning, thrashing_message(times));
+}
+
+std::string Mode::thrashing_message(double times) {
+  StepLog log;
+  std::int64_t plain_bytes = 0;
+  {
+    const Table::Lock lock(table_);
+    log = follower_.known_log();
+    plain_bytes = plain_peak_bytes_;
+  }
+  const std::optional<std::int64_t> enough =
+      log.calls.empty() ? std::nullopt : least_budget(log, options_.budget_bytes, kWarnAt);
+  return "within the budget of " + format_bytes(options_.budget_bytes) + " recomputation takes " +
+         std::to_string(static_cast<std::int64_t>(times)) + " times as long as the calls themselves. " +
+         (enough ? "By a simulation of the calls, " + format_bytes(*enough) +
+                       " are enough for at most twice as long; with "
+                 : std::string("With ")) +
+         format_bytes(plain_bytes) + " nothing has to be computed again";
 }
 
 OnlineSummary Mode::summary() const {
   const std::int64_t peak = read_meter(at::kCPU).peak_bytes + unmetered_bytes_;
+  const Follower::Counts& counts = follower_.counts();
   return {.calls = calls_,
           .evictions = evictions_,
           .repeated_calls = restorer_.calls(),
           .call_ns = call_ns_,
           .recompute_ns = static_cast<std::int64_t>(restorer_.cost_ns()),
           .peak_bytes = peak,
-          .plain_peak_bytes = std::max(peak, plain_peak_bytes_)};
+          .plain_peak_bytes = std::max(peak, plain_peak_bytes_),
+          .steps = counts.steps,
+          .followed_steps = counts.followed_steps,
+          .departures = counts.departures,
+          .scripts = static_cast<std::int64_t>(follower_.scripts()),
+          .unplanned_evictions = counts.unplanned_evictions,
+          .planning_seconds = counts.planning_seconds};
 }
 
 }  // namespace reprise::online

@@ -122,7 +122,22 @@ void Table::bury() {
   burying_ = false;
 }
 
+void Table::begin_step() {
+  for (Value* value : of_step_) {
+    if (value == nullptr) continue;
+    value->id = kNotInStep;
+    value->kept = value->spent = false;
+  }
+  of_step_.clear();
+}
+
+void Table::enlist(Value& value) {
+  value.id = static_cast<std::uint32_t>(of_step_.size());
+  of_step_.push_back(&value);
+}
+
 void Table::destroy(Value* value) {
+  if (value->id != kNotInStep) of_step_[value->id] = nullptr;
   if (value->maker) {
     for (Output& output : value->maker->outputs) {
       if (output.value == value) output.value = nullptr;
@@ -192,7 +207,8 @@ Value& Table::supersede(Cell& cell, const Ref<Record>& maker, Output output) {
   old->cell = nullptr;
   value.cell = &cell;
   cell.value = Ref<Value>(&value);
-  become_absent(*old);
+  // What a script keeps was copied before the write.
+  if (!(old->kept && old->held)) become_absent(*old);
   if (const c10::intrusive_ptr<c10::StorageImpl> storage = cell.storage.lock()) arm(*storage);
   return value;
 }
@@ -289,6 +305,7 @@ void Table::become_resident(Value& value) {
 }
 
 void Table::evict(Value& value) {
+  taken_bytes_ += value.bytes;
   if (value.cell != nullptr) {
     Cell& cell = *value.cell;
     // Another thread may be about to tell of the storage's death.
@@ -371,9 +388,15 @@ void Cell::storage_died(void* cell) {
     const Ref<Value> value = std::move(dead->value);
     value->cell = nullptr;
     if (!value->resident) dead->table->evicted_bytes_ -= value->bytes;
-    dead->data.clear();
     // Without readers it dies here.
-    if (value->resident && value->maker && value->refs > 1) dead->table->become_absent(*value);
+    const bool stays = value->resident && value->maker && value->refs > 1;
+    if (stays && value->kept && !value->held) {
+      value->held = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), value->bytes,
+                                                          std::move(dead->data), /*allocator=*/nullptr,
+                                                          /*resizable=*/false);
+    }
+    dead->data.clear();
+    if (stays && !value->kept) dead->table->become_absent(*value);
   }
   delete dead;
 }

@@ -109,6 +109,8 @@ struct Record {
 };
 void discard(Record* record);
 
+constexpr std::uint32_t kNotInStep = 0xFFFFFFFFU;
+
 struct Value {
   int refs = 0;
   int locks = 0;  // calls that read it right now
@@ -118,7 +120,10 @@ struct Value {
   int version = 0;           // how often its memory was written over
   int backward = 0;          // the backward pass that made it; 0: none
   bool resident = true;
-  bool armed = false;  // root: whether an access by hand is told
+  bool armed = false;             // root: whether an access by hand is told
+  bool kept = false;              // a script that is followed wants it to stay
+  bool spent = false;             // such a script knows that nobody reads it any more
+  std::uint32_t id = kNotInStep;  // among the values of the running step
   Table* table = nullptr;
   Ref<Record> maker;                            // none: a root
   Cell* cell = nullptr;                         // of the storage whose current value it is
@@ -192,12 +197,20 @@ class Table {
   // Adds a record's reads to the lists of its values, once the record is complete.
   static void link(Record& record);
 
+  // Values of the running step have ids that count up from 0, if somebody gives them.
+  void begin_step();
+  void enlist(Value& value);
+  [[nodiscard]] std::size_t enlisted() const { return of_step_.size(); }
+  [[nodiscard]] Value* of_step(std::uint32_t id) const { return of_step_[id]; }  // nullptr once it is gone
+
   // Resident values that can be computed again.
   [[nodiscard]] const std::vector<Value*>& candidates() const { return candidates_; }
   [[nodiscard]] const std::vector<Cell*>& cells() const { return cells_; }
   [[nodiscard]] const std::unordered_map<c10::StorageImpl*, Value*>& roots() const { return roots_; }
   // What absent values would take that the program holds.
   [[nodiscard]] std::int64_t evicted_bytes() const { return evicted_bytes_; }
+  // What was taken away, ever.
+  [[nodiscard]] std::int64_t taken_bytes() const { return taken_bytes_; }
 
   // Lives as long as the process, because storages may outlive every online mode.
   [[nodiscard]] static Table& instance();
@@ -225,7 +238,9 @@ class Table {
   std::vector<Record*> dying_records_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> unheld_;  // let go after the lock
   std::uint64_t next_ = 0;
+  std::vector<Value*> of_step_;  // by id
   std::int64_t evicted_bytes_ = 0;
+  std::int64_t taken_bytes_ = 0;
 };
 
 // What the program holds and that is computed from the value, with no other such value in between.

@@ -20,7 +20,7 @@ std::int64_t allocated() { return read_meter(at::kCPU).allocated_bytes; }
 bool is_possible() { return online_is_available() && test_device().is_cpu(); }
 
 OnlineOptions within(std::int64_t bytes) {
-  return {.budget_bytes = bytes, .smallest_bytes = 1024, .most_recomputation = 0};
+  return {.budget_bytes = bytes, .smallest_bytes = 1024, .most_recomputation = 0, .planning_seconds = 0};
 }
 
 struct OnlineCase {

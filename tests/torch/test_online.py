@@ -44,7 +44,8 @@ def peak_of(run: Callable[[], object]) -> int:
 
 
 def inside(share: float, plain_bytes: int, smallest: int = 4096) -> reprise.online:
-    return reprise.online(allocated() + int(share * plain_bytes), smallest=smallest, most_recomputation=None)
+    return reprise.online(allocated() + int(share * plain_bytes), smallest=smallest, most_recomputation=None,
+                          planning_seconds=0)
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
@@ -73,7 +74,8 @@ def test_random_programs_have_eagers_bits() -> None:
         plain = _torch.peak_bytes(CPU) - before
         budget = before + int((0.9, 0.8, 0.7)[seed % 3] * plain)
         try:
-            with reprise.online(budget, smallest=(1, 512)[seed % 2], most_recomputation=None) as mode:
+            with reprise.online(budget, smallest=(1, 512)[seed % 2], most_recomputation=None,
+                                planning_seconds=0) as mode:
                 bits = random_program(seed)
                 assert _torch.peak_bytes(CPU) <= budget
         except reprise.BudgetExceeded:

@@ -37,21 +37,30 @@ struct OnlineOptions {
   std::vector<at::Tensor> older{};
   // Results that are smaller are never taken away.
   std::int64_t smallest_bytes = std::int64_t{16} << 10;
-  // Since the last backward pass, recomputation may take so many times as long as the calls themselves; above that a
-  // BudgetExceeded says which budget does without. 0: it may take any time.
+  // In one step, recomputation may take so many times as long as the calls themselves; above that a BudgetExceeded says
+  // which budget would do. 0: it may take any time.
   double most_recomputation = 8;
+  // A step that needed memory taken away is planned before the next one, for at most so long, and steps with the same
+  // calls follow the plan. 0: no step is planned.
+  double planning_seconds = 0.5;
   // Called instead of throwing BudgetExceeded, and has to throw. For languages whose errors are of another type.
   std::function<void(const std::string& message)> refuse{};
 };
 
 struct OnlineSummary {
-  std::int64_t calls = 0;             // that were seen
-  std::int64_t evictions = 0;         // results that were taken away
-  std::int64_t repeated_calls = 0;    // calls made again
-  std::int64_t call_ns = 0;           // what the calls took
-  std::int64_t recompute_ns = 0;      // what the repeated ones took when they were first made
-  std::int64_t peak_bytes = 0;        // the highest count of the budget
-  std::int64_t plain_peak_bytes = 0;  // what would have been the highest without taking anything away
+  std::int64_t calls = 0;                // that were seen
+  std::int64_t evictions = 0;            // results that were taken away
+  std::int64_t repeated_calls = 0;       // calls made again
+  std::int64_t call_ns = 0;              // what the calls took
+  std::int64_t recompute_ns = 0;         // what the repeated ones took when they were first made
+  std::int64_t peak_bytes = 0;           // the highest count of the budget
+  std::int64_t plain_peak_bytes = 0;     // what would have been the highest without taking anything away
+  std::int64_t steps = 0;                // that ended: with a backward pass that does not keep its graph
+  std::int64_t followed_steps = 0;       // that did what an earlier one had done, and followed its plan to the end
+  std::int64_t departures = 0;           // steps that began to follow a plan and then did something else
+  std::int64_t scripts = 0;              // steps whose calls are known by now
+  std::int64_t unplanned_evictions = 0;  // of results that the plan of a followed step wanted to keep
+  double planning_seconds = 0;
 };
 
 // While this object exists, the code of all threads runs within the budget. A process can have one at a time. Calls

@@ -17,7 +17,7 @@ from ..show.snapshot import write_snapshot
 from ..trace.fused.lowered import PARTITIONS
 from ..trace.joint_graph import FUSED
 from .arguments import byte_count
-from .online import online
+from .online import online, steps_line
 from .session import StepSession
 from .settings import Settings
 
@@ -304,7 +304,8 @@ class ModelPlan:
 
     def __repr__(self) -> str:
         if self.online is not None:
-            return f"ModelPlan(online, budget {_core.format_bytes(self.online.budget_bytes)})"
+            return (f"ModelPlan(online, budget {_core.format_bytes(self.online.budget_bytes)}, "
+                    f"{steps_line(self.online.summary)})")
         if not self.ready:
             return "ModelPlan(not made yet)"
         percent = planning.recomputation_percent(self.recompute_ns, self.time_ns - self.wait_ns)

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import _core
 from ..native import _torch
 from ..optimizer_state import optimizer_tensors
 from .arguments import byte_count
 
 SMALLEST = "16KiB"
+PLANNING_SECONDS = 0.5
 
 
 class online:
@@ -33,21 +35,27 @@ class online:
     older: modules, optimizers and tensors that may be older than the first use of Reprise. The meter has not seen
         their memory, and it counts only if they are named here.
     smallest: results that take less are never taken away.
-    most_recomputation: since the last backward pass, recomputation may take so many times as long as the calls
-        themselves; None: it may take any time.
+    most_recomputation: in one step, recomputation may take so many times as long as the calls themselves; None: it
+        may take any time. A step ends with a backward pass that does not keep its graph.
+    planning_seconds: a step that needed memory taken away is planned before the next one, for at most so long, and
+        steps that make the same calls follow the plan; 0: no step is planned.
 
     Raises BudgetExceeded where a call cannot be made inside the budget. One can be active at a time, for all threads.
     """
 
     def __init__(self, budget: str | int, *older: torch.nn.Module | torch.optim.Optimizer | Tensor,
-                 smallest: str | int = SMALLEST, most_recomputation: float | None = 8.0) -> None:
+                 smallest: str | int = SMALLEST, most_recomputation: float | None = 8.0,
+                 planning_seconds: float = PLANNING_SECONDS) -> None:
         self.budget_bytes = byte_count("budget", budget)
         self.smallest_bytes = byte_count("smallest", smallest)
         if self.budget_bytes <= 0:
             raise ValueError(f"budget={budget!r}: must be positive")
         if most_recomputation is not None and most_recomputation <= 0:
             raise ValueError(f"most_recomputation={most_recomputation}: must be positive, or None for any time")
+        if planning_seconds < 0:
+            raise ValueError(f"planning_seconds={planning_seconds}: must not be negative")
         self.most_recomputation = most_recomputation or 0.0
+        self.planning_seconds = planning_seconds
         self.older = older
         self._mode: _torch.Online | None = None
         self._summary: _torch.OnlineSummary | None = None
@@ -57,7 +65,7 @@ class online:
             raise ValueError("this online mode is active already")
         _torch.install_meter()
         self._mode = _torch.Online(self.budget_bytes, list(_tensors(self.older)), self.smallest_bytes,
-                                   self.most_recomputation)
+                                   self.most_recomputation, self.planning_seconds)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -83,12 +91,27 @@ class online:
 
     @property
     def summary(self) -> _torch.OnlineSummary:
-        """What was done so far: calls, evictions, repeated calls, times and peaks."""
+        """What was done so far: calls, evictions, repeated calls, times, peaks, and steps that followed a plan."""
         if self._mode is not None:
             return self._mode.summary
         if self._summary is None:
             raise ValueError("this online mode has not been active yet")
         return self._summary
+
+    def __repr__(self) -> str:
+        size = _core.format_bytes(self.budget_bytes)
+        if self._mode is None and self._summary is None:
+            return f"online({size})"
+        return f"online({size}: {steps_line(self.summary)})"
+
+
+def steps_line(summary: _torch.OnlineSummary) -> str:
+    """How many steps followed a plan, in words."""
+    def counted(number: int, name: str) -> str:
+        return f"{number} {name}{'' if number == 1 else 's'}"
+
+    return (f"{counted(summary.steps, 'step')}, {summary.followed_steps} of them followed a plan; "
+            f"{counted(summary.scripts, 'script')}, {counted(summary.departures, 'departure')}")
 
 
 def why_not(model: torch.nn.Module) -> str | None:

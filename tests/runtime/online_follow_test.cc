@@ -1,0 +1,334 @@
+// Steps of the online mode that follow the plan of an earlier one, and steps that depart from it.
+#include <reprise/torch/errors.h>
+#include <reprise/torch/online.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/device/meter.h"
+#include "runtime/networks.h"
+#include "runtime/online/script.h"
+#include "runtime/training.h"
+
+namespace reprise::test {
+namespace {
+
+std::int64_t allocated() { return read_meter(at::kCPU).allocated_bytes; }
+bool is_possible() { return online_is_available() && test_device().is_cpu(); }
+
+OnlineOptions within(std::int64_t bytes, double planning_seconds = 0.1) {
+  return {.budget_bytes = bytes, .smallest_bytes = 1024, .most_recomputation = 0, .planning_seconds = planning_seconds};
+}
+
+// Layers of which one may be another than usual, with dropout, a write in place and weights that are updated.
+class Layers {
+ public:
+  static constexpr int kLayers = 10;
+  static constexpr std::int64_t kWidth = 64;
+
+  Layers() {
+    torch::manual_seed(11);
+    for (int i = 0; i < kLayers; ++i) {
+      weights_.push_back((torch::randn({kWidth, kWidth}) * 0.2).requires_grad_());
+    }
+    x_ = torch::randn({128, kWidth});
+  }
+  // Returns the loss. `other`: the layer that does something else; -1: none.
+  at::Tensor step(int other = -1) {
+    at::Tensor y = x_;
+    for (int i = 0; i < kLayers; ++i) {
+      y = torch::dropout(y.matmul(weights_[static_cast<std::size_t>(i)]), 0.2, true);
+      y = i == other ? torch::gelu(y) : torch::tanh(y.add_(0.1));
+    }
+    const at::Tensor loss = y.pow(2).mean();
+    loss.backward();
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& weight : weights_) {
+      weight.sub_(weight.grad(), 0.1);
+      weight.mutable_grad().reset();
+    }
+    return loss.detach();
+  }
+  std::vector<at::Tensor> train(const std::vector<int>& others) {
+    std::vector<at::Tensor> left;
+    for (const int other : others) left.push_back(step(other));
+    for (const at::Tensor& weight : weights_) left.push_back(weight.detach());
+    return left;
+  }
+
+ private:
+  std::vector<at::Tensor> weights_;
+  at::Tensor x_;
+};
+
+class OnlineFollowing : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_possible()) GTEST_SKIP() << "needs the CPU and libtorch 2.13";
+    install_meter();
+    Layers layers;
+    const std::int64_t before = allocated();
+    reset_meter_peak(at::kCPU);
+    (void)layers.step();
+    plain_bytes_ = read_meter(at::kCPU).peak_bytes - before;
+  }
+  // Room for this share of what a plain step takes beyond what is there before it.
+  [[nodiscard]] std::int64_t share(double part) const {
+    return allocated() + static_cast<std::int64_t>(part * static_cast<double>(plain_bytes_));
+  }
+  // Trains with and without a budget, and compares.
+  OnlineSummary expect_eagers_bits(const std::vector<int>& others, double part, double planning_seconds = 0.1) {
+    Layers plain;
+    std::vector<at::Tensor> expected = plain.train(others);
+    expected.push_back(torch::rand({3}));
+    Layers layers;
+    const std::int64_t budget = share(part);
+    std::vector<at::Tensor> left;
+    OnlineSummary summary;
+    {
+      Online online(within(budget, planning_seconds));
+      left = layers.train(others);
+      summary = online.summary();
+      EXPECT_LE(summary.peak_bytes, budget);
+      EXPECT_GT(summary.evictions, 0);
+    }
+    left.push_back(torch::rand({3}));
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(expected[i], left[i])) << i;
+    return summary;
+  }
+
+  std::int64_t plain_bytes_ = 0;
+};
+
+TEST_F(OnlineFollowing, DoesWhatWasPlanned) {
+  for (const double part : {0.8, 0.6, 0.5}) {
+    SCOPED_TRACE(part);
+    const OnlineSummary summary = expect_eagers_bits(std::vector<int>(6, -1), part);
+    EXPECT_EQ(summary.steps, 6);
+    // The first step has nothing to update before it, so it is another one than the second.
+    EXPECT_EQ(summary.followed_steps, 4);
+    EXPECT_EQ(summary.departures, 1);
+    EXPECT_EQ(summary.scripts, 2);
+    EXPECT_EQ(summary.unplanned_evictions, 0);
+  }
+}
+
+TEST_F(OnlineFollowing, MakesTheSameCallsAgainInEveryStepAndFewerThanTheRule) {
+  Layers layers;
+  const auto repeated_in_steps = [&](double planning_seconds) {
+    Online online(within(share(0.5), planning_seconds));
+    std::vector<std::int64_t> repeated;
+    for (int i = 0; i < 6; ++i) {
+      const std::int64_t before = online.summary().repeated_calls;
+      (void)layers.step();
+      repeated.push_back(online.summary().repeated_calls - before);
+    }
+    return repeated;
+  };
+  const std::vector<std::int64_t> followed = repeated_in_steps(0.1);
+  const std::vector<std::int64_t> by_rule = repeated_in_steps(0);
+  EXPECT_GT(followed[2], 0);
+  for (std::size_t i = 3; i < followed.size(); ++i) EXPECT_EQ(followed[i], followed[2]);
+  EXPECT_LT(followed[5], by_rule[5]);
+}
+
+TEST_F(OnlineFollowing, PlansNothingIfItMayNot) {
+  const OnlineSummary summary = expect_eagers_bits(std::vector<int>(4, -1), 0.6, /*planning_seconds=*/0);
+  EXPECT_EQ(summary.scripts, 0);
+  EXPECT_EQ(summary.followed_steps, 0);
+}
+
+TEST_F(OnlineFollowing, PlansNothingWithoutPressure) {
+  Layers layers;
+  Online online(within(share(3)));
+  for (int i = 0; i < 3; ++i) (void)layers.step();
+  EXPECT_EQ(online.summary().scripts, 0);
+  EXPECT_EQ(online.summary().planning_seconds, 0);
+}
+
+TEST_F(OnlineFollowing, KeepsBitsAndBudgetWhereAStepDeparts) {
+  for (const int other : {0, 4, Layers::kLayers - 1}) {
+    SCOPED_TRACE(other);
+    const OnlineSummary summary = expect_eagers_bits({-1, -1, -1, other, -1, -1}, 0.5);
+    EXPECT_EQ(summary.departures, 2);
+    EXPECT_EQ(summary.scripts, 3);
+    EXPECT_EQ(summary.followed_steps, 3);
+  }
+}
+
+TEST_F(OnlineFollowing, HasAScriptForEachOfTwoBranches) {
+  const OnlineSummary summary = expect_eagers_bits({-1, -1, 5, -1, 5, -1, 5, -1, 5, 5}, 0.5);
+  EXPECT_EQ(summary.scripts, 3);
+  // Of the third step no plan is made, because none of the two before it has been of use by then.
+  EXPECT_EQ(summary.departures, 3);
+  EXPECT_EQ(summary.followed_steps, 6);
+}
+
+TEST_F(OnlineFollowing, PlansLessOftenIfNoStepComesAgain) {
+  Layers layers;
+  Online online(within(share(0.5)));
+  for (int i = 0; i < Layers::kLayers; ++i) (void)layers.step(i);
+  EXPECT_EQ(online.summary().followed_steps, 0);
+  EXPECT_LE(online.summary().scripts, 4);
+}
+
+TEST_F(OnlineFollowing, BeginsAgainWithAnotherBudget) {
+  Layers layers;
+  Online online(within(share(0.5)));
+  for (int i = 0; i < 3; ++i) (void)layers.step();
+  EXPECT_EQ(online.summary().followed_steps, 1);
+  online.set_budget(share(0.8));
+  reset_meter_peak(at::kCPU);
+  for (int i = 0; i < 3; ++i) (void)layers.step();  // The rest of a step, one that is logged, and one that follows it.
+  EXPECT_EQ(online.summary().scripts, 1);
+  EXPECT_EQ(online.summary().followed_steps, 2);
+}
+
+TEST_F(OnlineFollowing, LeavesNothingBehind) {
+  Layers layers;
+  const std::int64_t budget = share(0.5);
+  Online online(within(budget));
+  for (int i = 0; i < 3; ++i) (void)layers.step();
+  const std::int64_t before = allocated();
+  for (int i = 0; i < 40; ++i) {
+    (void)layers.step(i % 20 == 19 ? 3 : -1);
+    EXPECT_EQ(allocated(), before);
+  }
+  EXPECT_GT(online.summary().followed_steps, 35);
+  EXPECT_LE(online.summary().peak_bytes, budget);
+}
+
+struct FollowedCase {
+  const char* name;
+  Case (*make)();
+  double share;
+};
+class FollowedNetworks : public testing::TestWithParam<FollowedCase> {};
+
+// Batch norm, dropout, writes in place, and two batches for one update.
+TEST_P(FollowedNetworks, TrainBitForBitInsideTheBudget) {
+  if (!is_possible()) GTEST_SKIP() << "needs the CPU and libtorch 2.13";
+  install_meter();
+  const auto run = [&] {
+    const Case network = GetParam().make();
+    return train(network, plainly(network), adam, /*micro_batches=*/2, /*steps=*/5);
+  };
+  const Trained plain = run();
+  const std::int64_t before = allocated();
+  reset_meter_peak(at::kCPU);
+  run();
+  const auto above = static_cast<double>(read_meter(at::kCPU).peak_bytes - before);
+  {
+    const std::int64_t budget = before + static_cast<std::int64_t>(GetParam().share * above);
+    Online online(within(budget));
+    run();
+    const OnlineSummary first = online.summary();
+    EXPECT_GE(first.followed_steps, 5);
+    // Meanwhile the optimizer has got its state, for which steps were planned again.
+    const Trained trained = run();
+    EXPECT_LE(read_meter(at::kCPU).peak_bytes, budget);
+    EXPECT_GE(online.summary().followed_steps, first.followed_steps + 5);
+    EXPECT_EQ(online.summary().unplanned_evictions, first.unplanned_evictions);
+    online.end();
+    expect_same(plain, trained);
+  }
+  EXPECT_EQ(allocated(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FollowedNetworks,
+                         testing::Values(FollowedCase{"resnet", resnet_case, 0.6},
+                                         FollowedCase{"attention", attention_case, 0.9},
+                                         FollowedCase{"in_place", in_place_case, 0.95}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+// A chain of calls, each with a result of 100 bytes, and backward calls that read the results from the last on.
+online::StepLog chain_log(std::uint32_t length) {
+  online::StepLog log;
+  for (std::uint32_t i = 0; i < length; ++i) {
+    log.calls.push_back({.signature = i, .name = "forward", .makes = {{i}}, .cost_ns = 10, .repeatable = true});
+    if (i > 0) log.calls.back().reads.push_back(i - 1);
+    log.calls.back().outside_bytes = 50;
+    log.bytes.push_back(100);
+  }
+  for (std::uint32_t i = 0; i < length; ++i) {
+    log.calls.push_back({.signature = length + i, .name = "backward", .makes = {{length + i}}, .cost_ns = 10});
+    log.calls.back().reads.push_back(length - 1 - i);
+    if (i > 0) log.calls.back().reads.push_back(length + i - 1);
+    log.calls.back().outside_bytes = 50;
+    log.calls.back().pass = 1;
+    log.bytes.push_back(10);
+  }
+  log.held.push_back(2 * length - 1);
+  return log;
+}
+
+// Obeys all orders with sets and loops only.
+TEST(OnlineScript, HasEverythingThatCallsReadInsideTheBudget) {
+  constexpr std::uint32_t kLength = 12;
+  constexpr std::int64_t kBudget = 700;
+  const online::Script script = online::plan_log(chain_log(kLength), kBudget, /*seconds=*/1);
+  ASSERT_TRUE(script.has_plan());
+  std::vector<bool> live(script.log.bytes.size(), false);
+  int repeated = 0;
+  const auto run = [&](std::size_t number) {
+    const online::LoggedCall& call = script.log.calls[number];
+    for (const std::uint32_t value : call.reads) EXPECT_TRUE(live[value]) << number << " lacks " << value;
+    for (const auto& made : call.makes) live[made.value] = true;
+    std::int64_t bytes = call.outside_bytes;
+    for (std::size_t v = 0; v < live.size(); ++v) bytes += live[v] ? script.log.bytes[v] : 0;
+    EXPECT_LE(bytes, kBudget) << number;
+  };
+  const auto obey = [&](const online::Order& order) {
+    if (order.frees()) {
+      live[order.id] = false;
+    } else {
+      run(order.id);
+      ++repeated;
+    }
+  };
+  for (std::size_t i = 0; i < script.log.calls.size(); ++i) {
+    EXPECT_EQ(script.live_before(i), live) << i;
+    std::ranges::for_each(script.orders[i].before, obey);
+    run(i);
+    std::ranges::for_each(script.orders[i].after, obey);
+  }
+  EXPECT_GT(repeated, 0);
+  EXPECT_EQ(script.recompute_ns, repeated * 10);
+  EXPECT_EQ(script.time_ns, 2 * kLength * 10);
+}
+
+TEST(OnlineScript, CountsWhatLiesOutside) {
+  constexpr std::int64_t kBudget = 12 * 100 + 11 * 10;
+  EXPECT_EQ(online::plan_log(chain_log(10), kBudget, 1).recompute_ns, 0);
+  online::StepLog log = chain_log(10);
+  for (online::LoggedCall& call : log.calls) call.outside_bytes = 400;
+  EXPECT_GT(online::plan_log(log, kBudget, 1).recompute_ns, 0);
+  // It comes before memory is short, and stays.
+  for (std::size_t i = 0; i < 3; ++i) log.calls[i].outside_bytes = 0;
+  EXPECT_GT(online::plan_log(log, kBudget, 1).recompute_ns, 0);
+  // It is gone before memory is short.
+  for (std::size_t i = 0; i < log.calls.size(); ++i) log.calls[i].outside_bytes = i < 3 ? 400 : 0;
+  EXPECT_EQ(online::plan_log(log, kBudget, 1).recompute_ns, 0);
+}
+
+TEST(OnlineScript, HasNoOrdersWhereNothingFits) {
+  const online::Script script = online::plan_log(chain_log(10), 150, 1);
+  EXPECT_FALSE(script.has_plan());
+}
+
+TEST(OnlineScript, NamesABudgetThatIsEnough) {
+  const online::StepLog log = chain_log(24);
+  const auto enough = online::least_budget(log, 300, 0.5);
+  ASSERT_TRUE(enough.has_value());
+  EXPECT_GT(*enough, 300);
+  EXPECT_LT(*enough, 24 * 100);
+  const auto more = online::least_budget(log, 300, 0.05);
+  ASSERT_TRUE(more.has_value());
+  EXPECT_GT(*more, *enough);
+}
+
+}  // namespace
+}  // namespace reprise::test

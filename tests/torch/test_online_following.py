@@ -1,0 +1,204 @@
+"""The online mode follows the plan of a step that comes again: bits, budget, departures, counts."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import pytest
+import torch
+from online_loops import LOOPS, Breaks, Loop, ResNet, image_loss, random_program, train
+from torch import Tensor, nn
+
+import reprise
+from reprise import _core
+from reprise.native import _torch
+
+CPU = torch.device("cpu")
+PROGRAMS = int(os.environ.get("REPRISE_ONLINE_PROGRAMS", "600")) // 10
+SECONDS = 0.05  # for planning
+
+pytestmark = [pytest.mark.usefixtures("one_thread"),
+              pytest.mark.skipif(not _torch.online_is_available(), reason="needs torch 2.13")]
+_torch.install_meter()  # It counts from here on.
+
+
+def allocated() -> int:
+    gc.collect()
+    return _torch.allocated_bytes(CPU)
+
+
+def peak_of(loop: Loop, steps: int) -> int:
+    before = allocated()
+    _torch.reset_peak(CPU)
+    train(loop, steps)
+    return _torch.peak_bytes(CPU) - before
+
+
+# Steps of some of these loops never come again.
+NEVER_SAME = {"graph breaks", "two losses", "new tree"}
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
+def test_loops_that_follow_plans_have_the_bits_of_plain_training(loop: Loop) -> None:
+    expected = train(loop, steps=8)
+    plain = peak_of(loop, steps=8)
+    for share in loop.shares[:2]:
+        before = allocated()
+        budget = before + int(share * plain)
+        with reprise.online(budget, smallest=4096, most_recomputation=None, planning_seconds=SECONDS) as mode:
+            _torch.reset_peak(CPU)
+            bits = train(loop, steps=8)
+            assert _torch.peak_bytes(CPU) <= budget, share
+            assert mode.summary.scripts > 0
+            if loop.name not in NEVER_SAME:
+                assert mode.summary.followed_steps >= 1, share
+        different = [name for name in expected if expected[name] != bits[name]]
+        assert different == [], share
+        assert allocated() == before
+
+
+def test_random_programs_that_come_again_have_eagers_bits() -> None:
+    followed = 0
+    for seed in range(PROGRAMS):
+        before = _torch.allocated_bytes(CPU)
+        _torch.reset_peak(CPU)
+        expected = random_program(seed)
+        budget = before + int((0.9, 0.8)[seed % 2] * (_torch.peak_bytes(CPU) - before))
+        try:
+            with reprise.online(budget, smallest=512, most_recomputation=None, planning_seconds=0.02) as mode:
+                for _ in range(4):
+                    bits = random_program(seed)
+                    different = [name for name in expected if expected[name] != bits[name]]
+                    assert different == [], f"program {seed}"
+                    del bits
+                assert _torch.peak_bytes(CPU) <= budget
+        except reprise.BudgetExceeded:
+            continue
+        followed += mode.summary.followed_steps
+        assert _torch.allocated_bytes(CPU) <= before, f"program {seed}"
+    assert followed > PROGRAMS
+
+
+def budget_of(model: nn.Module, step: int, share: float) -> int:
+    """A share of what a plain step takes, above what is there."""
+    image_loss(model, step).backward()
+    model.zero_grad()
+    before = allocated()
+    _torch.reset_peak(CPU)
+    image_loss(model, step).backward()
+    model.zero_grad()
+    return before + int(share * (_torch.peak_bytes(CPU) - before))
+
+
+def test_a_step_that_comes_again_is_followed_without_an_unplanned_eviction() -> None:
+    model = ResNet()
+    budget = budget_of(model, 0, 0.5)
+    with reprise.online(budget, smallest=4096, planning_seconds=SECONDS) as mode:
+        repeated = []
+        for _ in range(5):
+            before = mode.summary.repeated_calls
+            image_loss(model, 0).backward()
+            model.zero_grad()
+            repeated.append(mode.summary.repeated_calls - before)
+        summary = mode.summary
+    assert (summary.steps, summary.followed_steps, summary.departures, summary.scripts) == (5, 4, 0, 1)
+    assert summary.unplanned_evictions == 0
+    assert 0 < summary.planning_seconds < 5
+    assert repeated[1] > 0
+    assert len(set(repeated[1:])) == 1
+    assert repr(mode) == (f"online({_core.format_bytes(budget)}: 5 steps, 4 of them followed a plan; "
+                          "1 script, 0 departures)")
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = (nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.Tanh())))
+                                 for _ in range(2))
+        self.experts = nn.ModuleList([nn.GELU(), nn.Sequential(nn.Linear(64, 64), nn.Softplus())])
+
+    def forward(self, x: Tensor, expert: int) -> Tensor:
+        return self.last(self.experts[expert](self.first(x)))
+
+
+def expert_steps(model: Experts, experts: list[int]) -> list[tuple[bytes, ...]]:
+    bits = []
+    for step, expert in enumerate(experts):
+        torch.manual_seed(step)
+        loss = model(torch.randn(256, 64), expert).pow(2).mean()
+        loss.backward()
+        # No calls on tensors, which would belong to the next step.
+        bits.append(tuple(t.numpy().tobytes() for t in (loss.detach(), *(p.grad for p in model.parameters())) if t is not None))
+        model.zero_grad()
+    return bits
+
+
+def test_two_experts_get_two_scripts() -> None:
+    torch.manual_seed(0)
+    model = Experts()
+    experts = [0, 1] * 5
+    expected = expert_steps(model, experts)
+    before = allocated()
+    _torch.reset_peak(CPU)
+    expert_steps(model, [0])
+    budget = before + (_torch.peak_bytes(CPU) - before) * 6 // 10
+    with reprise.online(budget, smallest=4096, planning_seconds=SECONDS) as mode:
+        _torch.reset_peak(CPU)
+        assert expert_steps(model, experts) == expected
+        assert _torch.peak_bytes(CPU) <= budget
+    assert mode.summary.scripts == 2
+    assert mode.summary.departures == 1
+    assert mode.summary.followed_steps == 8
+
+
+def test_a_compiled_model_says_what_it_follows() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.Tanh())))
+    x = torch.randn(512, 256)
+    model(x).sum().backward()
+    before = allocated()
+    _torch.reset_peak(CPU)
+    model(x).sum().backward()
+    step_bytes = _torch.peak_bytes(CPU) - before
+    own = _torch.storage_bytes([*model.parameters(), *(p.grad for p in model.parameters())], CPU)
+    reprise.compile(model, own + step_bytes * 7 // 10, capture="online")
+    try:
+        for _ in range(4):
+            model(x).sum().backward()
+        assert model.plan.online.summary.followed_steps >= 2
+        assert "followed a plan" in repr(model.plan)
+    finally:
+        reprise.restore(model)
+
+
+def test_planning_can_be_turned_off() -> None:
+    model = Breaks()
+    with reprise.online(budget_of_breaks(model, 0.6), smallest=4096, planning_seconds=0) as mode:
+        for _ in range(3):
+            model(torch.ones(1024, 64)).pow(2).mean().backward()
+    assert (mode.summary.scripts, mode.summary.planning_seconds) == (0, 0)
+    with pytest.raises(ValueError, match="negative"):
+        reprise.online("1GiB", planning_seconds=-1)
+
+
+def budget_of_breaks(model: nn.Module, share: float) -> int:
+    before = allocated()
+    _torch.reset_peak(CPU)
+    model(torch.ones(1024, 64)).pow(2).mean().backward()
+    return before + int(share * (_torch.peak_bytes(CPU) - before))
+
+
+def test_forty_steps_leave_nothing_behind() -> None:
+    torch.manual_seed(0)
+    model = ResNet()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with reprise.online(budget_of(model, 0, 0.6) + (1 << 16), smallest=4096, planning_seconds=SECONDS) as mode:
+        for step in range(43):
+            optimizer.zero_grad()
+            image_loss(model, 0).backward()
+            optimizer.step()
+            if step == 2:
+                before = allocated()
+        assert allocated() == before
+        assert mode.summary.followed_steps >= 35
