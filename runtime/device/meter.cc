@@ -93,7 +93,12 @@ class CountingAllocator final : public c10::Allocator {
   }
   [[nodiscard]] std::int64_t take_watermark() {
     const std::lock_guard lock(mutex_);
+    taken_ = 0;
     return std::exchange(watermark_, allocated_);
+  }
+  void keep_in_watermark(std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    taken_ += bytes;
   }
   void reset_peak() {
     const std::lock_guard lock(mutex_);
@@ -130,7 +135,7 @@ class CountingAllocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     if (data != nullptr) blocks_.insert_or_assign(data, Block{bytes, next_++});
     peak_ = std::max(peak_, allocated_);
-    watermark_ = std::max(watermark_, allocated_);
+    watermark_ = std::max(watermark_, allocated_ + taken_);
     return result;
   }
   // Counts a request before it is served, so that two threads cannot pass the limit together.
@@ -167,7 +172,7 @@ class CountingAllocator final : public c10::Allocator {
     block.bytes = static_cast<std::size_t>(bytes);
     allocated_ -= less;
     peak_ = std::max(peak_, allocated_);
-    watermark_ = std::max(watermark_, allocated_);
+    watermark_ = std::max(watermark_, allocated_ + taken_);
     for (auto mark = marks_.rbegin(); mark != marks_.rend() && block.number < (*mark)->first; ++mark) {
       const bool was_added = bytes == 0 ? (*mark)->added.erase(data) > 0 : (*mark)->added.contains(data);
       if (!was_added) (*mark)->unseen_bytes -= less;
@@ -196,6 +201,7 @@ class CountingAllocator final : public c10::Allocator {
   std::int64_t allocated_ = 0;
   std::int64_t peak_ = 0;
   std::int64_t watermark_ = 0;
+  std::int64_t taken_ = 0;  // counts in the watermark
   std::int64_t fail_in_ = 0;
   std::int64_t limit_bytes_ = 0;
   RoomMaker* maker_ = nullptr;  // none: no limit
@@ -248,6 +254,7 @@ void reset_meter_peak(c10::Device device) {
 }
 
 std::int64_t take_watermark() { return cpu_meter().take_watermark(); }
+void keep_in_watermark(std::int64_t bytes) { cpu_meter().keep_in_watermark(bytes); }
 
 void split_blocks_exactly(c10::Device device) {
   if (!device.is_cuda()) return;

@@ -26,8 +26,10 @@ struct MeterReading {
 void install_meter();
 [[nodiscard]] MeterReading read_meter(c10::Device device);
 void reset_meter_peak(c10::Device device);
-// The highest count of the CPU since this was last called, whoever resets the peak meanwhile.
+// The highest count of the CPU since this was last called, whoever resets the peak meanwhile. What is taken away in
+// between to make room can be made to count as if it was still there.
 [[nodiscard]] std::int64_t take_watermark();
+void keep_in_watermark(std::int64_t bytes);
 
 // Of what the meter counts on the CPU, the part that was allocated since this object was made, and older blocks that
 // were added. All of it is followed when it is freed.

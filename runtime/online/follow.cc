@@ -116,7 +116,6 @@ void Follower::begins(std::size_t number, std::int64_t allocated_bytes) {
   log_.calls[number].outside_bytes = allocated_bytes - resident_bytes;
   if (state_ != State::kLogging) return;
   log_.calls[number].own_bytes = -allocated_bytes;  // completed by after()
-  taken_before_call_bytes_ = table_.taken_bytes();
   measured_ = number + 1;
   (void)take_watermark();
 }
@@ -131,6 +130,9 @@ void Follower::after(std::size_t number, std::int64_t cost_ns, std::span<Value* 
     const bool same = std::ranges::equal(made, expected, [&](const Value* value, const LoggedCall::Made& m) {
       return made_of(*value) == m && value->bytes == script_->log.bytes[m.value];
     });
+    if (same && is_measuring() && number < log_.calls.size()) {
+      log_.calls[number].cost_ns = std::clamp<std::int64_t>(cost_ns, 1, log_.calls[number].cost_ns);
+    }
     if (same && script_->has_plan()) {
       for (Value* value : made) value->kept = true;
       for (const Order& order : script_->orders[number].after) free(order);
@@ -151,12 +153,15 @@ void Follower::after(std::size_t number, std::int64_t cost_ns, std::span<Value* 
   call.repeatable = !made.empty();
   call.cost_ns = std::max<std::int64_t>(1, cost_ns);
   if (measured_ != number + 1) return;  // The script, or a call of another thread, has said what it takes.
-  const std::int64_t taken_bytes = table_.taken_bytes() - taken_before_call_bytes_;
-  call.own_bytes = std::max<std::int64_t>(0, call.own_bytes + take_watermark() + taken_bytes - made_bytes);
+  call.own_bytes = std::max<std::int64_t>(0, call.own_bytes + take_watermark() - made_bytes);
 }
 
 // After scripts that were of no use, fewer are made.
 bool Follower::may_plan() const { return 2 * (since_planned_ + 1) >= 1 << std::min(in_vain_, 16); }
+
+bool Follower::is_measuring() const {
+  return state_ == State::kFollowing && script_->has_plan() && (script_ == stale_ || !script_->is_revised);
+}
 
 bool Follower::agrees(std::size_t number, std::uint64_t signature) const {
   const auto& calls = script_->log.calls;
@@ -307,26 +312,25 @@ void Follower::copy(std::uint32_t id) {
 
 void Follower::end_step() {
   StepLog done;
-  bool had_pressure = false;
+  bool is_revised = false;
   {
     const Table::Lock lock(table_);
     ++counts_.steps;
     ++since_planned_;
-    had_pressure = table_.taken_bytes() > taken_before_bytes_;
-    since_pressure_ = had_pressure ? 0 : since_pressure_ + 1;
+    since_pressure_ = table_.taken_bytes() > taken_before_bytes_ ? 0 : since_pressure_ + 1;
     if (state_ == State::kFollowing && next_ < script_->log.calls.size()) depart(next_);
     if (state_ == State::kFollowing) {
       ++counts_.followed_steps;
+      const bool fits = counts_.unplanned_evictions == unplanned_before_;
+      in_vain_ = fits ? 0 : in_vain_ + 1;
       std::erase(scripts_, script_);
-      if (is_measuring() && !log_.calls.empty()) {
+      is_revised = is_measuring() && !log_.calls.empty();
+      if (is_revised) {
         done = std::exchange(log_, {});
-        stale_ = nullptr;
       } else {
         scripts_.push_back(script_);
-        const bool fits = counts_.unplanned_evictions == unplanned_before_;
-        if (fits) in_vain_ = 0;
-        stale_ = fits || !may_plan() ? nullptr : script_;
       }
+      stale_ = fits || is_revised || !may_plan() ? nullptr : script_;
     } else if (state_ == State::kLogging) {
       for (std::uint32_t id = 0; id < table_.enlisted(); ++id) {
         const Value* value = table_.of_step(id);
@@ -338,24 +342,25 @@ void Follower::end_step() {
     state_ = State::kIdle;
     table_.begin_step();
   }
-  if (!done.calls.empty() && planning_seconds_ > 0) plan(std::move(done), had_pressure);
+  if (!done.calls.empty() && planning_seconds_ > 0) plan(std::move(done), is_revised);
   begin_step();
 }
 
-void Follower::plan(StepLog log, bool had_pressure) {
-  if (!had_pressure && scripts() == 0) return;
+void Follower::plan(StepLog log, bool is_revised) {
+  const bool needs_plan = is_revised || since_pressure_ == 0;
+  if (!needs_plan && scripts() == 0) return;
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  auto made = std::make_shared<const Script>(had_pressure ? plan_log(std::move(log), budget_bytes_, planning_seconds_)
-                                                          : without_plan(std::move(log)));
+  Script made = needs_plan ? plan_log(std::move(log), budget_bytes_, planning_seconds_) : without_plan(std::move(log));
+  made.is_revised = is_revised;
   const Table::Lock lock(table_);
   counts_.planning_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
-  scripts_.push_back(std::move(made));
+  scripts_.push_back(std::make_shared<const Script>(std::move(made)));
   if (scripts_.size() > kMostScripts) {
     const auto without = std::ranges::find_if(scripts_, [](const auto& script) { return !script->has_plan(); });
     scripts_.erase(without == scripts_.end() ? scripts_.begin() : without);
   }
-  if (!had_pressure) return;
+  if (!needs_plan || is_revised) return;
   ++in_vain_;
   since_planned_ = 0;
 }

@@ -16,7 +16,8 @@
 //
 // More memory may lie outside than when the step was logged, such as the state of an optimizer that has come meanwhile.
 // Then something has to go that the script keeps. The next time, the script is followed and memory outside is measured,
-// and the step is planned again.
+// and the step is planned again. So it is after the first time that a script is followed, with the shorter times of
+// both steps: in the first step of a process calls may take several times as long.
 //
 // What a script keeps stays when the program drops it, because a call that is made again may read it.
 //
@@ -93,7 +94,7 @@ class Follower {
   [[nodiscard]] Call look_at(const OperatorCard& card, std::span<const c10::IValue> arguments) const;
   void log(Call call, const c10::OperatorHandle& op);
   [[nodiscard]] bool may_plan() const;
-  [[nodiscard]] bool is_measuring() const { return state_ == State::kFollowing && script_ == stale_; }
+  [[nodiscard]] bool is_measuring() const;
   [[nodiscard]] bool agrees(std::size_t number, std::uint64_t signature) const;
   void change_script(std::size_t number, std::uint64_t signature);
   void align_with_script(std::size_t number);
@@ -102,7 +103,7 @@ class Follower {
   void make_again(const Script& script, const Order& order);
   void copy(std::uint32_t id);
   void free(const Order& order);
-  void plan(StepLog log, bool had_pressure);
+  void plan(StepLog log, bool is_revised);
   void begin_step();
 
   Table& table_;
@@ -118,9 +119,8 @@ class Follower {
   std::int64_t taken_before_bytes_ = 0;  // when the step began
   std::int64_t unplanned_before_ = 0;    // as well
   std::size_t measured_ = 0;             // the number after that of the call that is being measured
-  std::int64_t taken_before_call_bytes_ = 0;
-  int in_vain_ = 0;        // scripts that were planned since one was followed to the end
-  int since_planned_ = 0;  // steps
+  int in_vain_ = 0;                      // scripts that were planned since one was followed to the end
+  int since_planned_ = 0;                // steps
   int since_pressure_ = kStepsToLog;
   Counts counts_;
 };

@@ -48,6 +48,7 @@ std::string Mode::take_away(std::int64_t requested_bytes, std::int64_t missing_b
     return full_message(requested_bytes, missing_bytes);
   }
   follower_.count_eviction(*value);
+  keep_in_watermark(value->bytes);
   table_.evict(*value);
   ++evictions_;
   return "";
@@ -106,13 +107,12 @@ std::string Mode::thrashing_message(double times) {
     log = follower_.known_log();
     plain_bytes = plain_peak_bytes_;
   }
+  const double most = options_.most_recomputation > 0 ? std::min(kWarnAt, options_.most_recomputation) : kWarnAt;
   const std::optional<std::int64_t> enough =
-      log.calls.empty() ? std::nullopt : least_budget(log, options_.budget_bytes, kWarnAt);
+      log.calls.empty() ? std::nullopt : least_budget(log, options_.budget_bytes, most);
   return "within the budget of " + format_bytes(options_.budget_bytes) + " recomputation takes " +
          std::to_string(static_cast<std::int64_t>(times)) + " times as long as the calls themselves. " +
-         (enough ? "By a simulation of the calls, " + format_bytes(*enough) +
-                       " are enough for at most twice as long; with "
-                 : std::string("With ")) +
+         (enough ? "By a simulation of the calls, " + format_bytes(*enough) + " are enough; with " : "With ") +
          format_bytes(plain_bytes) + " nothing has to be computed again";
 }
 

@@ -31,6 +31,7 @@ struct CallOrders {
 struct Script {
   StepLog log;
   std::vector<CallOrders> orders;  // by call; empty: there is no plan, and evictions are made by rule
+  bool is_revised = false;         // planned with times of two steps
   std::int64_t recompute_ns = 0;   // as planned
   std::int64_t time_ns = 0;        // of all calls, as logged
 

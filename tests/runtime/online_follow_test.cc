@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "reprise/io.h"
 #include "runtime/device/meter.h"
+#include "runtime/messages.h"
 #include "runtime/networks.h"
 #include "runtime/online/script.h"
 #include "runtime/training.h"
@@ -116,23 +118,18 @@ TEST_F(OnlineFollowing, DoesWhatWasPlanned) {
   }
 }
 
-TEST_F(OnlineFollowing, MakesTheSameCallsAgainInEveryStepAndFewerThanTheRule) {
+TEST_F(OnlineFollowing, MakesTheSameCallsAgainInEveryStep) {
   Layers layers;
-  const auto repeated_in_steps = [&](double planning_seconds) {
-    Online online(within(share(0.5), planning_seconds));
-    std::vector<std::int64_t> repeated;
-    for (int i = 0; i < 6; ++i) {
-      const std::int64_t before = online.summary().repeated_calls;
-      (void)layers.step();
-      repeated.push_back(online.summary().repeated_calls - before);
-    }
-    return repeated;
-  };
-  const std::vector<std::int64_t> followed = repeated_in_steps(0.1);
-  const std::vector<std::int64_t> by_rule = repeated_in_steps(0);
-  EXPECT_GT(followed[2], 0);
-  for (std::size_t i = 3; i < followed.size(); ++i) EXPECT_EQ(followed[i], followed[2]);
-  EXPECT_LT(followed[5], by_rule[5]);
+  Online online(within(share(0.5)));
+  std::vector<std::int64_t> repeated;
+  for (int i = 0; i < 6; ++i) {
+    const std::int64_t before = online.summary().repeated_calls;
+    (void)layers.step();
+    repeated.push_back(online.summary().repeated_calls - before);
+  }
+  EXPECT_GT(repeated[3], 0);
+  // After the third step it is planned again, with the times of two steps.
+  for (std::size_t i = 4; i < repeated.size(); ++i) EXPECT_EQ(repeated[i], repeated[3]);
 }
 
 TEST_F(OnlineFollowing, PlansNothingIfItMayNot) {
@@ -199,6 +196,72 @@ TEST_F(OnlineFollowing, LeavesNothingBehind) {
   }
   EXPECT_GT(online.summary().followed_steps, 35);
   EXPECT_LE(online.summary().peak_bytes, budget);
+}
+
+// Of a long chain, much less than the square root is there at a time.
+class OnlineThrashing : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_possible()) GTEST_SKIP() << "needs the CPU and libtorch 2.13";
+    install_meter();
+    x_ = torch::randn({64, 64}).requires_grad_();
+    before_ = allocated();
+  }
+  void step() const {
+    at::Tensor y = x_;
+    for (int i = 0; i < 60; ++i) y = torch::tanh(y);
+    y.sum().backward();
+    x_.mutable_grad().reset();
+  }
+  [[nodiscard]] OnlineOptions room_for(int results, double most_recomputation) const {
+    OnlineOptions options = within(before_ + results * 64 * 64 * 4, /*planning_seconds=*/0.02);
+    options.most_recomputation = most_recomputation;
+    return options;
+  }
+  // The budget that a message names, to the byte.
+  [[nodiscard]] static std::int64_t named_in(const std::string& message) {
+    const std::string begin = "By a simulation of the calls, ";
+    const auto found = message.find(begin);
+    if (found == std::string::npos) return 0;
+    const auto end = message.find(" are enough", found);
+    return parse_bytes(message.substr(found + begin.size(), end - found - begin.size()));
+  }
+
+  at::Tensor x_;
+  std::int64_t before_ = 0;
+};
+
+TEST_F(OnlineThrashing, IsRefusedWithABudgetThatIsEnough) {
+  std::string message;
+  {
+    const Online online(room_for(5, 1.0));
+    message = input_error([&] { step(); });
+    x_.mutable_grad().reset();
+  }
+  const std::int64_t named = named_in(message);
+  ASSERT_GT(named, before_ + 5 * 64 * 64 * 4) << message;
+  EXPECT_LT(named, before_ + 60 * 64 * 64 * 4) << message;
+  OnlineOptions options = room_for(5, 8);
+  options.budget_bytes = named;
+  const Online online(options);
+  for (int i = 0; i < 2; ++i) step();
+  EXPECT_LE(online.summary().recompute_ns, 4 * online.summary().call_ns);
+}
+
+TEST_F(OnlineThrashing, WarnsOnceWithABudgetThatIsEnough) {
+  std::vector<std::string> lines;
+  set_message_sinks({.log = [&](Severity severity, const std::string& line) {
+    if (severity == Severity::kWarning) lines.push_back(line);
+  }});
+  {
+    OnlineOptions options = room_for(5, 0);
+    options.planning_seconds = 1e-9;  // Steps are logged, and there is no time to plan them.
+    const Online online(options);
+    for (int i = 0; i < 3; ++i) step();
+  }
+  set_message_sinks({});
+  ASSERT_EQ(lines.size(), 1);
+  EXPECT_GT(named_in(lines[0]), before_ + 5 * 64 * 64 * 4) << lines[0];
 }
 
 struct FollowedCase {
