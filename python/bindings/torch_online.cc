@@ -16,8 +16,7 @@ namespace {
 }
 
 std::unique_ptr<Online> online(std::int64_t budget_bytes, const std::vector<at::Tensor>& older,
-                               std::int64_t smallest_bytes, double most_recomputation,
-                               double planning_seconds) {
+                               std::int64_t smallest_bytes, double most_recomputation, double planning_seconds) {
   return std::make_unique<Online>(OnlineOptions{.budget_bytes = budget_bytes,
                                                 .older = older,
                                                 .smallest_bytes = smallest_bytes,

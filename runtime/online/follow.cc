@@ -94,9 +94,7 @@ Follower::Place Follower::before(const OperatorCard& card, const c10::OperatorHa
 
 void Follower::log(Call call, const c10::OperatorHandle& op) {
   if (log_.calls.size() == kMostCalls) {  // no backward pass ends here
-    log_ = {};
-    table_.begin_step();
-    state_ = State::kIdle;
+    stop_logging();
     return;
   }
   const int task = torch::autograd::get_current_graph_task_id();
@@ -107,6 +105,12 @@ void Follower::log(Call call, const c10::OperatorHandle& op) {
                         .pass = ends_step ? task : -1});
 }
 
+void Follower::stop_logging() {
+  log_ = {};
+  table_.begin_step();
+  state_ = State::kIdle;
+}
+
 void Follower::begins(std::size_t number, std::int64_t allocated_bytes) {
   const Table::Lock lock(table_);
   if (is_measuring() && log_.calls.empty()) log_ = script_->log;
@@ -115,6 +119,11 @@ void Follower::begins(std::size_t number, std::int64_t allocated_bytes) {
   for (const Value* value : table_.candidates()) resident_bytes += value->bytes;
   log_.calls[number].outside_bytes = allocated_bytes - resident_bytes;
   if (state_ != State::kLogging) return;
+  const bool had_pressure = table_.taken_bytes() > taken_before_bytes_;
+  if (counts_.steps == 0 && number == kCallsToJudge && !had_pressure && allocated_bytes < budget_bytes_ / 8) {
+    stop_logging();
+    return;
+  }
   log_.calls[number].own_bytes = -allocated_bytes;  // completed by after()
   measured_ = number + 1;
   (void)take_watermark();
@@ -392,6 +401,18 @@ void Follower::set_budget(std::int64_t bytes) {
   state_ = next_ == 0 && planning_seconds_ > 0 ? State::kLogging : State::kIdle;
 }
 
-const StepLog& Follower::known_log() const { return scripts_.empty() ? log_ : scripts_.back()->log; }
+StepLog Follower::known_log() const {
+  if (!scripts_.empty()) return scripts_.back()->log;
+  StepLog log = log_;
+  if (log.calls.empty()) return log;
+  const LoggedCall latest = log.calls.back();
+  for (auto id = static_cast<std::uint32_t>(table_.enlisted()); id-- > 0;) {
+    const Value* value = table_.of_step(id);
+    if (value == nullptr || value->cell == nullptr) continue;
+    log.calls.push_back(
+        {.name = "later", .reads = {id}, .outside_bytes = latest.outside_bytes, .pass = std::max(0, latest.pass)});
+  }
+  return log;
+}
 
 }  // namespace reprise::online

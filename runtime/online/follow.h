@@ -78,13 +78,16 @@ class Follower {
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
   [[nodiscard]] std::size_t scripts() const { return scripts_.size(); }
-  // The latest step of which all calls are known, or else what is known of this one.
-  [[nodiscard]] const StepLog& known_log() const;
+  // The latest step of which all calls are known. Before there is one, what is known of this step, as if the rest of it
+  // would read all that the program holds, the latest first.
+  [[nodiscard]] StepLog known_log() const;
 
  private:
   enum class State : std::uint8_t { kIdle, kLogging, kFollowing };
   static constexpr std::size_t kMostScripts = 8;
   static constexpr std::size_t kMostCalls = 200'000;
+  // If so many calls of the first step have taken next to nothing of the budget, the step is not going to need it all.
+  static constexpr std::size_t kCallsToJudge = 256;
   static constexpr int kStepsToLog = 32;  // after one that needed memory taken away
 
   struct Call {
@@ -93,6 +96,7 @@ class Follower {
   };
   [[nodiscard]] Call look_at(const OperatorCard& card, std::span<const c10::IValue> arguments) const;
   void log(Call call, const c10::OperatorHandle& op);
+  void stop_logging();
   [[nodiscard]] bool may_plan() const;
   [[nodiscard]] bool is_measuring() const;
   [[nodiscard]] bool agrees(std::size_t number, std::uint64_t signature) const;
