@@ -3,9 +3,10 @@
     scripts/python.sh bench/online_mode.py [--samples 15] [-o FILE]
 
 Calls and steps with and without the mode are interleaved in one process with one thread, and the medians of the processor's time
-are compared, which other processes disturb less than the clock. Shares
-are of the memory that the step takes above what is there before it. Recomputation of the online mode is the time that repeated
-calls took when they were first made, by the time of all first calls; that of `auto` is what its plan predicts.
+are compared, which other processes disturb less than the clock. Shares are of the memory that the step takes above what is there
+before it. Recomputation of the online mode is the time that repeated calls took when they were first made, by the time of all
+first calls: by rule (`online_percent`), and in steps that follow a plan (`followed_percent`, the median of three after two that
+learn). That of `auto` is what its plan predicts for the captured step.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int,
     budget = _torch.allocated_bytes(CPU) + above * share // 100
     made: dict[str, Any] = {"share": share}
     try:
-        with reprise.online(budget, most_recomputation=None) as mode:
+        with reprise.online(budget, most_recomputation=None, planning_seconds=0) as mode:
             step(model, forward)
             summary = mode.summary
         made |= {"online_percent": round(100 * summary.recompute_ns / summary.call_ns, 2),
@@ -121,6 +122,7 @@ def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int,
                  "inside": summary.peak_bytes <= budget}
     except reprise.BudgetExceeded:
         made["online_percent"] = None
+    made |= followed(model, forward, budget)
     model.zero_grad()
     # A plan's budget counts what belongs to the model, and not what else the process has.
     own = _torch.storage_bytes([*model.parameters(), *model.buffers()], CPU)
@@ -133,6 +135,23 @@ def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int,
         made |= {"auto_percent": None, "auto_smallest_share": round(100 * (error.smallest_budget_bytes - own) / above, 1)}
     reprise.restore(model)
     return made
+
+
+def followed(model: nn.Module, forward: Callable[[nn.Module], Any], budget: int) -> dict:
+    """What steps recompute that follow the plan of an earlier one."""
+    model.zero_grad()
+    percents = []
+    try:
+        with reprise.online(budget, most_recomputation=None) as mode:
+            for _ in range(5):
+                before = mode.summary
+                step(model, forward)
+                after = mode.summary
+                percents.append(100 * (after.recompute_ns - before.recompute_ns) / (after.call_ns - before.call_ns))
+    except reprise.BudgetExceeded:
+        return {"followed_percent": None}
+    return {"followed_percent": round(statistics.median(percents[2:]), 2), "followed_steps": after.followed_steps,
+            "unplanned_evictions": after.unplanned_evictions, "followed_inside": after.peak_bytes <= budget}
 
 
 def main() -> int:
