@@ -36,8 +36,7 @@ import transformers
 from torch import Tensor, nn
 
 import reprise
-from reprise import _core
-from reprise.api import settings
+from reprise import _core, planning
 
 PLANNING_SECONDS = 2.0
 Size = tuple[int, int]
@@ -228,7 +227,7 @@ def main() -> int:
             options.output.write_text(json.dumps({
                 "command": "python bench/shapes.py " + " ".join(sys.argv[1:]),
                 "machine": torch.cuda.get_device_name(options.device) if on_gpu else platform.machine(),
-                "waiting_seconds": settings.WAITING_SECONDS, "threads": torch.get_num_threads(),
+                "waiting_seconds": planning.WAITING_SECONDS, "threads": torch.get_num_threads(),
                 "python": platform.python_version(), "torch": torch.__version__, "results": rows}, indent=1) + "\n")
     return 0
 

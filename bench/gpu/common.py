@@ -22,9 +22,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from alone import alone  # noqa: E402, F401
 from models.steps import STEPS  # noqa: E402
 
-from reprise.api import settings  # noqa: E402
+from reprise import planning  # noqa: E402
 
-settings.WAITING_SECONDS = 1e9  # Plans are compared here, so every step waits for the plan that the whole search finds.
+planning.WAITING_SECONDS = 1e9  # Plans are compared here, so every step waits for the plan that the whole search finds.
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")

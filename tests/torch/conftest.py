@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from reprise.api import settings
+from reprise import planning
 
 torch.set_num_threads(2)
-settings.WAITING_SECONDS = 1e9  # Steps wait for the final plan, so that the plan a test sees is the one its steps ran with.
+planning.WAITING_SECONDS = 1e9  # Steps wait for the final plan, so that the plan a test sees is the one its steps ran with.
 
 
 @pytest.fixture(autouse=True, scope="module")

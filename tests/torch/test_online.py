@@ -382,6 +382,29 @@ def test_a_model_that_cannot_be_captured_runs_inside_its_budget(capture: str, ca
         pass
 
 
+def test_a_model_that_cannot_be_captured_is_verified_and_explained() -> None:
+    torch.manual_seed(0)
+    model = Breaks()
+    batch = torch.randn(512, 64)
+    result = reprise.verify(model, batch, 1 << 30)
+    assert result.ok and result.planner == "online" and result.predicted_peak_bytes is None
+    tight = result.plain_peak_bytes * 8 // 10
+    result = reprise.verify(model, batch, tight)
+    assert result.ok and result.budget_bytes == tight, str(result)
+    assert result.planned_peak_bytes <= tight < result.plain_peak_bytes
+    assert "planned (online)" in str(result)
+    reprise.compile(model, tight)
+    try:
+        model(batch).sum().backward()
+        told = reprise.explain(model)
+        assert told.budget_bytes == tight and told.steps == 1 and told.evictions > 0
+        assert "online: calls run as they come" in str(told)
+        with pytest.raises(reprise.RepriseError, match="run in the online mode"):
+            model.plan.report("plan.html")
+    finally:
+        reprise.restore(model)
+
+
 def test_auto_captures_what_can_be_captured() -> None:
     model = reprise.compile(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), "1GiB")
     model(torch.randn(4, 8)).sum().backward()

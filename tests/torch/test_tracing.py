@@ -280,3 +280,29 @@ def test_operators_run_as_in_eager(function: Callable[[Tensor], Tensor]) -> None
     model.zero_grad()
     reprise.compile(model)(x).backward()
     assert all(torch.equal(p.grad, e) for p, e in zip(model.parameters(), expected, strict=True))
+
+
+class _Turned(nn.Module):
+    """Batch norm over a transposed tensor: the CPU's kernel lays out its result in another way than AOTAutograd expects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.norm(self.first(x).transpose(1, 2)).transpose(1, 2))).square().mean()
+
+
+def test_a_view_that_the_device_does_not_have_is_a_copy_as_in_eager() -> None:
+    torch.manual_seed(0)
+    plain, model = _Turned(), _Turned()
+    model.load_state_dict(plain.state_dict())
+    reprise.compile(model, planning_seconds=1)
+    for length in (6, 9, 11):
+        x = torch.rand(4, length, 8)
+        for each in (plain, model):
+            each.zero_grad()
+            each(x).backward()
+        assert all(torch.equal(p.grad, m.grad) for p, m in zip(plain.parameters(), model.parameters(), strict=True))
+        assert model.plan.measured_peak_bytes == model.plan.peak_bytes
+    assert torch.equal(plain.norm.running_var, model.norm.running_var)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from ..collector import resting_collector
@@ -21,7 +22,7 @@ from ..trace.eager_way import goes_as_eager
 from ..trace.joint_graph import EAGER
 from .deferred_call import Deferring
 from .model_plan import ModelPlan
-from .online import online, why_not
+from .online import PLANNING_SECONDS, online, why_not
 from .outputs import without_zeros
 from .settings import Settings, settings_from
 from .shapes import Shapes
@@ -158,7 +159,10 @@ class _Runner:
         if options.budget_bytes is not None:
             limit = options.budget_bytes - options.reserve_bytes
             if self.plan.online is None or not self.plan.online.active:
-                self.plan.online = online(limit, *self.settings.tensors()).__enter__()
+                # Steps wait for this planning, so that it does not get all the time that a captured step may have.
+                seconds = min(options.planning_seconds, PLANNING_SECONDS)
+                inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+                self.plan.online = online(limit, *self.settings.tensors(), *inputs, planning_seconds=seconds).__enter__()
             elif self.plan.online.budget_bytes != limit:
                 self.plan.online.set_budget(limit)
         return self.step(*args, **kwargs)

@@ -12,6 +12,7 @@ from .. import _core, planning
 from ..errors import RepriseError
 from ..native import _torch
 from ..show.explanation import Explanation, arena_line, loss_line, module_rows
+from ..show.online_explanation import OnlineExplanation
 from ..show.report import Facts, machine_facts, notebook_html, write_report
 from ..show.snapshot import write_snapshot
 from ..trace.fused.lowered import PARTITIONS
@@ -80,6 +81,9 @@ class ModelPlan:
     @property
     def session(self) -> StepSession:
         """The session that was called last."""
+        if self.online is not None:
+            raise RepriseError("steps of this model run in the online mode, call by call, and no plan holds for a whole step. "
+                               "print(reprise.explain(model)) shows what it does, model.plan.online.summary has the numbers")
         ready = [session for session in self._sessions if session.runtime.has_plan]
         if not ready:
             raise RepriseError("there is no plan yet: call the model once with gradients enabled")
@@ -323,11 +327,14 @@ def _op_at(plan: _core.Plan, action: int) -> int:
     return next(number for kind, number in plan.actions[action:] if kind in runs)
 
 
-def explain(model: torch.nn.Module) -> Explanation:
-    """What the plan of the latest step keeps and computes again, by module."""
+def explain(model: torch.nn.Module) -> Explanation | OnlineExplanation:
+    """What the plan of the latest step keeps and computes again, by module. For a model that runs in the online mode: what
+    the mode has done."""
     plan = model.__dict__.get("plan")
     if not isinstance(plan, ModelPlan):
         raise RepriseError("this model was not compiled by reprise.compile, so it has no plan")
+    if plan.online is not None:
+        return _explain_online(plan.settings.name, plan.online)
     session, graph, costs = plan.session, plan.graph, plan.costs
     times = _core.timeline(graph, costs, plan.actions)
     op = _op_at(plan.actions, times.peak_action)
@@ -342,3 +349,12 @@ def explain(model: torch.nn.Module) -> Explanation:
         arena=arena_line(plan.arena), slices=plan.slices_line,
         loss=loss_line(graph, costs, plan.peak_bytes, plan.defers),
         at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")
+
+
+def _explain_online(name: str, mode: online) -> OnlineExplanation:
+    done = mode.summary
+    return OnlineExplanation(
+        model=name, budget_bytes=mode.budget_bytes, peak_bytes=done.peak_bytes, plain_peak_bytes=done.plain_peak_bytes,
+        calls=done.calls, call_ns=done.call_ns, evictions=done.evictions, repeated_calls=done.repeated_calls,
+        recompute_ns=done.recompute_ns, steps=done.steps, followed_steps=done.followed_steps, departures=done.departures,
+        scripts=done.scripts, planning_seconds=done.planning_seconds)

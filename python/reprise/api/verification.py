@@ -32,7 +32,7 @@ class Verification:
     budget_bytes: int | None
     plain_peak_bytes: int
     planned_peak_bytes: int
-    predicted_peak_bytes: int
+    predicted_peak_bytes: int | None  # None: steps ran in the online mode
     plain_seconds: float
     planned_seconds: float
     planner: str
@@ -74,7 +74,8 @@ class Verification:
         rows = [
             ("", "plain", f"planned ({self.planner}{f', {self.slices} slices' if self.slices > 1 else ''})"),
             ("peak", _core.format_bytes(self.plain_peak_bytes), _core.format_bytes(self.planned_peak_bytes)),
-            ("predicted peak", "", _core.format_bytes(self.predicted_peak_bytes)),
+            ("predicted peak", "", "none" if self.predicted_peak_bytes is None else
+             _core.format_bytes(self.predicted_peak_bytes)),
             ("budget", "", budget + ("" if self.inside else "  EXCEEDED")),
             ("step", f"{1e3 * self.plain_seconds:.1f} ms", f"{1e3 * self.planned_seconds:.1f} ms"),
             ("bits", "", "the same" if self.same else f"{len(self.different)} tensors differ: "
@@ -219,18 +220,25 @@ def _digest(tensor: Tensor | None) -> tuple[Any, ...] | None:
 def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Verification:
     planned.run()
     planned.run()
-    for _ in range(repeats - 1):
-        with _as_it_was(model):
-            plain.run()
-        planned.run()
-    # A planned step reads the allocator's peak in parts and resets it after each part.
     plan: ModelPlan = model.__dict__["plan"]
+    for _ in range(repeats - 1):
+        if plan.online is None:  # it would act on plain steps, too
+            with _as_it_was(model):
+                plain.run()
+        planned.run()
+    different = _differences(plain.digests, planned.digests)
+    if plan.online is not None:
+        return Verification(
+            budget_bytes=plan.online.budget_bytes, plain_peak_bytes=plain.peak_bytes, planned_peak_bytes=planned.peak_bytes,
+            predicted_peak_bytes=None, plain_seconds=plain.seconds[-1], planned_seconds=statistics.median(planned.seconds[1:]),
+            planner="online", different=different, shapes=plain.shapes)
+    # A planned step reads the allocator's peak in parts and resets it after each part.
     peak = max(planned.peak_bytes, plan.measured_peak_bytes or 0)
     return Verification(
         budget_bytes=plan.budget_bytes, plain_peak_bytes=plain.peak_bytes, planned_peak_bytes=peak,
         predicted_peak_bytes=plan.peak_bytes, plain_seconds=statistics.median(plain.seconds[1:]),
         planned_seconds=statistics.median(planned.seconds[1:]), planner=plan.planner, slices=plan.slices,
-        different=_differences(plain.digests, planned.digests), shapes=plain.shapes)
+        different=different, shapes=plain.shapes)
 
 
 @contextlib.contextmanager
@@ -326,11 +334,11 @@ def _random_states(device: torch.device) -> list[Tensor]:
 
 
 class _State:
-    """Parameters, buffers, gradients and random states as they are now."""
+    """Parameters, buffers, gradients and random states as they are now, in memory that no budget counts."""
 
     def __init__(self, model: nn.Module) -> None:
         self.tensors = [*model.parameters(), *model.buffers()]
-        self.contents = [t.detach().cpu().clone() for t in self.tensors]
+        self.contents = [t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().copy() for t in self.tensors]
         self.gradients = [t.grad for t in self.tensors]
         self.devices = list(dict.fromkeys(t.device for t in self.tensors if t.device.type == "cuda"))
         self.random = torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in self.devices]
@@ -338,7 +346,8 @@ class _State:
     def put_back(self) -> None:
         with torch.no_grad():
             for tensor, content, gradient in zip(self.tensors, self.contents, self.gradients, strict=True):
-                tensor.copy_(content)
+                if tensor.numel():
+                    tensor.copy_(torch.from_numpy(content).view(tensor.dtype).view(tensor.shape))
                 tensor.grad = gradient
         torch.set_rng_state(self.random[0])
         for device, state in zip(self.devices, self.random[1], strict=True):

@@ -109,8 +109,10 @@ class Capture:
                     check_supported(node)
                     args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.env.__getitem__)
                     known = self._known_results(node)
-                    result = wanted_results(node.target, args,
-                                            fake_results(node.target, args, kwargs) if known is None else known)
+                    if known is None:
+                        _copy_where_no_view_is_possible(node, args)
+                        known = fake_results(node.target, args, kwargs)
+                    result = wanted_results(node.target, args, known)
                     check_size(node, result)
                     layouts = self.layouts.get(layout_key(node.target, args, kwargs, self.known_at))
                     self.env[node] = result if layouts is None else with_layouts(result, layouts, self.known_at)
@@ -282,6 +284,17 @@ class Capture:
 
 def _attribute(module: fx.GraphModule, node: fx.Node) -> torch.Tensor:
     return cast(torch.Tensor, operator.attrgetter(str(node.target))(module))
+
+
+def _copy_where_no_view_is_possible(node: fx.Node, args: Sequence[Any]) -> None:
+    """A view that AOTAutograd traced may not exist where the device lays out its operand in another way. Eager's reshape
+    copies there, and so does the step."""
+    if node.target is not aten.view.default or _lie_alike(cast(fx.Node, node.args[0]).meta.get("val", args[0]), args[0]):
+        return
+    try:
+        aten.view.default(*args)
+    except (RuntimeError, ValueError):
+        node.target = aten._reshape_copy.default
 
 
 def _lie_alike(a: torch.Tensor, b: torch.Tensor) -> bool:

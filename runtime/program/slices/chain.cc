@@ -222,6 +222,18 @@ std::int64_t operand_bytes(const Program& program, const ProgramOp& op) {
   return bytes;
 }
 
+// The same, less a result that may lie over an operand.
+std::int64_t least_operand_bytes(const Program& program, const ProgramOp& op) {
+  const std::vector<ValueId> read = reads(op);
+  std::int64_t over = 0;
+  for (const ValueId made : makes(op)) {
+    const std::int64_t bytes = program.values[index(made)].bytes;
+    const auto fits = [&](ValueId value) { return program.values[index(value)].bytes == bytes; };
+    if (std::ranges::any_of(read, fits)) over = std::max(over, bytes);
+  }
+  return operand_bytes(program, op) - over;
+}
+
 // Calls by the bytes of what they read and make, most first.
 std::vector<OpId> by_bytes(const Program& program) {
   std::vector<std::pair<std::int64_t, OpId>> found;
@@ -255,8 +267,12 @@ bool has_the_largest_call(const Program& program, const Chain& chain) {
   std::int64_t inside = 0, outside = 0;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
-    std::int64_t& most = members.contains(op_id(i)) ? inside : outside;
-    most = std::max(most, operand_bytes(program, program.ops[i]));
+    const ProgramOp& op = program.ops[i];
+    if (members.contains(op_id(i))) {
+      inside = std::max(inside, operand_bytes(program, op));
+    } else {
+      outside = std::max(outside, least_operand_bytes(program, op));
+    }
   }
   return inside > outside;
 }
