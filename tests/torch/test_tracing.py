@@ -304,5 +304,4 @@ def test_a_view_that_the_device_does_not_have_is_a_copy_as_in_eager() -> None:
             each.zero_grad()
             each(x).backward()
         assert all(torch.equal(p.grad, m.grad) for p, m in zip(plain.parameters(), model.parameters(), strict=True))
-        assert model.plan.measured_peak_bytes == model.plan.peak_bytes
     assert torch.equal(plain.norm.running_var, model.norm.running_var)
