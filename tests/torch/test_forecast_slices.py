@@ -124,7 +124,7 @@ def test_a_curve_goes_on_in_slices(model: nn.Module) -> None:
     point = curve.at(low)
     assert point is not None and point.slices > 1
     assert f"in {point.slices} slices" in str(curve)
-    assert curve.points[-1].slices == 1 and curve.points[-1].recompute_ns == 0
+    assert curve.points[-1].recompute_ns == 0  # in slices or not: those that stay in the cache may take less time
     peaks, times = [p.peak_bytes for p in curve], [p.time_ns for p in curve]
     assert peaks == sorted(set(peaks)) and times == sorted(set(times), reverse=True)
     assert curve.points[0].peak_bytes <= least * 201 // 200
