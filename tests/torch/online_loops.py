@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from reprise.native import _torch
+
 Bits = dict[str, tuple]
+CPU = torch.device("cpu")
+
+
+def allocated() -> int:
+    gc.collect()
+    return _torch.allocated_bytes(CPU)
+
+
+def peak_of(run: Callable[[], object]) -> int:
+    """The meter's peak above what was there before, of a call."""
+    before = allocated()
+    _torch.reset_peak(CPU)
+    run()
+    return _torch.peak_bytes(CPU) - before
 
 
 def bits_of(tensor: Tensor) -> tuple:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
 import io
 import os
 import subprocess
@@ -14,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from online_loops import LOOPS, Breaks, Loop, ResNet, bits_of, image_loss, random_program, train
+from online_loops import CPU, LOOPS, Breaks, Loop, ResNet, allocated, bits_of, image_loss, peak_of, random_program, train
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -22,25 +21,11 @@ from torch.utils.flop_counter import FlopCounterMode
 import reprise
 from reprise.native import _torch
 
-CPU = torch.device("cpu")
 PROGRAMS = int(os.environ.get("REPRISE_ONLINE_PROGRAMS", "600"))
 
 pytestmark = [pytest.mark.usefixtures("one_thread"),
               pytest.mark.skipif(not _torch.online_is_available(), reason="needs torch 2.13")]
 _torch.install_meter()  # It counts from here on.
-
-
-def allocated() -> int:
-    gc.collect()
-    return _torch.allocated_bytes(CPU)
-
-
-def peak_of(run: Callable[[], object]) -> int:
-    """The meter's peak above what was there before, of a call."""
-    before = allocated()
-    _torch.reset_peak(CPU)
-    run()
-    return _torch.peak_bytes(CPU) - before
 
 
 def inside(share: float, plain_bytes: int, smallest: int = 4096) -> reprise.online:

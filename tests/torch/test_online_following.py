@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import gc
 import os
 
 import pytest
 import torch
-from online_loops import LOOPS, Breaks, Loop, ResNet, image_loss, random_program, train
+from online_loops import CPU, LOOPS, Breaks, Loop, ResNet, allocated, image_loss, peak_of, random_program, train
 from torch import Tensor, nn
 
 import reprise
 from reprise import _core
 from reprise.native import _torch
 
-CPU = torch.device("cpu")
 PROGRAMS = int(os.environ.get("REPRISE_ONLINE_PROGRAMS", "600")) // 10
 SECONDS = 0.05  # for planning
 
 pytestmark = [pytest.mark.usefixtures("one_thread"),
               pytest.mark.skipif(not _torch.online_is_available(), reason="needs torch 2.13")]
 _torch.install_meter()  # It counts from here on.
-
-
-def allocated() -> int:
-    gc.collect()
-    return _torch.allocated_bytes(CPU)
-
-
-def peak_of(loop: Loop, steps: int) -> int:
-    before = allocated()
-    _torch.reset_peak(CPU)
-    train(loop, steps)
-    return _torch.peak_bytes(CPU) - before
 
 
 # Steps of some of these loops never come again.
@@ -42,7 +28,7 @@ NEVER_SAME = {"graph breaks", "two losses", "new tree"}
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
 def test_loops_that_follow_plans_have_the_bits_of_plain_training(loop: Loop) -> None:
     expected = train(loop, steps=8)
-    plain = peak_of(loop, steps=8)
+    plain = peak_of(lambda: train(loop, steps=8))
     for share in loop.shares[:2]:
         before = allocated()
         budget = before + int(share * plain)

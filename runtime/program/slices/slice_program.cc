@@ -37,6 +37,16 @@ std::optional<c10::OperatorHandle> out_form(const c10::OperatorHandle& op, at::D
 
 Argument use_of(TensorUse use) { return {.kind = Argument::Kind::kTensor, .tensors = {std::move(use)}}; }
 
+// A further op for a part of another.
+ProgramOp op_beside(const ProgramOp& of, const char* suffix, const char* name, std::vector<Argument> arguments) {
+  ProgramOp op;
+  op.name = of.name + suffix;
+  op.scope = of.scope;
+  op.phase = of.phase;
+  op.call = Call{find_operator(name).value(), std::move(arguments), of.call->grad_mode};
+  return op;
+}
+
 class Slicer {
  public:
   Slicer(std::shared_ptr<const Program> whole, const Chain& chain, std::int64_t slices)
@@ -217,37 +227,27 @@ class Slicer {
   // Memory for an end.
   [[nodiscard]] ProgramOp buffer(const ProgramOp& of, ValueId end) const {
     const Geometry geometry = added_up_as(end);
-    ProgramOp op;
-    op.name = of.name + "_all";
-    op.scope = of.scope;
-    op.phase = of.phase;
-    op.call = Call{find_operator("aten::empty.memory_format").value(),
-                   {{.constant = c10::List<std::int64_t>(geometry.sizes)},
-                    {.constant = static_cast<std::int64_t>(geometry.dtype)},
-                    {.constant = static_cast<std::int64_t>(at::kStrided)},
-                    {.constant = whole_.device},
-                    {.constant = c10::IValue()},
-                    {.constant = c10::IValue()}},
-                   of.call->grad_mode};
+    ProgramOp op = op_beside(of, "_all", "aten::empty.memory_format",
+                             {{.constant = c10::List<std::int64_t>(geometry.sizes)},
+                              {.constant = static_cast<std::int64_t>(geometry.dtype)},
+                              {.constant = static_cast<std::int64_t>(at::kStrided)},
+                              {.constant = whole_.device},
+                              {.constant = c10::IValue()},
+                              {.constant = c10::IValue()}});
     op.outputs = {TensorUse{parts_.at(end).front(), geometry}};
     return op;
   }
 
   // A sum in its own type, when all slices are added up.
   [[nodiscard]] ProgramOp rounded(const ProgramOp& of, const TensorUse& end) const {
-    ProgramOp op;
-    op.name = of.name + "_rounded";
-    op.scope = of.scope;
-    op.phase = of.phase;
-    op.call = Call{find_operator("aten::_to_copy").value(),
-                   {use_of({parts_.at(end.value).back(), added_up_as(end.value)}),
-                    {.constant = static_cast<std::int64_t>(end.geometry.dtype)},
-                    {.constant = c10::IValue()},
-                    {.constant = c10::IValue()},
-                    {.constant = c10::IValue()},
-                    {.constant = false},
-                    {.constant = c10::IValue()}},
-                   of.call->grad_mode};
+    ProgramOp op = op_beside(of, "_rounded", "aten::_to_copy",
+                             {use_of({parts_.at(end.value).back(), added_up_as(end.value)}),
+                              {.constant = static_cast<std::int64_t>(end.geometry.dtype)},
+                              {.constant = c10::IValue()},
+                              {.constant = c10::IValue()},
+                              {.constant = c10::IValue()},
+                              {.constant = false},
+                              {.constant = c10::IValue()}});
     op.outputs = {mapped(end)};
     return op;
   }
@@ -325,14 +325,9 @@ class Slicer {
   [[nodiscard]] ProgramOp add_up(const ProgramOp& of, const TensorUse& summand, const TensorUse& end,
                                  std::size_t slice) const {
     const TensorUse sum{parts_.at(end.value)[slice], added_up_as(end.value)};
-    ProgramOp op;
-    op.name = of.name + "_added";
-    op.scope = of.scope;
-    op.phase = of.phase;
-    op.call = slice == 0 ? copy_call(sum, summand, of.call->grad_mode)
-                         : Call{find_operator("aten::add_.Tensor").value(),
-                                {use_of(sum), use_of(summand), {.constant = at::Scalar(1)}},
-                                of.call->grad_mode};
+    ProgramOp op =
+        op_beside(of, "_added", slice == 0 ? "aten::copy_" : "aten::add_.Tensor",
+                  {use_of(sum), use_of(summand), {.constant = slice == 0 ? c10::IValue(false) : at::Scalar(1)}});
     write(op, end.value, slice);
     return op;
   }
@@ -364,7 +359,8 @@ class Slicer {
     const TensorUse end = *op.outputs.front();
     const std::string& name = op.call->op.operator_name().name;
     if (name == "aten::_to_copy" || name == "aten::clone") {
-      op.call = copy_call(written_part(end, slice), *op.call->arguments.front().tensors.front(), op.call->grad_mode);
+      op.call->op = find_operator("aten::copy_").value();
+      op.call->arguments = {use_of(written_part(end, slice)), op.call->arguments.front(), {.constant = false}};
     } else if (const auto form = out_form(op.call->op, whole_.device)) {
       op.call->op = *form;
       op.call->arguments.push_back(use_of(written_part(end, slice)));
@@ -374,18 +370,10 @@ class Slicer {
     write(op, end.value, slice);
     return true;
   }
-  [[nodiscard]] static Call copy_call(TensorUse to, TensorUse from, bool grad_mode) {
-    return {find_operator("aten::copy_").value(),
-            {use_of(std::move(to)), use_of(std::move(from)), {.constant = false}},
-            grad_mode};
-  }
   [[nodiscard]] ProgramOp copy(const ProgramOp& of, const TensorUse& part, const TensorUse& end,
                                std::size_t slice) const {
-    ProgramOp op;
-    op.name = of.name + "_written";
-    op.scope = of.scope;
-    op.phase = of.phase;
-    op.call = copy_call(written_part(end, slice), part, of.call->grad_mode);
+    ProgramOp op =
+        op_beside(of, "_written", "aten::copy_", {use_of(written_part(end, slice)), use_of(part), {.constant = false}});
     write(op, end.value, slice);
     return op;
   }
