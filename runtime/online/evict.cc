@@ -37,32 +37,44 @@ double neighbours_cost_ns(const Value& value) {
   return components.cost_ns();
 }
 
-// What is not read again goes first, then ghosts. What backward passes make is either read next, or a gradient, whose
-// way back is the whole pass. What a call that will be made again waits for goes last, and before it what a script
-// keeps.
-int rank_of(const Value& value) {
-  if (value.waits > 0) return 5;
-  if (value.kept) return 4;
-  if (value.spent) return 0;
-  if (value.is_ghost()) return 1;
-  return value.backward != 0 ? 3 : 2;
+enum class Rank : std::uint8_t { kSpent, kAgain, kGhost, kForward, kBackward, kKept, kWaitedFor };
+
+// What backward passes make is either read next, or a gradient, whose way back is the whole pass.
+Rank rank_of(const Value& value) {
+  if (value.waits > 0) return Rank::kWaitedFor;
+  if (value.kept) return Rank::kKept;
+  if (value.spent) return Rank::kSpent;
+  if (value.again_at != kNotInStep) return Rank::kAgain;
+  if (value.is_ghost()) return Rank::kGhost;
+  return value.backward != 0 ? Rank::kBackward : Rank::kForward;
+}
+
+// Of a value that a script makes again.
+double planned_h(const Value& value, std::size_t next_call) {
+  const std::size_t calls = value.again_at < next_call ? 1 : value.again_at - next_call + 1;
+  return value.saved_ns_per_byte / static_cast<double>(calls);
 }
 
 }  // namespace
 
-Value* cheapest(const Table& table, std::int64_t now_ns) {
+Value* cheapest(const Table& table, std::int64_t now_ns, std::size_t next_call) {
   Value* best = nullptr;
-  int best_rank = 0;
+  Rank best_rank = Rank::kSpent;
   double least = std::numeric_limits<double>::infinity();
   for (Value* value : table.candidates()) {
     if (value->locks > 0) continue;
-    const int rank = rank_of(*value);
+    const Rank rank = rank_of(*value);
     if (best != nullptr && rank > best_rank) continue;
-    const auto age_ns = static_cast<double>(std::max<std::int64_t>(1, now_ns - value->last_read_ns));
-    const double weight = static_cast<double>(value->bytes) * age_ns;
     const bool is_first = best == nullptr || rank < best_rank;
-    if (!is_first && value->maker->cost_ns >= least * weight) continue;
-    const double h = (value->maker->cost_ns + neighbours_cost_ns(*value)) / weight;
+    double h = 0;
+    if (rank == Rank::kAgain) {
+      h = planned_h(*value, next_call);
+    } else if (rank != Rank::kSpent) {
+      const auto age_ns = static_cast<double>(std::max<std::int64_t>(1, now_ns - value->last_read_ns));
+      const double weight = static_cast<double>(value->bytes) * age_ns;
+      if (!is_first && value->maker->cost_ns >= least * weight) continue;
+      h = (value->maker->cost_ns + neighbours_cost_ns(*value)) / weight;
+    }
     if (!is_first && h >= least) continue;
     best = value;
     best_rank = rank;

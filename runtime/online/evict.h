@@ -15,10 +15,18 @@
 // goes after everything else: it is read next, or it is a gradient, whose way back would be the whole pass. What a call
 // that is about to be made again waits for goes last: it would have to come back at once.
 //
+// While a script is followed, what it has freed goes before all of these: first what it does not read again, then what
+// it makes again, by
+//
+//   h = cost in the script's log / (bytes * calls until it is made again)
+//
+// None of that is measured in the running step, so that all steps that follow a script make the same calls again.
+//
 // Complexity: one pass over the resident values; neighbours are looked at only where a value's own cost alone does not
 // lose already. docs/algorithms/online.md has the same rule as a planner. Tested by tests/runtime/online_test.cc.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "runtime/online/values.h"
@@ -26,7 +34,7 @@
 namespace reprise::online {
 
 // nullptr: everything that could go is being read.
-[[nodiscard]] Value* cheapest(const Table& table, std::int64_t now_ns);
+[[nodiscard]] Value* cheapest(const Table& table, std::int64_t now_ns, std::size_t next_call);
 
 // The largest root that only records hold, if less memory depends on it and all of that is resident: it goes if what
 // depends on it is never taken away from now on. nullptr: there is none.

@@ -203,15 +203,15 @@ void Follower::align_with_script(std::size_t number) {
   for (std::uint32_t id = 0; id < table_.enlisted(); ++id) {
     Value* value = table_.of_step(id);
     if (value == nullptr) continue;
+    value->forget_script();
     value->kept = script_->has_plan() && live[id];
-    value->spent = false;
   }
 }
 
 void Follower::depart(std::size_t number) {
   ++counts_.departures;
   for (std::uint32_t id = 0; id < table_.enlisted(); ++id) {
-    if (Value* value = table_.of_step(id)) value->kept = value->spent = false;
+    if (Value* value = table_.of_step(id)) value->forget_script();
   }
   const std::shared_ptr<const Script> departed = std::move(script_);
   script_ = nullptr;
@@ -233,6 +233,8 @@ void Follower::free(const Order& order) {
   if (value == nullptr) return;
   value->kept = false;
   value->spent = order.kind == Order::Kind::kSpend;
+  value->again_at = order.again_at;
+  value->saved_ns_per_byte = order.saved_ns_per_byte;
 }
 
 void Follower::obey(const Script& script, std::size_t number) {
@@ -394,7 +396,7 @@ void Follower::set_budget(std::int64_t bytes) {
   scripts_.clear();
   stale_ = nullptr;
   for (std::uint32_t id = 0; id < table_.enlisted(); ++id) {
-    if (Value* value = table_.of_step(id)) value->kept = value->spent = false;
+    if (Value* value = table_.of_step(id)) value->forget_script();
   }
   log_ = {};
   script_ = nullptr;

@@ -76,6 +76,7 @@ class Follower {
   void set_budget(std::int64_t bytes);
   void count_eviction(const Value& value) { counts_.unplanned_evictions += value.kept ? 1 : 0; }
 
+  [[nodiscard]] std::size_t next_call() const { return next_; }
   [[nodiscard]] const Counts& counts() const { return counts_; }
   [[nodiscard]] std::size_t scripts() const { return scripts_.size(); }
   // The latest step of which all calls are known. Before there is one, what is known of this step, as if the rest of it

@@ -43,7 +43,7 @@ class OrderWriter {
   }
   [[nodiscard]] std::vector<CallOrders> orders() && {
     end_call();
-    mark_last();
+    look_ahead();
     return std::move(orders_);
   }
 
@@ -80,19 +80,29 @@ class OrderWriter {
     }
   }
 
-  // From the end: what is freed and not made again after it is spent.
-  void mark_last() {
-    std::vector<bool> is_made_later(log_.bytes.size(), false);
-    const auto look_at = [&](Order& order) {
-      if (order.frees()) {
-        if (!is_made_later[order.id]) order.kind = Order::Kind::kSpend;
+  // From the end: what is freed is made again at a later call, or it is spent.
+  void look_ahead() {
+    struct Again {
+      std::uint32_t at = kNothing;
+      std::int64_t cost_ns = 0;
+    };
+    std::vector<Again> again(log_.bytes.size());
+    const auto look_at = [&](Order& order, std::uint32_t call) {
+      if (!order.frees()) {
+        const LoggedCall& made_again = log_.calls[order.id];
+        for (const LoggedCall::Made& made : made_again.makes) again[made.value] = {call, made_again.cost_ns};
         return;
       }
-      for (const LoggedCall::Made& made : log_.calls[order.id].makes) is_made_later[made.value] = true;
+      const auto [at, cost_ns] = again[order.id];
+      if (at == kNothing) order.kind = Order::Kind::kSpend;
+      order.again_at = at;
+      order.saved_ns_per_byte =
+          static_cast<double>(cost_ns) / static_cast<double>(std::max<std::int64_t>(1, log_.bytes[order.id]));
     };
-    for (auto orders = orders_.rbegin(); orders != orders_.rend(); ++orders) {
-      for (auto order = orders->after.rbegin(); order != orders->after.rend(); ++order) look_at(*order);
-      for (auto order = orders->before.rbegin(); order != orders->before.rend(); ++order) look_at(*order);
+    for (auto call = static_cast<std::uint32_t>(orders_.size()); call-- > 0;) {
+      CallOrders& orders = orders_[call];
+      for (auto order = orders.after.rbegin(); order != orders.after.rend(); ++order) look_at(*order, call);
+      for (auto order = orders.before.rbegin(); order != orders.before.rend(); ++order) look_at(*order, call);
     }
   }
 

@@ -18,7 +18,9 @@ struct Order {
     kAgainInPlace,  // the same, in the memory of what it writes over
   };
   Kind kind = Kind::kFree;
-  std::uint32_t id = 0;  // of a value, or the number of a call
+  std::uint32_t id = 0;               // of a value, or the number of a call
+  std::uint32_t again_at = kNothing;  // of a value that is freed: the call before which it is made again
+  double saved_ns_per_byte = 0;       // if it is still there by then
   [[nodiscard]] bool frees() const { return kind == Kind::kFree || kind == Kind::kSpend; }
 };
 

@@ -126,7 +126,7 @@ void Table::begin_step() {
   for (Value* value : of_step_) {
     if (value == nullptr) continue;
     value->id = kNotInStep;
-    value->kept = value->spent = false;
+    value->forget_script();
   }
   of_step_.clear();
 }

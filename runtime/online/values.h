@@ -120,10 +120,12 @@ struct Value {
   int version = 0;           // how often its memory was written over
   int backward = 0;          // the backward pass that made it; 0: none
   bool resident = true;
-  bool armed = false;             // root: whether an access by hand is told
-  bool kept = false;              // a script that is followed wants it to stay
-  bool spent = false;             // such a script knows that nobody reads it any more
-  std::uint32_t id = kNotInStep;  // among the values of the running step
+  bool armed = false;                   // root: whether an access by hand is told
+  bool kept = false;                    // a script that is followed wants it to stay
+  bool spent = false;                   // such a script knows that nobody reads it any more
+  std::uint32_t again_at = kNotInStep;  // the call before which such a script makes it again, if it was taken away
+  double saved_ns_per_byte = 0;         // if it was not
+  std::uint32_t id = kNotInStep;        // among the values of the running step
   Table* table = nullptr;
   Ref<Record> maker;                            // none: a root
   Cell* cell = nullptr;                         // of the storage whose current value it is
@@ -133,6 +135,10 @@ struct Value {
   Ref<AbsentSet> absent_with;
   Use* readers = nullptr;
 
+  void forget_script() {
+    kept = spent = false;
+    again_at = kNotInStep;
+  }
   [[nodiscard]] bool is_root() const { return !maker; }
   [[nodiscard]] bool is_ghost() const { return resident && maker && cell == nullptr; }
 };

@@ -398,6 +398,30 @@ TEST(OnlineScript, HasEverythingThatCallsReadInsideTheBudget) {
   EXPECT_EQ(script.time_ns, 2 * kLength * 10);
 }
 
+TEST(OnlineScript, SaysWhenWhatItFreesIsMadeAgain) {
+  const online::Script script = online::plan_log(chain_log(12), 700, /*seconds=*/1);
+  ASSERT_TRUE(script.has_plan());
+  const auto makes = [&](std::size_t call, std::uint32_t value) {
+    return std::ranges::any_of(script.orders[call].before, [&](const online::Order& order) {
+      return !order.frees() && script.log.calls[order.id].makes.front().value == value;
+    });
+  };
+  int freed = 0;
+  for (std::size_t i = 0; i < script.orders.size(); ++i) {
+    for (const online::Order& order : script.orders[i].after) {
+      std::size_t again = i + 1;
+      while (again < script.orders.size() && !makes(again, order.id)) ++again;
+      const bool is_made = again < script.orders.size();
+      EXPECT_EQ(order.kind, is_made ? online::Order::Kind::kFree : online::Order::Kind::kSpend) << i;
+      if (!is_made) continue;
+      EXPECT_EQ(order.again_at, again) << i;
+      EXPECT_EQ(order.saved_ns_per_byte, 10.0 / 100);
+      ++freed;
+    }
+  }
+  EXPECT_GT(freed, 0);
+}
+
 // Value 0 is dear and small, 1 is computed from it, 2 is written over it, and the last call reads 1 and 2.
 TEST(OnlineScript, CopiesWhatIsWrittenOverAndReadLater) {
   online::StepLog log;
