@@ -14,25 +14,9 @@
 #include "runtime/kernels/kernel.h"
 
 namespace reprise {
-namespace {
-
-bool has_geometry(const at::Tensor& tensor, const Geometry& geometry) {
-  if (tensor.scalar_type() != geometry.dtype || tensor.sizes() != at::IntArrayRef(geometry.sizes)) return false;
-  if (tensor.numel() == 0) return true;  // an empty tensor has no memory
-  return tensor.strides() == at::IntArrayRef(geometry.strides) && tensor.storage_offset() == geometry.offset &&
-         tensor.is_conj() == geometry.conj && tensor.is_neg() == geometry.neg;
-}
-
-}  // namespace
-
 void StepState::clear() {
-  copies.reset();
-  slots.clear();
-  ran.clear();
-  versions.clear();
-  trace.reset();
-  arena.reset();
-  pending = false;
+  copies.reset();  // first: nothing is freed while they go on
+  *this = {};
 }
 
 Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : program_(std::move(program)) {
@@ -51,6 +35,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : p
   find_watched();
   find_saved();
   check_in_place();
+  early_.emplace(*program_, actions_);
 }
 
 // If several results lie on one storage, its slot keeps the first.
@@ -193,7 +178,8 @@ std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Ten
 }
 
 std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Tensor> seeds, StepState& state,
-                                                          const std::function<void()>& interrupted) const {
+                                                          const std::function<void()>& interrupted,
+                                                          const GradientTaker* taker) const {
   if (!state.pending) throw InputError("backward of '" + program_->name + "' without a forward before it");
   if (seeds.size() != program_->seeds.size()) {
     throw InputError("backward of '" + program_->name + "' takes " + std::to_string(program_->seeds.size()) +
@@ -202,6 +188,7 @@ std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Te
   try {
     check_versions(state);
     admit(seeds, program_->seeds, optional_seeds_, state);
+    state.taker = taker;
     run(boundary_ + 1, actions_.size(), state, interrupted);
     auto gradients = collect(program_->gradients, state, /*keep=*/false);
     state.clear();
@@ -251,6 +238,7 @@ void Executor::run_here(std::size_t begin, std::size_t end, StepState& state,
     } else {
       take(actions_[i], state);
     }
+    if (state.taker != nullptr) early_->give(i, *program_, *state.taker, state.slots, state.given);
     if (state.trace != nullptr) {
       const MeterReading reading = read_meter(program_->device);
       state.trace->during_bytes.push_back(reading.peak_bytes);
@@ -475,8 +463,9 @@ std::vector<std::optional<at::Tensor>> Executor::collect(const std::vector<std::
                                                          const StepState& state, bool keep) const {
   std::vector<std::optional<at::Tensor>> tensors;
   tensors.reserve(uses.size());
-  for (const auto& use : uses) {
-    if (!use) {
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    const auto& use = uses[i];
+    if (!use || (!keep && i < state.given.size() && state.given[i] != 0)) {
       tensors.emplace_back(std::nullopt);
       continue;
     }

@@ -23,6 +23,7 @@
 
 #include "reprise/plan.h"
 #include "runtime/engine/arena_step.h"
+#include "runtime/engine/early_gradients.h"
 #include "runtime/engine/host_plan.h"
 #include "runtime/engine/step_copies.h"
 #include "runtime/program/program.h"
@@ -44,6 +45,8 @@ struct StepState {
   std::shared_ptr<Trace> trace;         // filled if it is set
   std::shared_ptr<ArenaStep> arena;     // serves the step, or watches it, if it is set
   bool pending = false;                 // forward has run, backward has not
+  const GradientTaker* taker = nullptr;  // of the backward that is running
+  std::vector<std::uint8_t> given;       // by gradient: it has taken it
   // Copies to the host and back, if the plan has any. The last member, so that nothing is freed while they go on.
   std::shared_ptr<StepCopies> copies;
 
@@ -62,9 +65,10 @@ class Executor {
   // `interrupted` is called before every op, on the thread the op runs on; it throws to end the step.
   [[nodiscard]] std::vector<std::optional<at::Tensor>> forward(std::span<const at::Tensor> inputs, StepState& state,
                                                                const std::function<void()>& interrupted = {}) const;
-  // Undefined seeds among optional_seeds() stand for zeros and take no memory.
+  // Undefined seeds among optional_seeds() stand for zeros and take no memory. What `taker` takes is not returned.
   [[nodiscard]] std::vector<std::optional<at::Tensor>> backward(std::span<const at::Tensor> seeds, StepState& state,
-                                                                const std::function<void()>& interrupted = {}) const;
+                                                                const std::function<void()>& interrupted = {},
+                                                                const GradientTaker* taker = nullptr) const;
   [[nodiscard]] const Program& program() const { return *program_; }
   [[nodiscard]] std::int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->block_bytes(); }
   // The caller's tensors that backward reads; they must not change before backward.
@@ -122,8 +126,9 @@ class Executor {
   std::vector<PreparedOp> ops_;
   std::vector<Action> actions_;
   std::unique_ptr<const HostPlan> host_;  // nothing: the plan does not copy
-  std::size_t boundary_ = 0;              // the caller's action
-  std::vector<ValueId> watched_;          // the caller's tensors that backward reads
+  std::optional<EarlyGradients> early_;
+  std::size_t boundary_ = 0;      // the caller's action
+  std::vector<ValueId> watched_;  // the caller's tensors that backward reads
   std::vector<std::size_t> optional_seeds_;
   std::vector<std::uint8_t> saved_;     // by op that saves a generator's state: whether it is needed
   std::vector<std::uint8_t> released_;  // by value: nothing after the caller's op reads it, so it is dropped there

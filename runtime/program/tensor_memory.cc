@@ -18,6 +18,13 @@ void bump_version(const at::Tensor& tensor) {
   if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
+bool has_geometry(const at::Tensor& tensor, const Geometry& geometry) {
+  if (tensor.scalar_type() != geometry.dtype || tensor.sizes() != at::IntArrayRef(geometry.sizes)) return false;
+  if (tensor.numel() == 0) return true;  // an empty tensor has no memory
+  return tensor.strides() == at::IntArrayRef(geometry.strides) && tensor.storage_offset() == geometry.offset &&
+         tensor.is_conj() == geometry.conj && tensor.is_neg() == geometry.neg;
+}
+
 at::Tensor view_of(const at::Tensor& base, const Geometry& geometry) {
   const auto bytes = static_cast<std::int64_t>(base.storage().nbytes());
   if (extent_bytes(geometry) > bytes) {

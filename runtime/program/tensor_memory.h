@@ -24,6 +24,8 @@ void bump_version(const at::Tensor& tensor);
 
 // The tensor that `geometry` describes on the storage of `base`.
 [[nodiscard]] at::Tensor view_of(const at::Tensor& base, const Geometry& geometry);
+// Whether the tensor is just what `geometry` describes.
+[[nodiscard]] bool has_geometry(const at::Tensor& tensor, const Geometry& geometry);
 
 // The tensors among the arguments or results of a call, including those in lists, in order.
 [[nodiscard]] std::vector<at::Tensor> tensors_of(std::span<const c10::IValue> values);

@@ -421,7 +421,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
 }
 
 Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& running,
-                                   const std::function<void()>& interrupted) {
+                                   const std::function<void()>& interrupted, const GradientTaker* taker) {
   const std::lock_guard turn(options_->turn);
   const std::lock_guard arena_turn(arena_->turn);
   const at::NoGradGuard no_grad;
@@ -432,7 +432,7 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
   Results gradients;
   if (running.executor != nullptr) {
     const auto begin = std::chrono::steady_clock::now();
-    gradients = running.executor->backward(seeds, running.state, interrupted);
+    gradients = running.executor->backward(seeds, running.state, interrupted, taker);
     if (replays_ != nullptr) {
       replays_->pace().add_issue(seconds_since(begin));
       replays_->pace().end_step();

@@ -124,9 +124,10 @@ class Session {
   [[nodiscard]] Results forward(std::span<const at::Tensor> inputs, RunningStep& running,
                                 const std::function<void()>& interrupted = {});
   // An undefined seed means that the caller does not have that gradient. Throws BudgetExceeded if the caller kept more
-  // memory than was planned for.
+  // memory than was planned for. What `taker` takes is not returned; a step that runs as CUDA graphs returns
+  // everything.
   [[nodiscard]] Results backward(std::vector<at::Tensor> seeds, RunningStep& running,
-                                 const std::function<void()>& interrupted = {});
+                                 const std::function<void()>& interrupted = {}, const GradientTaker* taker = nullptr);
 
   // The plan for a call while so many bytes are in use beside the step; or (kInfeasible) the smallest budget that has a
   // plan, as the user would give it, and a message.
