@@ -6,7 +6,8 @@ Calls and steps with and without the mode are interleaved in one process with on
 are compared, which other processes disturb less than the clock. Shares are of the memory that the step takes above what is there
 before it. Recomputation of the online mode is the time that repeated calls took when they were first made, by the time of all
 first calls: by rule (`online_percent`), and in steps that follow a plan (`followed_percent`, the median of three after two that
-learn). That of `auto` is what its plan predicts for the captured step.
+learn). That of `auto` is what its plan predicts for the captured step (`auto_percent`), and what it would be if backward had to
+run in the order in which the program runs it, as it does online (`auto_in_order_percent`; needs the command `reprise`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import argparse
 import json
 import platform
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,11 +34,13 @@ from models import huggingface as hf  # noqa: E402
 from models.resnet import ResNet  # noqa: E402
 
 import reprise  # noqa: E402
+from reprise import _core  # noqa: E402
 from reprise.native import _torch  # noqa: E402
 
 CPU = torch.device("cpu")
 SHARES = (80, 60, 50)
 CALLS = 10_000
+COMMAND = ROOT / "build" / "release" / "tools" / "reprise"
 
 
 def seconds(run: Callable[[], Any], times: int = 1) -> float:
@@ -131,10 +136,26 @@ def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int,
         step(model, forward)
         plan = model.plan
         made["auto_percent"] = round(100 * plan.recompute_ns / (plan.time_ns - plan.recompute_ns), 2)
+        made["auto_in_order_percent"] = in_order(plan)
     except reprise.InfeasibleBudget as error:
         made |= {"auto_percent": None, "auto_smallest_share": round(100 * (error.smallest_budget_bytes - own) / above, 1)}
     reprise.restore(model)
     return made
+
+
+def in_order(plan: Any) -> float | None:
+    """What `auto` recomputes within the same budget if it may not move calls of backward."""
+    with tempfile.TemporaryDirectory() as folder:
+        graph, found = Path(folder) / "step.graph.json", Path(folder) / "step.plan.json"
+        graph.write_text(_core.format_graph(plan.graph, plan.costs))
+        budget = str(plan.at_work.room_bytes)
+        ended = subprocess.run([COMMAND, "plan", graph, "--budget", budget, "--without", "reordering", "-o", found],
+                               capture_output=True, text=True, check=False)
+        if ended.returncode == 1:
+            return None
+        ended.check_returncode()
+        made = _core.simulate(plan.graph, plan.costs, _core.parse_plan(found.read_text(), str(found)).plan)
+    return round(100 * made.recompute_ns / (made.time_ns - made.recompute_ns), 2)
 
 
 def followed(model: nn.Module, forward: Callable[[nn.Module], Any], budget: int) -> dict:
