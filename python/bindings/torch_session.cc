@@ -34,6 +34,7 @@ std::function<void()> interrupted_by_signals(at::Device device) {
 // autograd drops that tensor.
 struct Between {
   std::shared_ptr<Session> session;
+  std::vector<std::int64_t> takers{};  // by gradient: what the caller calls whoever takes it early; -1: nobody
   RunningStep running{};
 };
 void drop_between(void* between) { delete static_cast<Between*>(between); }
@@ -62,21 +63,42 @@ std::vector<at::Tensor> tensors_from(const py::sequence& objects) {
   return tensors;
 }
 
-std::pair<Results, at::Tensor> run_forward(const std::shared_ptr<Session>& session, const py::sequence& given) {
+std::pair<Results, at::Tensor> run_forward(const std::shared_ptr<Session>& session, const py::sequence& given,
+                                           std::vector<std::int64_t> takers) {
   const std::vector<at::Tensor> inputs = tensors_from(given);
   const auto interrupted = interrupted_by_signals(session->program().device);
-  auto between = std::make_unique<Between>(session);
+  auto between = std::make_unique<Between>(session, std::move(takers));
   const py::gil_scoped_release no_gil;
   auto outputs = session->forward(inputs, between->running, interrupted);
   return {std::move(outputs), handle_of(std::move(between))};
 }
 
-Results run_backward(const at::Tensor& handle, const py::sequence& given) {
+// Whether autograd would make the gradient that of the variable as it is.
+bool lies_like(const std::optional<TensorUse>& gradient, const std::optional<TensorUse>& variable) {
+  return gradient && variable && gradient->geometry.dtype == variable->geometry.dtype &&
+         gradient->geometry.sizes == variable->geometry.sizes &&
+         gradient->geometry.strides == variable->geometry.strides;
+}
+
+Results run_backward(const at::Tensor& handle, const py::sequence& given, const std::optional<py::function>& take) {
   std::vector<at::Tensor> seeds = tensors_from(given);
   Between& between = between_of(handle);
-  const auto interrupted = interrupted_by_signals(between.session->program().device);
+  const Program& program = between.session->program();
+  const auto interrupted = interrupted_by_signals(program.device);
+  if (!take || between.takers.empty()) {
+    const py::gil_scoped_release no_gil;
+    return between.session->backward(std::move(seeds), between.running, interrupted);
+  }
+  const auto call = [&](std::size_t gradient, const at::Tensor& tensor) {
+    const py::gil_scoped_acquire gil;
+    (*take)(between.takers[gradient], tensor);
+  };
+  GradientTaker taker{.wants = std::vector<std::uint8_t>(program.gradients.size(), 0), .take = call};
+  for (std::size_t i = 0; i < std::min(between.takers.size(), program.gradients.size()); ++i) {
+    taker.wants[i] = between.takers[i] >= 0 && lies_like(program.gradients[i], program.inputs[i]) ? 1 : 0;
+  }
   const py::gil_scoped_release no_gil;
-  return between.session->backward(std::move(seeds), between.running, interrupted);
+  return between.session->backward(std::move(seeds), between.running, interrupted, &taker);
 }
 
 // A Python function that C++ code may drop without the interpreter's lock: autograd frees the handle of a step, and
@@ -257,14 +279,17 @@ void bind_session(py::module_& module) {
                                                       "What the sessions of one step at several sizes share.")
       .def("smallest_peak_bytes", &SizeFamily::smallest_peak_bytes, py::arg("program"),
            py::call_guard<py::gil_scoped_release>(), "The least that a known plan takes at the size of the program.");
-  module.def("backward", &run_backward, py::arg("handle"), py::arg("seeds"),
-             "Of the step whose forward gave the handle.");
+  module.def("backward", &run_backward, py::arg("handle"), py::arg("seeds"), py::arg("take") = py::none(),
+             "Of the step whose forward gave the handle. Gradients with a taker may be passed to take(taker, gradient) "
+             "before backward ends, and are not returned then.");
   py::class_<Session, std::shared_ptr<Session>> session(module, "Session", "One captured step in use.");
   session
       .def(py::init(&make_session), py::arg("program"), py::arg("layout_keys"), py::arg("options"), py::kw_only(),
            py::arg("known_tensors") = py::none(), py::arg("future_bytes") = py::none(),
            py::arg("owned_inputs") = py::none(), py::arg("capture_again") = py::none(), py::arg("family") = py::none())
-      .def("forward", &run_forward, py::arg("inputs"), "(outputs, handle): the handle carries the step to backward().")
+      .def("forward", &run_forward, py::arg("inputs"), py::arg("takers") = std::vector<std::int64_t>(),
+           "(outputs, handle): the handle carries the step to backward(). takers: by input, who takes its gradient; -1 "
+           "if nobody does.")
       .def(
           "owns",
           [](const Session& self, const at::Tensor& handle) { return between_of(handle).session.get() == &self; },

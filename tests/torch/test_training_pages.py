@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from accelerate.state import AcceleratorState, GradientState
 from steps import bits_of
 from torch import nn
@@ -64,8 +65,14 @@ def run_code(code: str, folder: Path) -> Run:
     GradientState._reset_state()
     names: dict[str, Any] = {"__name__": "page"}
     run = Run()
-    with watched(run), contextlib.chdir(folder):
-        exec(code, names)
+    with watched(run), contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
+            patch.setenv(name, str(value))
+        try:
+            exec(code, names)
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
     run.state = state_of(names["model"]) | {"generator": bits_of(torch.get_rng_state())}
     return run
 
@@ -96,4 +103,4 @@ def test_a_page_adds_one_line_and_fits_a_screen(page: Path) -> None:
 
 
 def test_every_page_is_there() -> None:
-    assert [page.stem for page in PAGES] == ["accelerate", "lightning", "loops", "trainer"]
+    assert [page.stem for page in PAGES] == ["accelerate", "ddp", "lightning", "loops", "trainer"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
@@ -20,6 +21,7 @@ from ..native import _torch
 from ..trace.dynamo import own_errors
 from ..trace.eager_way import goes_as_eager
 from ..trace.joint_graph import EAGER
+from .data_parallel import DataParallel, one_graph
 from .deferred_call import Deferring
 from .model_plan import ModelPlan
 from .online import PLANNING_SECONDS, online, why_not
@@ -74,32 +76,43 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
 
     Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
     """
-    refuse_wrappers(model)
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
+    refuse_wrappers(model)
+    called = called_module(model)
     settings = settings_from(budget, reserve, host_budget, planner=planner, planning_seconds=planning_seconds,
                              profile=profile, cuda_graphs=cuda_graphs, arena=arena, slices=slices, engine=engine,
-                             optimizer=optimizer, model=model)
+                             optimizer=optimizer, model=called)
     check_capture(capture, engine, model)
     if defer_logits and loss is not None:
         raise ValueError("defer_logits=True is for a loss that is computed outside of the step, and loss= makes it part of "
                          "the step: give one of them")
     _torch.install_meter()
     restore(model)
-    runner = _Runner(model, settings, capture, None if loss is None else WithLoss(model._call_impl, loss), defer_logits)
-    model.__dict__["plan"] = runner.plan
-    model._compiled_call_impl = runner
-    weakref.finalize(model, runner.plan.release).atexit = False
+    runner = _Runner(called, settings, capture, None if loss is None else WithLoss(called._call_impl, loss), defer_logits)
+    if isinstance(model, DistributedDataParallel):
+        runner.join(model, is_older=True)
+        model.__dict__["plan"] = runner.plan
+    called.__dict__["plan"] = runner.plan
+    called._compiled_call_impl = runner
+    weakref.finalize(called, runner.plan.release).atexit = False
     return model
 
 
 def restore(model: torch.nn.Module) -> torch.nn.Module:
     """Undoes reprise.compile."""
-    model._compiled_call_impl = None
-    plan = model.__dict__.pop("plan", None)
+    called = called_module(model)
+    called._compiled_call_impl = None
+    model.__dict__.pop("plan", None)
+    plan = called.__dict__.pop("plan", None)
     if isinstance(plan, ModelPlan):
         plan.release()
     return model
+
+
+def called_module(model: torch.nn.Module) -> torch.nn.Module:
+    """The module whose calls are steps: DistributedDataParallel calls another one."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 _NO_SECOND_COMPILER = (
@@ -124,12 +137,49 @@ class _Runner:
         self.settings = settings
         self.deferring = Deferring(self.step, settings, self.plan) if defer_logits else None
         self.shapes = self.deferring or Shapes(self.step, settings, self.plan)
+        self.parallel: DataParallel | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.deferring is not None:
             self.deferring.settle()
         if not torch.is_grad_enabled() or goes_as_eager():
             return self.plain(*args, **kwargs)
+        ddp = DistributedDataParallel._get_active_ddp_module()
+        if ddp is None:
+            self.settings.parallel = None
+            return self.trains(*args, **kwargs)
+        if self.parallel is None or not self.parallel.wraps(ddp):
+            self.join(ddp, is_older=False)
+        self.settings.parallel = self.parallel
+        return self.trains_in_parallel(*args, **kwargs)
+
+    def join(self, ddp: DistributedDataParallel, is_older: bool) -> None:
+        """From now on the model is called by this wrapper."""
+        options = self.settings.options
+        refused = {"defer_logits=True": self.deferring is not None, "arena=True": options.arena is True,
+                   'capture="online"': self.capture == ONLINE, 'engine="fused"': self.settings.engine != EAGER}
+        for name, is_asked_for in refused.items():
+            if is_asked_for:
+                raise Unsupported(f"{name} is not supported inside DistributedDataParallel: leave it out")
+        if options.arena == AUTO:
+            self.settings.set_arena(False)
+        if options.cuda_graphs == AUTO:
+            self.settings.set_cuda_graphs(False)  # As a CUDA graph, backward has no gradient to pass on before its end.
+        self.parallel = DataParallel(ddp, is_older)
+
+    def trains_in_parallel(self, *args: Any, **kwargs: Any) -> Any:
+        """The same in all processes, or an error in all of them."""
+        assert self.parallel is not None
+        try:
+            with one_graph():
+                outputs = self.trains(*args, **kwargs)
+        except Exception as error:
+            self.parallel.agree(error)
+            raise
+        self.parallel.agree(None)
+        return outputs
+
+    def trains(self, *args: Any, **kwargs: Any) -> Any:
         if self.with_loss is not None:
             self.with_loss.check(args)
         if self.capture == ONLINE:
@@ -149,6 +199,8 @@ class _Runner:
         """Why a model that cannot be captured is refused; None: it runs in the online mode."""
         if self.capture == GRAPH:
             return 'capture="auto" and capture="online" run such models as they are, inside the budget.'
+        if self.settings.parallel is not None:
+            return "Inside DistributedDataParallel, models have to be captured."
         if self.settings.engine != EAGER:
             return 'With engine="eager" it could run as it is, inside the budget.'
         return None if self.settings.owner is None else why_not(self.settings.owner)
@@ -169,8 +221,6 @@ class _Runner:
 
     @torch.compiler.disable(reason=_NO_SECOND_COMPILER)  # type: ignore[untyped-decorator]
     def planned(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
-            raise Unsupported(_NO_WRAPPERS)
         with own_errors(), contextlib.nullcontext() if self.plan.captured else self.preparing():
             outputs = self.shapes(args, kwargs)
         if self.deferring is None:
@@ -247,14 +297,13 @@ _HOW_TO_CALL = ("Write model(...) and not model.forward(...), and compile the mo
                 "training_step calls.")
 
 _NO_WRAPPERS = (
-    "DistributedDataParallel and FSDP are not supported yet: they hold buffers that no plan knows of. Train on one "
-    "device, or compile the parts that are not wrapped.")
+    "FSDP, DataParallel, and DistributedDataParallel inside another module are not supported: they hold buffers that no plan "
+    "knows of. Compile the model in DistributedDataParallel itself, train on one device, or compile the parts that are not "
+    "wrapped.")
 
 
-def refuse_wrappers(model: Any) -> None:
-    if not isinstance(model, torch.nn.Module):
-        return
-    for module in model.modules():
+def refuse_wrappers(model: torch.nn.Module) -> None:
+    for module in called_module(model).modules():
         names = {base.__name__ for base in type(module).__mro__}
         if names & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel"}:
             raise Unsupported(_NO_WRAPPERS)

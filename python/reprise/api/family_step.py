@@ -35,7 +35,7 @@ class FamilyStep:
             raise self._with_sizes(error, symbols, member.runtime.room_bytes or 0) from None
 
     def backward(self, args: list[Any]) -> list[Any]:
-        return backward(args)
+        return backward(args, self._plan.settings)
 
     def _member(self, symbols: tuple[int, ...]) -> StepSession:
         if symbols not in self._members:

@@ -45,14 +45,15 @@ class StepSession:
         """Takes the arguments out of the list, so that they can be freed. If the budget is refused, they are in it again."""
         inputs = list(args)
         args.clear()
+        takers = [] if self.settings.parallel is None else self.settings.parallel.takers(inputs)
         try:
             if self.runtime.last_call > 0:
-                outputs, handle = self.runtime.forward(inputs)
+                outputs, handle = self.runtime.forward(inputs, takers)
                 return [*outputs, handle]
             self.measure()
             preparation = self.settings.preparation
             with preparation.phase("first forward"):
-                outputs, handle = self.runtime.forward(inputs)
+                outputs, handle = self.runtime.forward(inputs, takers)
             preparation.seconds["first forward"] -= self.runtime.planning_seconds
             return [*outputs, handle]
         except InfeasibleBudget:
@@ -64,7 +65,7 @@ class StepSession:
             self.runtime.measure()
 
     def backward(self, args: list[Any]) -> list[Any]:
-        return backward(args)
+        return backward(args, self.settings)
 
     @property
     def graph(self) -> _core.Graph:
@@ -76,7 +77,7 @@ class StepSession:
         return _core.Costs.from_capsule(self.runtime.costs)
 
 
-def backward(args: list[Any]) -> list[Any]:
+def backward(args: list[Any], settings: Settings) -> list[Any]:
     """Of the step whose forward gave the handle, which comes before the gradients."""
     handle, *seeds = args
     args.clear()
@@ -85,21 +86,27 @@ def backward(args: list[Any]) -> list[Any]:
             "backward(retain_graph=True) and create_graph=True are not supported: Reprise frees what it "
             "saved while backward runs. Add the losses up and call backward() once, or compile the model with "
             'capture="online", which keeps nothing that the graph does not keep.')
-    return _torch.backward(handle, seeds)
+    parallel = settings.parallel
+    if parallel is None:
+        return _torch.backward(handle, seeds)
+    parallel.begin_backward()
+    gradients = _torch.backward(handle, seeds, parallel.take)
+    parallel.end_backward()
+    return gradients
 
 
-def _future_bytes(settings: Settings, device: torch.device) -> Callable[[], int] | None:
-    """Bytes of state that the optimizer will have after its first step and does not have yet."""
-    if settings.optimizer is None:
-        return None
+def _future_bytes(settings: Settings, device: torch.device) -> Callable[[], int]:
+    """Bytes of state that the optimizer will have after its first step and does not have yet, and of memory that nobody else
+    counts."""
     known: list[int] = []
 
     def future() -> int:
-        optimizer = settings.stepper
+        optimizer, parallel = settings.stepper, settings.parallel
+        uncounted = parallel.uncounted_bytes if parallel is not None and device.type == "cpu" else 0
         if optimizer is None:
-            return 0
+            return uncounted
         if not known:
             known.append(optimizer_state_bytes(optimizer, device))
-        return max(0, known[0] - _torch.storage_bytes(optimizer_tensors(optimizer), device))
+        return uncounted + max(0, known[0] - _torch.storage_bytes(optimizer_tensors(optimizer), device))
 
     return future

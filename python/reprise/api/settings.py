@@ -14,6 +14,7 @@ from ..optimizer_state import optimizer_tensors, unnamed_tensors, without_wrappe
 from ..progress import Preparation
 from ..trace.joint_graph import EAGER, check_engine
 from .arguments import byte_count
+from .data_parallel import DataParallel
 
 PROFILES = ("measure", "roofline")
 CUDA_GRAPHS = ("auto", True, False)
@@ -58,6 +59,7 @@ class Settings:
         self.optimizer_peak_bytes: int | None = None  # at its latest step
         self.preparation = Preparation()
         self._unnamed: list[weakref.ref[Tensor]] = []
+        self.parallel: DataParallel | None = None  # around the model, in the call that is going on or was the latest
 
     def set_cuda_graphs(self, use: bool | str) -> None:
         if use not in CUDA_GRAPHS:

@@ -1,0 +1,189 @@
+"""Models inside DistributedDataParallel (DDP).
+
+DDP averages gradients over all processes in buckets, and begins with a bucket as soon as all of its gradients are there. A
+planned step is one node of autograd's graph, so autograd would see all gradients only when the whole step has ended. Instead
+the step passes each gradient on when it is final: this sets it, or adds it to the one that is there, as autograd would do, and
+tells DDP's reducer. DDP does everything else as ever: buckets, buffers, no_sync, unused parameters, communication hooks.
+
+Every process plans for itself, and plans may differ: DDP's sums do not depend on them. But a process that ends with an error
+would leave the others waiting for its gradients, so all of them ask one another before a call returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from .. import errors
+from ..errors import InfeasibleBudget, RepriseError, Unsupported
+
+NOBODY = -1
+
+
+class Reporter:
+    """Tells a reducer which gradients are there, instead of the hooks that DDP has registered.
+
+    Autograd still passes by every parameter whose gradient the step itself has passed on, with nothing in its hands.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self.reducer: Any = ddp.reducer
+        self.parameters: list[Tensor] = ddp._build_params_for_reducer()[0]
+        self.told: set[int] = set()  # in this backward, before autograd passes by
+        self.reducer._remove_autograd_hooks()
+        self.nodes = [_accumulator(parameter) for parameter in self.parameters]  # Autograd keeps no reference of its own.
+        for i, node in enumerate(self.nodes):
+            node.register_hook(partial(self._autograd_passes, i))
+
+    def _autograd_passes(self, index: int, *_: Any) -> None:
+        if index in self.told:
+            self.told.discard(index)
+        else:
+            self.reducer._autograd_hook(index)
+
+    def tell(self, index: int) -> None:
+        self.told.add(index)
+        self.reducer._autograd_hook(index)
+
+    @classmethod
+    def of(cls, ddp: DistributedDataParallel) -> Reporter:
+        """Stays, because DDP's own hooks cannot come back: the model trains with it as well without a plan."""
+        made: Reporter | None = ddp.__dict__.get("_reprise_reporter")
+        if made is None or made.reducer is not ddp.reducer:
+            made = ddp.__dict__["_reprise_reporter"] = cls(ddp)
+        return made
+
+
+class DataParallel:
+    """One model's DDP wrapper."""
+
+    def __init__(self, ddp: DistributedDataParallel, is_older: bool) -> None:
+        """is_older: than the model's budget, so that nobody has counted the memory of its buckets."""
+        _refuse_options(ddp)
+        self._ddp = weakref.ref(ddp)
+        self._reporter = Reporter.of(ddp)
+        self._index = {id(parameter): i for i, parameter in enumerate(self._reporter.parameters)}
+        self._waiting: tuple[int, Tensor] | None = None
+        self._is_counted = not is_older
+        self._had_rebuilt = ddp._has_rebuilt_buckets
+        self._group = _group_for_messages(ddp.process_group)
+
+    def wraps(self, ddp: DistributedDataParallel) -> bool:
+        return self._ddp() is ddp and ddp.reducer is self._reporter.reducer
+
+    @property
+    def uncounted_bytes(self) -> int:
+        """Of buckets that were allocated before anybody counted. They are allocated anew after the first step."""
+        ddp = self._ddp()
+        if self._is_counted or ddp is None:
+            return 0
+        if ddp._has_rebuilt_buckets and not self._had_rebuilt:
+            self._is_counted = True
+            return 0
+        return sum(p.numel() * p.element_size() for p in self._reporter.parameters if p.device.type == "cpu")
+
+    # -- Gradients.
+
+    def takers(self, inputs: Sequence[Any]) -> list[int]:
+        """For each input of a step, which of the reducer's parameters it is; NOBODY: its gradient goes through autograd."""
+        return [self._taker(tensor) for tensor in inputs]
+
+    def _taker(self, tensor: Any) -> int:
+        index = self._index.get(id(tensor), NOBODY)
+        return NOBODY if index != NOBODY and (tensor._backward_hooks or tensor._post_accumulate_grad_hooks) else index
+
+    def begin_backward(self) -> None:
+        self._waiting = None
+        self._reporter.told.clear()
+
+    def take(self, index: int, gradient: Tensor) -> None:
+        """A gradient is final. The one before it is passed on: the reducer has to hear of the last one on autograd's thread."""
+        waiting, self._waiting = self._waiting, (index, gradient)
+        if waiting is not None:
+            self._pass_on(*waiting)
+
+    def end_backward(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._pass_on(*waiting)
+
+    def _pass_on(self, index: int, gradient: Tensor) -> None:
+        parameter = self._reporter.parameters[index]
+        with torch.no_grad():
+            if parameter.grad is None:
+                parameter.grad = gradient
+            else:
+                parameter.grad += gradient
+        del gradient
+        self._reporter.tell(index)
+
+    # -- Errors.
+
+    def agree(self, error: Exception | None) -> None:
+        """Every process calls this at the end of a call. Raises the same error in all of them if one has an error."""
+        size, rank = dist.get_world_size(self._group), dist.get_rank(self._group)
+        if size == 1:
+            if error is not None:
+                raise error
+            return
+        vote = torch.tensor(0 if error is None else size - rank)
+        dist.all_reduce(vote, dist.ReduceOp.MAX, self._group)
+        if vote.item() == 0:
+            return
+        source = size - int(vote.item())
+        message = [None if rank != source or error is None else _packed(error)]
+        dist.broadcast_object_list(message, dist.get_global_rank(self._group, source), self._group)
+        assert message[0] is not None  # the process that has the error has sent it
+        raise _unpacked(source, *message[0]) from error
+
+
+def one_graph() -> contextlib.AbstractContextManager[None]:
+    """Inside DDP, torch.compile would cut the model where buckets end."""
+    patched: contextlib.AbstractContextManager[None] = torch._dynamo.config.patch(optimize_ddp=False)
+    return patched
+
+
+def _accumulator(parameter: Tensor) -> Any:
+    """The node at which autograd adds to the parameter's gradient."""
+    with torch.enable_grad():
+        node = parameter.expand_as(parameter).grad_fn
+    assert node is not None  # the parameter requires a gradient
+    return node.next_functions[0][0]
+
+
+def _packed(error: Exception) -> tuple[str, str, list[int]]:
+    budgets = [error.budget_bytes, error.smallest_budget_bytes] if isinstance(error, InfeasibleBudget) else []
+    return type(error).__name__, str(error), budgets
+
+
+def _unpacked(rank: int, kind: str, message: str, budgets: list[int]) -> RepriseError:
+    made = getattr(errors, kind, None)
+    if made is None:
+        return RepriseError(f"rank {rank}: {kind}: {message}")
+    result: RepriseError = made(f"rank {rank}: {message}", *budgets)
+    return result
+
+
+def _group_for_messages(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """One that takes tensors of the CPU."""
+    if dist.get_backend(group) == dist.Backend.GLOO or dist.get_world_size(group) == 1:
+        return group
+    made: dist.ProcessGroup = dist.new_group(dist.get_process_group_ranks(group), backend=dist.Backend.GLOO,
+                                             use_local_synchronization=True)
+    return made
+
+
+def _refuse_options(ddp: DistributedDataParallel) -> None:
+    if ddp.mixed_precision is not None:
+        raise Unsupported("mixed_precision= of DistributedDataParallel casts parameters behind the model's back: use "
+                          "torch.autocast instead")
+    if ddp._delay_all_reduce_params:
+        raise Unsupported("delay_all_reduce_named_params= of DistributedDataParallel is not supported: leave it out")
