@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,16 @@ def test_what_does_not_work_inside_ddp_is_refused(alone: None, options: dict[str
     with pytest.raises(reprise.Unsupported, match=f"{next(iter(options))}=.* inside DistributedDataParallel"):
         reprise.compile(model, "1GiB", **options)
     model(torch.ones(2, 4)).sum().backward()  # It is as it was.
+
+
+def test_a_model_that_nobody_holds_is_freed(alone: None) -> None:
+    model = reprise.compile(DDP(nn.Sequential(nn.Linear(4, 4), nn.Tanh())), "1GiB")
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+    weight = weakref.ref(model.module[0].weight)
+    del model
+    gc.collect()
+    assert weight() is None
 
 
 def test_a_graph_break_is_an_error_inside_ddp(alone: None) -> None:

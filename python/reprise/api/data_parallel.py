@@ -41,9 +41,9 @@ class Reporter:
         self.reducer._remove_autograd_hooks()
         self.nodes = [_accumulator(parameter) for parameter in self.parameters]  # Autograd keeps no reference of its own.
         for i, node in enumerate(self.nodes):
-            node.register_hook(partial(self._autograd_passes, i))
+            node.register_hook(partial(_autograd_passes, weakref.ref(self), i))  # Nobody would find a cycle through autograd.
 
-    def _autograd_passes(self, index: int, *_: Any) -> None:
+    def autograd_passes(self, index: int) -> None:
         if index in self.told:
             self.told.discard(index)
         else:
@@ -56,10 +56,19 @@ class Reporter:
     @classmethod
     def of(cls, ddp: DistributedDataParallel) -> Reporter:
         """Stays, because DDP's own hooks cannot come back: the model trains with it as well without a plan."""
-        made: Reporter | None = ddp.__dict__.get("_reprise_reporter")
+        made = _REPORTERS.get(ddp)
         if made is None or made.reducer is not ddp.reducer:
-            made = ddp.__dict__["_reprise_reporter"] = cls(ddp)
+            made = _REPORTERS[ddp] = cls(ddp)
         return made
+
+
+_REPORTERS: weakref.WeakKeyDictionary[DistributedDataParallel, Reporter] = weakref.WeakKeyDictionary()
+
+
+def _autograd_passes(reporter: weakref.ref[Reporter], index: int, *_: Any) -> None:
+    alive = reporter()
+    if alive is not None:
+        alive.autograd_passes(index)
 
 
 class DataParallel:
@@ -69,12 +78,18 @@ class DataParallel:
         """is_older: than the model's budget, so that nobody has counted the memory of its buckets."""
         _refuse_options(ddp)
         self._ddp = weakref.ref(ddp)
-        self._reporter = Reporter.of(ddp)
         self._index = {id(parameter): i for i, parameter in enumerate(self._reporter.parameters)}
         self._waiting: tuple[int, Tensor] | None = None
         self._is_counted = not is_older
         self._had_rebuilt = ddp._has_rebuilt_buckets
         self._group = _group_for_messages(ddp.process_group)
+
+    @property
+    def _reporter(self) -> Reporter:
+        """It has the parameters, and compiled code that has this may outlive the model."""
+        ddp = self._ddp()
+        assert ddp is not None  # who else would call the model
+        return Reporter.of(ddp)
 
     def wraps(self, ddp: DistributedDataParallel) -> bool:
         return self._ddp() is ddp and ddp.reducer is self._reporter.reducer
