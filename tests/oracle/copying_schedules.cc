@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <map>
+#include <limits>
 #include <queue>
+#include <stdexcept>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -12,22 +16,35 @@ namespace reprise::test {
 namespace {
 
 constexpr std::size_t kMost = 8;
-using Times = std::array<std::int64_t, kMost>;  // by value, from now on; 0: done, or there is none
+using Ns = std::int16_t;              // Steps here are tiny, and millions of states are compared with each other.
+using Times = std::array<Ns, kMost>;  // by value, from now on; 0: done, or there is none
 
 struct State {
   std::uint32_t live = 0;
   std::uint32_t stored = 0;
   std::uint32_t done = 0;  // ops that are `once` or backward and have run
-  std::int64_t down = 0;   // how long each direction is busy from now on
-  std::int64_t up = 0;
+  Ns down = 0;             // how long each direction is busy from now on
+  Ns up = 0;
   Times storing{};
   Times coming{};
 
-  friend auto operator<=>(const State&, const State&) = default;
+  friend bool operator==(const State&, const State&) = default;
+};
+static_assert(std::has_unique_object_representations_v<State>);
+
+struct HashOfBytes {
+  std::size_t operator()(const State& state) const {
+    return std::hash<std::string_view>()({reinterpret_cast<const char*>(&state), sizeof state});
+  }
 };
 
 std::uint32_t bit(ValueId v) { return 1U << index(v); }
 std::uint32_t bit(OpId op) { return 1U << index(op); }
+
+Ns ns(std::int64_t time) {
+  if (time > std::numeric_limits<Ns>::max()) throw std::out_of_range("these times are too long for this search");
+  return static_cast<Ns>(time);
+}
 
 class Search {
  public:
@@ -50,7 +67,7 @@ class Search {
     while (!open_.empty()) {
       const auto [time, at] = open_.top();
       open_.pop();
-      const State state = at->first;
+      const State& state = at->first;  // Elements of the table stay where they are.
       if (at->second < time) continue;
       if (is_goal(state)) return time;
       for (std::size_t v = 0; v < step_.num_values(); ++v) act_on(state, value_id(v), time);
@@ -93,12 +110,12 @@ class Search {
       if ((state.stored & bit(v)) != 0 || size == 0) return;
       next = state;
       next.stored |= bit(v);
-      next.storing[index(v)] = next.down = state.down + costs_.link->down_ns(size);
+      next.storing[index(v)] = next.down = ns(state.down + costs_.link->down_ns(size));
       if (!costs_.link->both_ways) next.up = next.down;
       reach(next, time);
     } else if (!live && (state.stored & bit(v)) != 0 && bytes(state.live) + size <= budget_) {
       next.live |= bit(v);
-      next.coming[index(v)] = next.up = std::max(state.up, state.storing[index(v)]) + costs_.link->up_ns(size);
+      next.coming[index(v)] = next.up = ns(std::max(state.up, state.storing[index(v)]) + costs_.link->up_ns(size));
       if (!costs_.link->both_ways) next.down = next.up;
       reach(next, time);
     }
@@ -123,7 +140,7 @@ class Search {
     std::int64_t waits = 0;
     std::int64_t during = bytes(state.live) + costs_.workspace_bytes[index(op)];
     bool overwrites = false;
-    for (const ValueId v : step_.inputs(op)) waits = std::max(waits, state.coming[index(v)]);
+    for (const ValueId v : step_.inputs(op)) waits = std::max<std::int64_t>(waits, state.coming[index(v)]);
     for (const ValueId v : step_.outputs(op)) {
       const ValueId old = in_place ? step_.overwrites(v) : kNoValue;
       if (old == kNoValue) {
@@ -131,7 +148,7 @@ class Search {
       } else {
         if ((state.live & bit(v)) != 0) return;
         overwrites = true;
-        waits = std::max(waits, state.storing[index(old)]);
+        waits = std::max<std::int64_t>(waits, state.storing[index(old)]);
         next.live &= ~bit(old);
       }
     }
@@ -143,7 +160,7 @@ class Search {
   }
 
   static State after(State state, std::int64_t passes) {
-    const auto less = [passes](std::int64_t& time) { time = std::max<std::int64_t>(0, time - passes); };
+    const auto less = [passes](Ns& time) { time = ns(std::max<std::int64_t>(0, time - passes)); };
     less(state.down);
     less(state.up);
     std::ranges::for_each(state.storing, less);
@@ -155,13 +172,13 @@ class Search {
     const auto [it, is_new] = best_.try_emplace(state, time);
     if (!is_new && it->second <= time) return;
     it->second = time;
-    open_.emplace(time, it);
+    open_.emplace(time, &*it);
   }
 
-  using Best = std::map<State, std::int64_t>;
+  using Best = std::unordered_map<State, std::int64_t, HashOfBytes>;
   struct Entry {
     std::int64_t time;
-    Best::iterator at;
+    const Best::value_type* at;
     friend bool operator>(const Entry& a, const Entry& b) { return a.time > b.time; }
   };
   const Graph& step_;
