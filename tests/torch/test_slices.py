@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 from pathlib import Path
 
@@ -44,7 +45,10 @@ def smallest(model: nn.Module, *args: Tensor, **settings: object) -> int:
     with pytest.raises(reprise.InfeasibleBudget) as refused:
         model(*args)
     reprise.restore(model)
-    return refused.value.smallest_budget_bytes
+    smallest_bytes = refused.value.smallest_budget_bytes
+    del refused
+    gc.collect()  # What is collected inside of a later step would leave it a lower peak than was predicted.
+    return smallest_bytes
 
 
 def steps(model: nn.Module, count: int = 3) -> list[Tensor]:
@@ -316,7 +320,10 @@ def test_a_model_of_transformers_with_labels(dtype: torch.dtype) -> None:
         with pytest.raises(reprise.InfeasibleBudget) as refused:
             model(input_ids=words, labels=words)
         reprise.restore(model)
-        return refused.value.smallest_budget_bytes
+        smallest_bytes = refused.value.smallest_budget_bytes
+        del refused
+        gc.collect()
+        return smallest_bytes
 
     whole, sliced = least(False), least(True)
     assert sliced < whole

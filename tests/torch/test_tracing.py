@@ -300,8 +300,11 @@ def test_a_view_that_the_device_does_not_have_is_a_copy_as_in_eager() -> None:
     reprise.compile(model, planning_seconds=1)
     for length in (6, 9, 11):
         x = torch.rand(4, length, 8)
-        for each in (plain, model):
-            each.zero_grad()
-            each(x).backward()
-        assert all(torch.equal(p.grad, m.grad) for p, m in zip(plain.parameters(), model.parameters(), strict=True))
+        for _ in range(2):
+            gc.collect()  # Garbage that is collected inside of a step leaves it a lower peak than was predicted.
+            for each in (plain, model):
+                each.zero_grad()
+                each(x).backward()
+            assert all(torch.equal(p.grad, m.grad) for p, m in zip(plain.parameters(), model.parameters(), strict=True))
+        assert model.plan.measured_peak_bytes == model.plan.peak_bytes
     assert torch.equal(plain.norm.running_var, model.norm.running_var)
