@@ -1,4 +1,5 @@
-"""Tests of the torch layer run with two threads, so that results do not depend on the machine."""
+"""Tests of the torch layer run with one thread, so that results do not depend on the machine and tests that run beside each
+other do not wait for each other's threads. A few ask for two (threads)."""
 
 import gc
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import torch
 
 from reprise import planning
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 planning.WAITING_SECONDS = 1e9  # Steps wait for the final plan, so that the plan a test sees is the one its steps ran with.
 
 
@@ -23,10 +24,19 @@ def small_heap() -> None:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """One thread for tiny models, whose kernels would wait for a second thread longer than they run."""
+    """For tests that need it: kernels of several threads take memory at times that depend on chance."""
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(2)
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """As many threads as the test's parameter says."""
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

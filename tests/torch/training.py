@@ -54,23 +54,31 @@ def smallest_budget(model: nn.Module, loop: Loop) -> int:
     return planned.plan.settings.options.budget_bytes
 
 
-def run_in_smallest_budget(model: nn.Module, loop: Loop, **options: Any) -> tuple[nn.Module, Bits]:
+def run_in_smallest_budget(model: nn.Module, loop: Loop, again: bool = True, **options: Any) -> tuple[nn.Module, Bits]:
     """A compiled copy of the model after the loop, in the smallest budget in which the loop runs. It is found by asking for one
-    byte, and then for what the errors name, because a loop may need more later."""
-    budget = 1
+    byte, and then for what the errors name, because a loop may need more later.
+
+    again: whether the loop may run again on a model whose first step was refused; not if it adds hooks.
+    """
+    gc.collect()
+    trial, budget, before = reprise.compile(copy.deepcopy(model).to(DEVICE), 1, **options), 1, state_of(model)
     for _ in range(8):
-        gc.collect()
-        trial = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)
         try:
             return trial, _run(trial, loop)
         except reprise.InfeasibleBudget as error:
             assert error.smallest_budget_bytes > budget
             # On CUDA, every number that a loop remembers takes a block of memory.
             budget = error.smallest_budget_bytes + (0 if DEVICE.type == "cpu" else 16384)
+        gc.collect()
+        if again and state_of(trial) == before:
+            trial.plan.set_budget(budget)  # The first step was refused, so what was captured can be used.
+        else:
+            trial = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)
     raise AssertionError(f"{budget} bytes, named as the smallest budget, are not enough")
 
 
-def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smallest", **options: Any) -> nn.Module:
+def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smallest", again: bool = True,
+                **options: Any) -> nn.Module:
     """Checks that `loop` gives the same bits on a plain copy and on one that is compiled for the smallest budget: what it
     returns, parameters, buffers, gradients and the generator. Returns the compiled model."""
     plain = _run(copy.deepcopy(model).to(DEVICE), loop)
@@ -79,7 +87,7 @@ def assert_same(model: nn.Module, loop: Loop, budget: int | str | None = "smalle
     if GRAPHS:
         budget, options = ROOMY, {**options, "cuda_graphs": True}
     if budget == "smallest":
-        planned_model, planned = run_in_smallest_budget(model, loop, **options)
+        planned_model, planned = run_in_smallest_budget(model, loop, again, **options)
     else:
         gc.collect()  # On CUDA, everything that is allocated counts.
         planned_model = reprise.compile(copy.deepcopy(model).to(DEVICE), budget, **options)
