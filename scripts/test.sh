@@ -17,7 +17,7 @@ step() {
 tests() { ctest --preset "$1" -j "$(nproc)"; }
 python_tests() {
   local several=()
-  if scripts/python.sh -c 'import xdist' 2> /dev/null; then several=(-n "$(($(nproc) < 4 ? $(nproc) : 4))"); fi
+  if scripts/python.sh -c 'import xdist' 2> /dev/null; then several=(--dist worksteal -n "$(($(nproc) < 4 ? $(nproc) : 4))"); fi
   REPRISE_CACHE_DIR=$PWD/build/cache scripts/python.sh -m pytest -q --show-capture=no "${several[@]}" tests/torch tests/python
 }
 have() { ! grep -qxF "$1" build/missing; }
