@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, library, nn
 from training import Mlp, batch, smallest_budget, state_of
 
 import reprise
+from reprise import planning
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -126,3 +129,41 @@ def test_inputs_of_every_form(inputs: Any) -> None:
 
 def test_a_loss_of_one_s_own() -> None:
     assert reprise.verify(Mlp(layers=1), batch(), loss=lambda y: y.square().mean(), repeats=2).ok
+
+
+class DropsLayers(Mlp):
+    """Python's and NumPy's generators decide which layers run."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            if random.random() < 0.7 and np.random.rand() < 0.8:
+                x = torch.tanh(layer(x))
+        return self.head(x)
+
+
+def test_plain_and_planned_steps_begin_with_the_same_numbers_of_python_and_numpy() -> None:
+    random.seed(3)
+    np.random.seed(3)
+    before = random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]
+    answer = reprise.verify(DropsLayers(), batch(), budget="1GiB", repeats=5)
+    assert answer.ok, answer
+    assert not answer.unrepeated
+    assert (random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]) == before
+
+
+def test_plain_steps_that_differ_from_each_other_are_named() -> None:
+    answer = reprise.verify(Drifting(), batch(), budget="1GiB")
+    assert "loss" in answer.unrepeated
+    assert "plain steps from the same state differ from each other" in str(answer)
+    assert not reprise.verify(Mlp(), batch(), budget="1GiB").unrepeated
+
+
+def test_the_peak_that_is_predicted_is_that_of_the_plan_that_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps do not wait for the best plan, but verify does."""
+    monkeypatch.setattr(planning, "WAITING_SECONDS", 0.0)
+    layers = [nn.TransformerEncoderLayer(32, 4, 64, 0.1, batch_first=True) for _ in range(4)]
+    model, x = nn.Sequential(*layers), torch.randn(16, 24, 32)
+    peak = reprise.verify(model, x).plain_peak_bytes
+    answer = reprise.verify(model, x, budget=peak * 6 // 10, planning_seconds=1.0, repeats=1)
+    assert answer.ok, answer
+    assert answer.predicted_peak_bytes == answer.planned_peak_bytes

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import pickle
+import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +48,7 @@ class Verification:
     tolerance: float = 0.0
     close: bool = False  # slices="close" was asked for, which may round differently
     shapes: str = ""  # of the inputs
+    unrepeated: list[str] = field(default_factory=list)  # names of tensors in which plain steps differ from each other
     others: list[Verification] = field(default_factory=list)  # with further inputs, by the same compiled model
 
     @property
@@ -81,6 +85,9 @@ class Verification:
             ("bits", "", "the same" if self.same else f"{len(self.different)} tensors differ: "
              + ", ".join(self.different[:5])),
         ]
+        if self.unrepeated:
+            rows.append(("repeats", f"{len(self.unrepeated)} differ", "plain steps from the same state differ from each other: "
+                         + ", ".join(self.unrepeated[:5])))
         if self.engine == FUSED:
             rows[-1] = (rows[-1][0], "", f"{rows[-1][2]}, of planned and unplanned kernels")
             rows.append(self._error_row())
@@ -223,8 +230,10 @@ def _digest(tensor: Tensor | None) -> tuple[Any, ...] | None:
 
 def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Verification:
     planned.run()
-    planned.run()
     plan: ModelPlan = model.__dict__["plan"]
+    # This waits for the end of the search, so that the steps below run the plan whose peak it is.
+    predicted = plan.peak_bytes if plan.online is None else None
+    planned.run()
     for _ in range(repeats - 1):
         if plan.online is None:  # it would act on plain steps, too
             with _as_it_was(model):
@@ -235,14 +244,14 @@ def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Ve
         return Verification(
             budget_bytes=plan.online.budget_bytes, plain_peak_bytes=plain.peak_bytes, planned_peak_bytes=planned.peak_bytes,
             predicted_peak_bytes=None, plain_seconds=plain.seconds[-1], planned_seconds=statistics.median(planned.seconds[1:]),
-            planner="online", different=different, shapes=plain.shapes)
+            planner="online", different=different, unrepeated=sorted(plain.unrepeated), shapes=plain.shapes)
     # A planned step reads the allocator's peak in parts and resets it after each part.
     peak = max(planned.peak_bytes, plan.measured_peak_bytes or 0)
     return Verification(
         budget_bytes=plan.budget_bytes, plain_peak_bytes=plain.peak_bytes, planned_peak_bytes=peak,
-        predicted_peak_bytes=plan.peak_bytes, plain_seconds=statistics.median(plain.seconds[1:]),
+        predicted_peak_bytes=predicted, plain_seconds=statistics.median(plain.seconds[1:]),
         planned_seconds=statistics.median(planned.seconds[1:]), planner=plan.planner, slices=plan.slices,
-        different=different, shapes=plain.shapes)
+        different=different, unrepeated=sorted(plain.unrepeated), shapes=plain.shapes)
 
 
 @contextlib.contextmanager
@@ -283,6 +292,7 @@ class _Runs:
         self.peak_bytes = 0
         self.draws = False  # random numbers
         self.digests: dict[str, Any] = {}  # of what the latest run gave
+        self.unrepeated: set[str] = set()  # what a later run gave otherwise
         self.result: dict[str, Tensor | None] = {}  # the same as tensors, which would count beside other runs
 
     @property
@@ -301,7 +311,7 @@ class _Runs:
 
     def _run(self, keep: bool) -> None:
         self.model.zero_grad(set_to_none=True)
-        begin_states = [_digest(state) for state in _random_states(self.device)]
+        begin_states = _random_digests(self.device)
         there = _torch.storage_bytes([t for t in tree_leaves([*self.model.parameters(), *self.model.buffers(), self.args,
                                                               self.kwargs]) if isinstance(t, Tensor)], self.device)
         _synchronize(self.device)
@@ -317,9 +327,12 @@ class _Runs:
             self.peak_bytes = there + _torch.peak_bytes(self.device) - entry
         else:
             self.peak_bytes = _torch.peak_bytes(self.device)
-        self.draws = begin_states != [_digest(state) for state in _random_states(self.device)]
+        random_states = _random_digests(self.device)
+        self.draws = begin_states != random_states
         self.result = self._take_result(loss)
-        self.digests = {name: _digest(tensor) for name, tensor in self.result.items()}
+        before, self.digests = self.digests, {name: _digest(tensor) for name, tensor in self.result.items()} | random_states
+        if before:
+            self.unrepeated.update(_differences(before, self.digests))
         if not keep:
             self.forget()
 
@@ -329,12 +342,23 @@ class _Runs:
             result[f"gradient of {name}"] = None if parameter.grad is None else parameter.grad.cpu()
         for name, buffer in self.model.named_buffers():
             result[f"buffer {name}"] = buffer.detach().cpu().clone()
-        result |= zip(("random state", "random state of the device"), _random_states(self.device), strict=False)
         return result
 
 
-def _random_states(device: torch.device) -> list[Tensor]:
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+def _random_digests(device: torch.device) -> dict[str, Any]:
+    """Where the generators stand that models draw from."""
+    states: dict[str, Any] = {"random state": _digest(torch.get_rng_state()),
+                              "random state of Python": hashlib.sha256(repr(random.getstate()).encode()).hexdigest()}
+    if (numpy := _numpy_random()) is not None:
+        states["random state of NumPy"] = hashlib.sha256(pickle.dumps(numpy.get_state(legacy=False))).hexdigest()
+    if device.type == "cuda":
+        states["random state of the device"] = _digest(torch.cuda.get_rng_state(device))
+    return states
+
+
+def _numpy_random() -> Any:
+    """The module of NumPy's global generator; None: nothing has imported NumPy."""
+    return sys.modules.get("numpy.random")
 
 
 class _State:
@@ -346,6 +370,8 @@ class _State:
         self.gradients = [t.grad for t in self.tensors]
         self.devices = list(dict.fromkeys(t.device for t in self.tensors if t.device.type == "cuda"))
         self.random = torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in self.devices]
+        numpy = _numpy_random()
+        self.others = random.getstate(), None if numpy is None else numpy.get_state(legacy=False)
 
     def put_back(self) -> None:
         with torch.no_grad():
@@ -356,6 +382,9 @@ class _State:
         torch.set_rng_state(self.random[0])
         for device, state in zip(self.devices, self.random[1], strict=True):
             torch.cuda.set_rng_state(state, device)
+        random.setstate(self.others[0])
+        if self.others[1] is not None:
+            _numpy_random().set_state(self.others[1])
 
 
 def _synchronize(device: torch.device) -> None:
