@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -308,3 +309,28 @@ def test_a_view_that_the_device_does_not_have_is_a_copy_as_in_eager() -> None:
             assert all(torch.equal(p.grad, m.grad) for p, m in zip(plain.parameters(), model.parameters(), strict=True))
         assert model.plan.measured_peak_bytes == model.plan.peak_bytes
     assert torch.equal(plain.norm.running_var, model.norm.running_var)
+
+
+class NoisyByNumpy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = torch.from_numpy(np.random.rand(8).astype("float32"))
+        return self.linear(x * noise).square().sum()
+
+
+def test_numbers_that_a_model_draws_from_numpy_are_numpys() -> None:
+    """torch.compile would draw them from torch's generator."""
+    def losses(compiled: bool) -> list[float]:
+        torch.manual_seed(0)
+        model = NoisyByNumpy()
+        if compiled:
+            reprise.compile(model, budget="1GiB")
+        np.random.seed(0)
+        found = [model(torch.ones(4, 8)) for _ in range(3)]
+        reprise.restore(model)
+        return [float(loss) for loss in found]
+
+    assert losses(compiled=True) == losses(compiled=False)

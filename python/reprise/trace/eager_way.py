@@ -64,7 +64,8 @@ _NO_DECOMPOSITIONS: dict[str, Any] = {"enable_dynamo_decompositions": False} if 
 
 class _Way:
     """Settings of torch.compile: it never falls back to running the model as it is, which would silently exceed
-    the budget; it notices hooks that are added and removed; and it has answers to what models ask. Models are
+    the budget; it notices hooks that are added and removed; it does not draw numbers of its own where a model draws
+    NumPy's; and it has answers to what models ask. Models are
     told that they are not exported: torch.compile before 2.13 tells them that they are, and libraries then do
     not run the code that eager runs.
 
@@ -73,7 +74,7 @@ class _Way:
     def __init__(self, is_compiling: bool, config: dict[str, Any]) -> None:
         self.config = torch._dynamo.config.patch(
             **config, fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
-            accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False,
+            accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False, use_numpy_random_stream=True,
             skip_nnmodule_hook_guards=False, **_NO_DECOMPOSITIONS,
             ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())
         self.answers = _COMMON_ANSWERS | dict.fromkeys(_IS_COMPILING, is_compiling)
