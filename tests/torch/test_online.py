@@ -10,11 +10,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from online_loops import CPU, LOOPS, Breaks, Loop, ResNet, allocated, bits_of, image_loss, peak_of, random_program, train
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -388,6 +389,50 @@ def test_a_model_that_cannot_be_captured_is_verified_and_explained() -> None:
             model.plan.report("plan.html")
     finally:
         reprise.restore(model)
+
+
+@library.custom_op("reprise_tests::untraceable", mutates_args=())
+def untraceable(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+@untraceable.register_fake
+def _(x: Tensor) -> Tensor:
+    raise RuntimeError("there is no way to say what this makes")
+
+
+@library.custom_op("reprise_tests::untraceable_in_backward", mutates_args=())
+def untraceable_in_backward(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+untraceable_in_backward.register_fake(torch.empty_like)
+untraceable_in_backward.register_autograd(lambda ctx, grad: untraceable(grad))
+
+
+class Applies(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.linear, self.function = nn.Linear(64, 64), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.linear(x).tanh()).sum()
+
+
+@pytest.mark.parametrize(("function", "reason"), [
+    (lambda x: x[x > 0], "depends on numbers in a tensor"),
+    (lambda x: torch.linalg.inv(x.T @ x + torch.eye(64)), "looks whether it went well"),
+    (lambda x: x.repeat_interleave(torch.tensor([1, 2] * 32), dim=1, output_size=96), "does not run on made-up numbers"),
+    (untraceable_in_backward, "there is no way to say what this makes"),
+])
+def test_what_cannot_be_planned_over_runs_in_the_online_mode(function: Any, reason: str,
+                                                             caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    x, model = torch.randn(512, 64), Applies(function)
+    with pytest.raises((reprise.GraphBreak, reprise.Unsupported), match=reason):
+        reprise.compile(model, "1GiB", capture="graph")(x)
+    assert reprise.verify(model, x, "1GiB").planner == "online"
+    assert reason in caplog.text
 
 
 def test_auto_captures_what_can_be_captured() -> None:

@@ -105,14 +105,14 @@ def set_rows(x: Tensor) -> Tensor:
 ])
 def test_what_depends_on_numbers_is_refused_with_the_reason(function: Any, said: str) -> None:
     with pytest.raises(reprise.Unsupported, match=re.escape(said)):
-        reprise.compile(Applies(function))(batch())
+        reprise.compile(Applies(function), capture="graph")(batch())
 
 
 @pytest.mark.skipif(torch.__version__ < (2, 13), reason="before, it was traced without its check")
 def test_a_check_of_a_result_is_refused_with_the_operator_that_does_without() -> None:
     model = Applies(lambda x: torch.linalg.inv(x.T @ x + torch.eye(x.shape[1])))
     with pytest.raises(reprise.Unsupported, match=r"use torch.linalg.inv_ex, which does not look"):
-        reprise.compile(model)(batch())
+        reprise.compile(model, capture="graph")(batch())
 
 
 def test_batch_norm_with_a_cumulative_average_is_a_graph_break() -> None:

@@ -182,14 +182,16 @@ class _Runner:
     def trains(self, *args: Any, **kwargs: Any) -> Any:
         if self.with_loss is not None:
             self.with_loss.check(args)
+        if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
+            raise Unsupported(_NO_WRAPPERS)
         if self.capture == ONLINE:
             return self.as_it_is(*args, **kwargs)
         try:
             return self.planned(*args, **kwargs)
-        except GraphBreak as error:
+        except (GraphBreak, Unsupported) as error:
             reason = self.why_not_online()
             if reason is not None:
-                raise GraphBreak(f"{error}\n{reason}") from error
+                raise type(error)(f"{error}\n{reason}") from error
             self.capture = ONLINE
             log.warning("%s cannot be captured and runs in the online mode from now on, which recomputes more; "
                         'capture="graph" refuses this instead. The reason: %s', self.settings.name, _in_short(error))
@@ -274,7 +276,7 @@ def _watch_for_training_without(plan: ModelPlan) -> RemovableHandle:
     return register_optimizer_step_pre_hook(before)
 
 
-def _in_short(error: GraphBreak) -> str:
+def _in_short(error: GraphBreak | Unsupported) -> str:
     """What torch.compile says about a graph break, and the line of the user's code, out of many lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     places = [i for i, line in enumerate(lines) if line.startswith('File "')]

@@ -40,7 +40,9 @@ def own_errors() -> Iterator[None]:
     except torch._dynamo.exc.BackendCompilerFailed as error:
         if isinstance(error.inner_exception, (RepriseError, ValueError)):
             raise error.inner_exception from None
-        raise
+        raise _no_graph(error.inner_exception) from error
+    except torch._dynamo.exc.InternalTorchDynamoError as error:
+        raise _no_graph(error) from error
     except torch._dynamo.exc.FailOnRecompileLimitHit as error:
         raise RepriseError(
             f"the model was called with more than {eager_way.MAX_SHAPES} different shapes of inputs that had to be captured one "
@@ -49,3 +51,8 @@ def own_errors() -> Iterator[None]:
         raise GraphBreak(
             "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "
             f"below or move it out of the model:\n{error}") from error
+
+
+def _no_graph(error: BaseException) -> GraphBreak:
+    return GraphBreak("the model cannot be captured as one graph, which a budget for the whole step needs, because torch.compile "
+                      f"fails:\n{type(error).__name__}: {error}")
