@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 from training import Mlp, assert_same, batch, state_of
 
 import reprise
@@ -69,6 +69,34 @@ def test_plain_torch_compile_does_not_run_in_two_parts(kind: type[nn.Module]) ->
     model = torch.compile(kind(), backend="reprise", options={"budget": "1GB"})
     with pytest.raises(Exception, match=r"cannot be captured as one graph: it breaks at .*test_refusals\.py:\d+"):
         model(batch()).sum().backward()
+
+
+@library.custom_op("reprise_tests::counting_back", mutates_args=())
+def counting_back(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+def count_back(_: Any, grad: Tensor) -> Tensor:
+    return grad[: int(grad.sum())].sum() * grad
+
+
+counting_back.register_fake(torch.empty_like)
+counting_back.register_autograd(count_back)
+
+
+class CountsBack(Mlp):
+    def forward(self, x: Tensor) -> Tensor:
+        return counting_back(super().forward(x))
+
+
+def test_a_number_that_backward_reads_is_refused_with_the_line(caplog: pytest.LogCaptureFixture) -> None:
+    line = "return grad[: int(grad.sum())].sum() * grad"
+    with pytest.raises(reprise.GraphBreak, match=re.escape(line)):
+        reprise.compile(CountsBack(), "1GiB", capture="graph")(batch())
+    model = reprise.compile(CountsBack(), "1GiB")
+    model(batch())
+    reprise.restore(model)
+    assert "depend on a number read out of a tensor" in caplog.text and line in caplog.text
 
 
 class ScalesByNumber(Mlp):

@@ -281,7 +281,8 @@ def _in_short(error: GraphBreak | Unsupported) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     places = [i for i, line in enumerate(lines) if line.startswith('File "')]
     where = " ".join(lines[places[-1]:places[-1] + 2]) if places else ""
-    return f"{lines[min(1, len(lines) - 1)]} {where}".strip()
+    reason = lines[0].partition(" Change the line below")[0] if len(lines) == 1 or places[:1] == [1] else lines[1]
+    return f"{reason} {where}".strip()
 
 
 def check_capture(capture: str, engine: str, model: torch.nn.Module) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,7 +119,7 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
     except GuardOnDataDependentSymNode as error:
         raise GraphBreak(
             "the model cannot be captured as one graph: its shapes or branches depend on a number read out of a "
-            f"tensor (.item(), int(), bool()). Change the line below or move it out of the model:{_reads(gm)}"
+            f"tensor (.item(), int(), bool()). Change the line below or move it out of the model:{_reads(gm) or _asks(error)}"
         ) from error
 
 
@@ -132,6 +135,13 @@ def _reads(gm: fx.GraphModule) -> str:
     """Finds where the user's code reads numbers out of tensors."""
     nodes = gm.graph.find_nodes(op="call_method", target="item")
     return "".join("\n" + node.stack_trace.rstrip() for node in nodes if node.stack_trace)
+
+
+def _asks(error: GuardOnDataDependentSymNode) -> str:
+    """The line that asks for a number, if no graph has it, such as in the backward of an operator that is written in Python."""
+    ours, torchs = (str(Path(module.__file__ or "").parent) for module in (sys.modules[__package__.rpartition(".")[0]], torch))
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((ours, torchs))]
+    return "\n" + "".join(traceback.format_list(frames[-1:])).rstrip()
 
 
 def _boxed(run: Run) -> Callable[..., Any]:
