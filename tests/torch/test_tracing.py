@@ -334,3 +334,24 @@ def test_numbers_that_a_model_draws_from_numpy_are_numpys() -> None:
         return [float(loss) for loss in found]
 
     assert losses(compiled=True) == losses(compiled=False)
+
+
+def test_a_model_of_transformers_that_returns_hidden_states_is_captured() -> None:
+    """It installs hooks in its first call, under a lock."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                                      num_attention_heads=2, use_cache=False, output_hidden_states=True)
+    words = torch.arange(24).view(2, 12)
+
+    def gradients(compiled: bool) -> tuple[int, list[Tensor | None]]:
+        torch.manual_seed(0)
+        model = transformers.LlamaForCausalLM(config)
+        if compiled:
+            reprise.compile(model, "1GiB", capture="graph")
+        output = model(words, labels=words)
+        output.loss.backward()
+        return len(output.hidden_states), [p.grad for p in model.parameters()]
+
+    (count, found), (expected_count, expected) = gradients(compiled=True), gradients(compiled=False)
+    assert count == expected_count == 2
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

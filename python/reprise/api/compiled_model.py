@@ -19,7 +19,7 @@ from ..collector import resting_collector
 from ..errors import GraphBreak, Unsupported
 from ..native import _torch
 from ..trace.dynamo import own_errors
-from ..trace.eager_way import goes_as_eager
+from ..trace.eager_way import goes_as_eager, install_hooks
 from ..trace.joint_graph import EAGER
 from .data_parallel import DataParallel, one_graph
 from .deferred_call import Deferring
@@ -187,7 +187,7 @@ class _Runner:
         if self.capture == ONLINE:
             return self.as_it_is(*args, **kwargs)
         try:
-            return self.planned(*args, **kwargs)
+            return self.captured(*args, **kwargs)
         except (GraphBreak, Unsupported) as error:
             reason = self.why_not_online()
             if reason is not None:
@@ -196,6 +196,15 @@ class _Runner:
             log.warning("%s cannot be captured and runs in the online mode from now on, which recomputes more; "
                         'capture="graph" refuses this instead. The reason: %s', self.settings.name, _in_short(error))
         return self.as_it_is(*args, **kwargs)
+
+    def captured(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.planned(*args, **kwargs)
+        except GraphBreak as error:
+            model = self.settings.owner
+            if model is None or not install_hooks(model, str(error)):
+                raise
+        return self.planned(*args, **kwargs)
 
     def why_not_online(self) -> str | None:
         """Why a model that cannot be captured is refused; None: it runs in the online mode."""

@@ -178,6 +178,24 @@ def _look_at_transformers() -> None:
         module.find_packed_sequence_indices, module.is_tracing = _find_packed_sequence_indices, _is_tracing
 
 
+def install_hooks(model: torch.nn.Module, refusal: str) -> bool:
+    """A model of transformers that returns more than its last result (hidden states, router logits) installs hooks in its
+    first call, under a lock that torch.compile cannot trace. If that is what was refused, this installs them as the model
+    would. Returns whether there was something to install."""
+    module: Any = sys.modules.get("transformers.utils.output_capturing")
+    if module is None or "maybe_install_capturing_hooks" not in refusal:
+        return False
+    library: Any = sys.modules["transformers.modeling_utils"]
+    models = [each for each in model.modules() if isinstance(each, library.PreTrainedModel)]
+    if any(getattr(each, "_output_capturing_hooks_installed", False) for each in models):
+        return False  # a part has them, and would get them twice
+    inner = {id(part) for each in models for part in each.modules() if part is not each}
+    for each in models:
+        if id(each) not in inner:
+            module.maybe_install_capturing_hooks(each)
+    return bool(models)
+
+
 class _Transformers:
     """The functions that transformers itself has."""
 
