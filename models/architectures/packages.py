@@ -1,4 +1,7 @@
-"""Models of timm and torchvision, which are tried where these packages are installed."""
+"""Models of timm and torchvision, which are tried where these packages are installed.
+
+They have their own widths, so that batches for a GPU are needed for a step that takes more than its parameters.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +14,34 @@ from torch import Tensor
 from ..zoo import Inputs, cross_entropy
 from .build import CLASSES, Architecture, from_timm, from_torchvision
 
-attention = partial(from_timm, "vision transformer")
-convolution = partial(from_timm, "convolutional network")
+attention = partial(from_timm, "vision transformer", size=64)
+convolution = partial(from_timm, "convolutional network", size=128, batch=32)
 
 TIMM = (
-    attention("vit_tiny_patch16_224", img_size=64, patch_size=8, size=64, depth=3),
-    attention("deit3_small_patch16_224", img_size=64, patch_size=8, size=64, depth=3),
-    attention("swin_tiny_patch4_window7_224", img_size=64, window_size=4, size=64, depths=(1, 1, 2, 1), embed_dim=32),
-    attention("cait_xxs24_224", img_size=64, patch_size=8, size=64, depth=3),
-    attention("beit_base_patch16_224", img_size=64, patch_size=8, size=64, depth=3, embed_dim=96, num_heads=4),
-    attention("xcit_nano_12_p16_224", img_size=64, size=64, depth=3),
-    attention("coat_tiny", img_size=64, size=64),
-    attention("maxvit_rmlp_pico_rw_256", img_size=64, size=64, batch=4),
-    attention("mixer_s32_224", img_size=64, patch_size=8, size=64, num_blocks=3, embed_dim=96),
-    attention("gmlp_s16_224", img_size=64, patch_size=8, size=64, num_blocks=3, embed_dim=96),
-    convolution("resnet26", size=64),
-    convolution("resnext50_32x4d", size=64, batch=8),
-    convolution("seresnet18", size=64),
-    convolution("convnext_atto", size=64),
-    convolution("efficientnet_b0", size=64),
-    convolution("mobilenetv3_small_100", size=64),
-    convolution("regnety_002", size=64),
-    convolution("densenet121", size=64, batch=8),
-    convolution("nfnet_l0", size=64, batch=8),
-    convolution("dla34", size=64),
-    convolution("hrnet_w18_small", size=64, batch=8),
-    convolution("ghostnet_100", size=64),
-    convolution("repvgg_a0", size=64),
-    convolution("edgenext_xx_small", size=64),
+    attention("vit_tiny_patch16_224", img_size=64, patch_size=8, depth=3),
+    attention("deit3_small_patch16_224", img_size=64, patch_size=8, depth=3),
+    attention("swin_tiny_patch4_window7_224", img_size=64, window_size=4, depths=(1, 1, 2, 1), embed_dim=32),
+    attention("cait_xxs24_224", img_size=64, patch_size=8, depth=3),
+    attention("beit_base_patch16_224", img_size=64, patch_size=8, depth=3, embed_dim=96, num_heads=4),
+    attention("xcit_nano_12_p16_224", img_size=64, depth=3),
+    attention("coat_tiny", img_size=64),
+    attention("maxvit_rmlp_pico_rw_256", img_size=64),
+    attention("mixer_s16_224", img_size=64, batch=64),
+    attention("gmlp_s16_224", img_size=64, batch=64),
+    convolution("resnet26"),
+    convolution("resnext50_32x4d"),
+    convolution("seresnet18"),
+    convolution("convnext_atto"),
+    convolution("efficientnet_b0"),
+    convolution("mobilenetv3_small_100"),
+    convolution("regnety_002"),
+    convolution("densenet121"),
+    convolution("nfnet_l0"),
+    convolution("dla34"),
+    convolution("hrnet_w18_small"),
+    convolution("ghostnet_100"),
+    convolution("repvgg_a0"),
+    convolution("edgenext_xx_small"),
 )
 
 
@@ -61,28 +64,28 @@ def sum_of_losses(output: dict[str, Tensor]) -> Tensor:
     return torch.stack(list(output.values())).sum()
 
 
-net = partial(from_torchvision, "convolutional network", size=64)
-mapped = partial(from_torchvision, "segmentation or depth", size=64, batch=4, loss=map_loss, weights_backbone=None)
+net = partial(from_torchvision, "convolutional network", size=128, batch=32)
+mapped = partial(from_torchvision, "segmentation or depth", size=128, batch=8, loss=map_loss, weights_backbone=None)
 boxed = partial(from_torchvision, "detection", batch=2, sample=detected, loss=sum_of_losses, weights_backbone=None, min_size=64,
                 max_size=64)
 
 TORCHVISION = (
-    net("alexnet"),
-    net("vgg11_bn", size=32),
+    net("alexnet", size=224, batch=256),
+    net("vgg11_bn", batch=64),
     net("resnet18"),
-    net("wide_resnet50_2", batch=8),
-    net("densenet121", batch=8),
+    net("wide_resnet50_2"),
+    net("densenet121"),
     net("googlenet", aux_logits=False, init_weights=False),
     net("squeezenet1_1"),
     net("shufflenet_v2_x0_5"),
     net("mnasnet0_5"),
     net("mobilenet_v3_small"),
-    net("efficientnet_v2_s", batch=8),
+    net("efficientnet_v2_s"),
     net("regnet_y_400mf"),
-    net("convnext_tiny", batch=8),
-    from_torchvision("vision transformer", "vit_b_16", image_size=64, size=64, batch=4),
-    from_torchvision("vision transformer", "swin_t", size=64, batch=8),
-    from_torchvision("vision transformer", "maxvit_t", size=64, batch=4, input_size=(64, 64), partition_size=2),
+    net("convnext_tiny"),
+    from_torchvision("vision transformer", "vit_b_16", image_size=64, size=64, batch=128),
+    from_torchvision("vision transformer", "swin_t", size=64, batch=64),
+    from_torchvision("vision transformer", "maxvit_t", size=224, batch=8),
     mapped("fcn_resnet50"),
     mapped("deeplabv3_mobilenet_v3_large"),
     mapped("lraspp_mobilenet_v3_large"),
