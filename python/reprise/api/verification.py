@@ -231,13 +231,14 @@ def _digest(tensor: Tensor | None) -> tuple[Any, ...] | None:
 def _compare(model: nn.Module, plain: _Runs, planned: _Runs, repeats: int) -> Verification:
     planned.run()
     plan: ModelPlan = model.__dict__["plan"]
-    # This waits for the end of the search, so that the steps below run the plan whose peak it is.
-    predicted = plan.peak_bytes if plan.online is None else None
-    planned.run()
-    for _ in range(repeats - 1):
+    predicted = None
+    for repeat in range(repeats):
         if plan.online is None:  # it would act on plain steps, too
-            with _as_it_was(model):
-                plain.run()
+            if repeat > 0:
+                with _as_it_was(model):
+                    plain.run()
+            # This waits for the end of the search, so that the next step runs the plan whose peak it is.
+            predicted = plan.peak_bytes
         planned.run()
     different = _differences(plain.digests, planned.digests)
     if plan.online is not None:
