@@ -18,8 +18,7 @@ from ..zoo import Inputs, Loss, MakeModel, MakeSample, cross_entropy, own_loss
 WORDS, LENGTH, BATCH = 512, 64, 8
 CLASSES, SIZE = 10, 32
 WIDTH, INNER, LAYERS, HEADS = 64, 192, 3, 4
-OUTPUT_TWICE = "the logits are an output and are read twice by the loss, and their gradients are added up in another order"
-UPSAMPLING = "bilinear upsampling is traced as gathers and products"
+LAYOUT = "the gradient of an output arrives in another layout than the output has"
 
 
 @dataclass(frozen=True)

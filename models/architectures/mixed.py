@@ -13,8 +13,8 @@ from .build import (
     HEADS,
     INNER,
     LAYERS,
-    OUTPUT_TWICE,
-    SIZE,
+    LAYOUT,
+        SIZE,
     WIDTH,
     WORDS,
     Architecture,
@@ -96,10 +96,10 @@ def written_captions(batch: int, generator: torch.Generator) -> Inputs:
 
 
 IMAGES_AND_TEXT = (
-    image_and_text("clip", "CLIPModel", PAIRED, exception=OUTPUT_TWICE, **TOWERS),
+    image_and_text("clip", "CLIPModel", PAIRED, exception=LAYOUT, **TOWERS),
     image_and_text("siglip", "SiglipModel", PAIRED, text_config=TEXT_TOWER | {"projection_size": WIDTH},
                    vision_config=IMAGE_TOWER),
-    image_and_text("chinese-clip", "ChineseCLIPModel", PAIRED, exception=OUTPUT_TWICE, **TOWERS),
+    image_and_text("chinese-clip", "ChineseCLIPModel", PAIRED, exception=LAYOUT, **TOWERS),
     image_and_text("blip", "BlipForConditionalGeneration", written_captions, vision_config=IMAGE_TOWER,
                    text_config=TEXT_TOWER | {"encoder_hidden_size": WIDTH, "sep_token_id": 2}),
     image_and_text("vilt", "ViltForQuestionAnswering", answered, **sizes(image_size=SIZE, patch_size=8, num_labels=CLASSES)),
