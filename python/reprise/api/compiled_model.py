@@ -182,8 +182,6 @@ class _Runner:
     def trains(self, *args: Any, **kwargs: Any) -> Any:
         if self.with_loss is not None:
             self.with_loss.check(args)
-        if torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None:
-            raise Unsupported(_NO_WRAPPERS)
         if self.capture == ONLINE:
             return self.as_it_is(*args, **kwargs)
         try:
