@@ -29,7 +29,7 @@ add_test(NAME consume_torch_add_subdirectory COMMAND ${CMAKE_CTEST_COMMAND}
   --build-and-test ${CMAKE_CURRENT_SOURCE_DIR}/torch_consumer ${CMAKE_CURRENT_BINARY_DIR}/consume_torch_add_subdirectory
   --build-generator Ninja --build-target CMakeFiles/torch_consumer.dir/main.cc.o
   --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
-    -DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER} -DTorch_DIR=${TORCH_INSTALL_PREFIX}/share/cmake/Torch
+    -DCMAKE_CXX_COMPILER_LAUNCHER=${launcher} -DTorch_DIR=${TORCH_INSTALL_PREFIX}/share/cmake/Torch
     -DREPRISE_SOURCE=${PROJECT_SOURCE_DIR} -DFIND_TORCH=${find_torch})
 reprise_test_properties(consume_torch_add_subdirectory consume)
 if(find_torch)
