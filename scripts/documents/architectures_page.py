@@ -103,7 +103,7 @@ def summary(rows: list[Row]) -> str:
     parts = [
         f"{sum(map(passed, done))} of {len(here)} models train inside their budget "
         f"({modes['graph']} as a graph, {modes['online']} online)",
-        f"{asked} at 60 % of what the step adds, {len(done) - asked} at the smallest budget",
+        f"{asked} at 60 % of what the step adds, {len(done) - asked} at more",
         f"{sum(map(same, done))} have the bits of eager, "
         f"{sum(not repeats(row) for row in done)} do not repeat their own in eager, "
         f"and {sum(repeats(row) and not same(row) and bool(row.get('exception')) for row in done)} are exceptions that are known",
