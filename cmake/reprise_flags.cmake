@@ -60,7 +60,7 @@ function(reprise_unity target)
 endfunction()
 
 # reprise_mostly_headers(<target>...): see above; such targets are compiled with little optimisation. They share one
-# precompiled torch/torch.h, whose reading would take nine tenths of their compile time.
+# precompiled torch/torch.h, whose reading would take more than half of their compile time.
 function(reprise_mostly_headers)
   set_target_properties(${ARGN} PROPERTIES REPRISE_MOSTLY_HEADERS ON)
   if(TARGET reprise_torch_headers)
