@@ -103,8 +103,8 @@ def restore(model: torch.nn.Module) -> torch.nn.Module:
     """Undoes reprise.compile."""
     called = called_module(model)
     called._compiled_call_impl = None
-    model.__dict__.pop("plan", None)
     plan = called.__dict__.pop("plan", None)
+    model.__dict__.pop("plan", None)
     if isinstance(plan, ModelPlan):
         plan.release()
     return model
