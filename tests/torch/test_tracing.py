@@ -355,3 +355,23 @@ def test_a_model_of_transformers_that_returns_hidden_states_is_captured() -> Non
     (count, found), (expected_count, expected) = gradients(compiled=True), gradients(compiled=False)
     assert count == expected_count == 2
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+class WrongForCompilers(nn.Module):
+    """Its code for torch.compile fails, and its own looks at numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        if torch.compiler.is_compiling():
+            return (y + torch.ones(3)).sum()
+        return (2 * y if y.sum() > 0 else y).sum()
+
+
+def test_an_error_in_the_code_for_compilers_is_no_error_of_the_model() -> None:
+    with pytest.raises(reprise.GraphBreak, match="Data-dependent branching"):
+        reprise.compile(WrongForCompilers(), "1GiB", capture="graph")(torch.ones(4, 8))
+    assert reprise.verify(WrongForCompilers(), torch.ones(4, 8), "1GiB").planner == "online"

@@ -39,13 +39,22 @@ class Trace:
             with self.ways[0]:
                 return call(*args, **kwargs)
         except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, Unsupported) as error:
+            refusal: Exception = error
             forget(error, handled)
         except BackendCompilerFailed as error:
             if not isinstance(error.inner_exception, Unsupported):
                 raise
+            refusal = error
             forget(error, handled)
-        with self.ways[1]:
-            return call(*args, **kwargs)
+        try:
+            with self.ways[1]:
+                return call(*args, **kwargs)
+        except torch._dynamo.exc.TorchRuntimeError as error:
+            # The code for torch.compile does not work, and is not the code of eager.
+            forget(error, handled)
+            raise refusal from None
+        finally:
+            del refusal
 
 
 def forget(error: BaseException | None, handled: BaseException | None) -> None:
