@@ -18,6 +18,7 @@ from ..zoo import Inputs, Loss, MakeModel, MakeSample, cross_entropy, own_loss
 WORDS, LENGTH, BATCH = 512, 64, 8
 CLASSES, SIZE = 10, 32
 WIDTH, INNER, LAYERS, HEADS = 64, 192, 3, 4
+UNUSED = "parameters on which only outputs outside of the loss depend get zeros, and None in eager"
 LAYOUT = "the gradient of an output arrives in another layout than the output has"
 
 

@@ -15,6 +15,7 @@ from .build import (
     LAYERS,
     LAYOUT,
         SIZE,
+    UNUSED,
     WIDTH,
     WORDS,
     Architecture,
@@ -103,7 +104,8 @@ IMAGES_AND_TEXT = (
     image_and_text("blip", "BlipForConditionalGeneration", written_captions, vision_config=IMAGE_TOWER,
                    text_config=TEXT_TOWER | {"encoder_hidden_size": WIDTH, "sep_token_id": 2}),
     image_and_text("vilt", "ViltForQuestionAnswering", answered, **sizes(image_size=SIZE, patch_size=8, num_labels=CLASSES)),
-    image_and_text("visual-bert", "VisualBertForPreTraining", bert_with_images, **sizes(visual_embedding_dim=48)),
+    image_and_text("visual-bert", "VisualBertForPreTraining", bert_with_images, exception=UNUSED,
+                   **sizes(visual_embedding_dim=48)),
     image_and_text("git", "GitForCausalLM", lambda batch, generator: ((), dict(zip(
         ("input_ids", "pixel_values"), captioned()(batch, generator)[1].values(), strict=True))),
                    loss=lambda output: output.logits.float().logsumexp(-1).mean(), vision_config=IMAGE_TOWER,

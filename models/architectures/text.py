@@ -136,7 +136,7 @@ SCANS = (
          num_hidden_layers=2, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2),
     scan("rwkv", "RwkvForCausalLM", text(16), vocab_size=WORDS, hidden_size=WIDTH, attention_hidden_size=WIDTH,
          intermediate_size=INNER, num_hidden_layers=2, context_length=LENGTH, use_cache=False),
-    scan("recurrent-gemma", "RecurrentGemmaForCausalLM", text(), **decoder_sizes(
+    scan("recurrent-gemma", "RecurrentGemmaForCausalLM", text(16), **decoder_sizes(
         num_key_value_heads=1, lru_width=WIDTH, attention_window_size=32, head_dim=16)),
     scan("jamba", "JambaForCausalLM", text(16), **decoder_sizes(
         num_hidden_layers=4, num_key_value_heads=2, num_experts=2, num_experts_per_tok=1, attn_layer_period=4,
