@@ -302,8 +302,8 @@ def test_a_wrong_shape_is_an_error_and_the_next_step_works() -> None:
 @pytest.mark.usefixtures("no_second_kernel", "own_cache")
 def test_an_error_while_it_is_profiled_is_survived() -> None:
     plain = Mlp()
-    model = reprise.compile(copy.deepcopy(plain), "1GB")
-    for nth in (1, 20, 60):
+    for nth in range(1, 62, 5):  # The first of them while the model is traced.
+        model = reprise.compile(copy.deepcopy(plain), "1GB")
         _torch.fail_allocation(nth)
         try:
             with pytest.raises(RuntimeError, match="made to fail"):
@@ -313,6 +313,7 @@ def test_an_error_while_it_is_profiled_is_survived() -> None:
         assert all(p.grad is None for p in model.parameters())
     for each in (plain, model):
         step(each)
+    assert model.plan.online is None
     assert state_of(plain) == state_of(model)
 
 

@@ -40,19 +40,29 @@ def own_errors() -> Iterator[None]:
     except torch._dynamo.exc.BackendCompilerFailed as error:
         if isinstance(error.inner_exception, (RepriseError, ValueError)):
             raise error.inner_exception from None
-        raise _no_graph(error.inner_exception) from error
+        raise _failure(error.inner_exception) from error
     except torch._dynamo.exc.InternalTorchDynamoError as error:
-        raise _no_graph(error) from error
+        raise _failure(error) from error
     except torch._dynamo.exc.FailOnRecompileLimitHit as error:
         raise RepriseError(
             f"the model was called with more than {eager_way.MAX_SHAPES} different shapes of inputs that had to be captured one "
             "by one; the log of 'reprise' says why. Change that, or pad the inputs to a few sizes.") from error
     except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, GuardOnDataDependentSymNode) as error:
-        raise GraphBreak(
+        raise _lack_of_memory(error) or GraphBreak(
             "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "
             f"below or move it out of the model:\n{error}") from error
 
 
-def _no_graph(error: BaseException) -> GraphBreak:
-    return GraphBreak("the model cannot be captured as one graph, which a budget for the whole step needs, because torch.compile "
-                      f"fails:\n{type(error).__name__}: {error}")
+def _failure(error: BaseException) -> Exception:
+    return _lack_of_memory(error) or GraphBreak(
+        "the model cannot be captured as one graph, which a budget for the whole step needs, because torch.compile "
+        f"fails:\n{type(error).__name__}: {error}")
+
+
+def _lack_of_memory(error: BaseException | None) -> Exception | None:
+    """The error that an allocation raised, which is no reason to capture the model in another way."""
+    while error is not None:
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
+            return error if isinstance(error, Exception) else None
+        error = error.__cause__ or error.__context__
+    return None
