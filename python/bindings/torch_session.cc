@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "reprise/error.h"
+#include "runtime/program/program_queries.h"
 #include "runtime/session/session.h"
 #include "torch_parts.h"
 
@@ -73,13 +74,6 @@ std::pair<Results, at::Tensor> run_forward(const std::shared_ptr<Session>& sessi
   return {std::move(outputs), handle_of(std::move(between))};
 }
 
-// Whether autograd would make the gradient that of the variable as it is.
-bool lies_like(const std::optional<TensorUse>& gradient, const std::optional<TensorUse>& variable) {
-  return gradient && variable && gradient->geometry.dtype == variable->geometry.dtype &&
-         gradient->geometry.sizes == variable->geometry.sizes &&
-         gradient->geometry.strides == variable->geometry.strides;
-}
-
 Results run_backward(const at::Tensor& handle, const py::sequence& given, const std::optional<py::function>& take) {
   std::vector<at::Tensor> seeds = tensors_from(given);
   Between& between = between_of(handle);
@@ -95,7 +89,10 @@ Results run_backward(const at::Tensor& handle, const py::sequence& given, const 
   };
   GradientTaker taker{.wants = std::vector<std::uint8_t>(program.gradients.size(), 0), .take = call};
   for (std::size_t i = 0; i < std::min(between.takers.size(), program.gradients.size()); ++i) {
-    taker.wants[i] = between.takers[i] >= 0 && lies_like(program.gradients[i], program.inputs[i]) ? 1 : 0;
+    const auto& gradient = program.gradients[i];
+    const auto& variable = program.inputs[i];
+    taker.wants[i] =
+        between.takers[i] >= 0 && gradient && variable && taken_without_copy(gradient->geometry, variable->geometry);
   }
   const py::gil_scoped_release no_gil;
   return between.session->backward(std::move(seeds), between.running, interrupted, &taker);

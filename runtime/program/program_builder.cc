@@ -1,18 +1,17 @@
 #include "runtime/program/program_builder.h"
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/TensorGeometry.h>
 #include <c10/core/MemoryFormat.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
 #include "runtime/program/passes/in_place.h"
 #include "runtime/program/passes/split_convolutions.h"
+#include "runtime/program/program_queries.h"
 
 namespace reprise {
 namespace {
@@ -30,29 +29,6 @@ ProgramOp no_call(ProgramOp::Kind kind, std::string name, Phase phase, std::stri
 
 std::int64_t dense_bytes(const Geometry& geometry) {
   return c10::multiply_integers(geometry.sizes) * static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
-}
-
-// Whether the elements leave no gaps and none lies in memory twice.
-bool is_dense(const Geometry& geometry) {
-  std::vector<std::size_t> order(geometry.sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return geometry.strides[i]; });
-  std::int64_t expected = 1;
-  for (const std::size_t i : order) {
-    if (geometry.sizes[i] == 1) continue;
-    if (geometry.strides[i] != expected) return false;
-    expected *= geometry.sizes[i];
-  }
-  return true;
-}
-
-// Whether autograd takes the gradient without a copy, by the contract of AccumulateGrad.
-bool lies_like(const Geometry& gradient, const Geometry& variable) {
-  if (!is_dense(variable)) return at::geometry_is_contiguous(gradient.sizes, gradient.strides);
-  for (std::size_t i = 0; i < variable.sizes.size(); ++i) {
-    if (variable.sizes[i] != 1 && gradient.strides[i] != variable.strides[i]) return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -260,7 +236,7 @@ void ProgramBuilder::hand_over(const std::vector<std::optional<Gradient>>& gradi
     if (!gradient) continue;
     TensorUse use = now(gradient->use);
     const ProgramValue& value = program_.values[index(use.value)];
-    if (gradient->variable && !lies_like(use.geometry, *gradient->variable)) {
+    if (gradient->variable && !taken_without_copy(use.geometry, *gradient->variable)) {
       const std::int64_t bytes = granted_bytes(program_.device, dense_bytes(*gradient->variable));
       if (elsewhere_[index(use.value)] == 0) hand_over.workspace_bytes = std::max(hand_over.workspace_bytes, bytes);
     } else if (taken.contains(use.value) || value.held || is_resident(use.value)) {

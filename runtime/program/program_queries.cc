@@ -1,8 +1,10 @@
 #include "runtime/program/program_queries.h"
 
+#include <ATen/TensorGeometry.h>
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace reprise {
 namespace {
@@ -10,6 +12,20 @@ namespace {
 at::Tensor empty_seed(const Program& program, const TensorUse& use) {
   return at::empty_strided(use.geometry.sizes, use.geometry.strides,
                            at::TensorOptions().dtype(use.geometry.dtype).device(program.device));
+}
+
+// Whether the elements leave no gaps and none lies in memory twice.
+bool is_dense(const Geometry& geometry) {
+  std::vector<std::size_t> order(geometry.sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return geometry.strides[i]; });
+  std::int64_t expected = 1;
+  for (const std::size_t i : order) {
+    if (geometry.sizes[i] == 1) continue;
+    if (geometry.strides[i] != expected) return false;
+    expected *= geometry.sizes[i];
+  }
+  return true;
 }
 
 }  // namespace
@@ -52,6 +68,15 @@ std::vector<at::Tensor> own_tensors(const Program& program) {
 std::int64_t hand_over_bytes(const Program& program) {
   const auto found = std::ranges::find(program.ops, ProgramOp::Kind::kHandOver, &ProgramOp::kind);
   return found == program.ops.end() ? 0 : found->workspace_bytes;
+}
+
+bool taken_without_copy(const Geometry& gradient, const Geometry& variable) {
+  if (gradient.dtype != variable.dtype || gradient.sizes != variable.sizes) return false;
+  if (!is_dense(variable)) return at::geometry_is_contiguous(gradient.sizes, gradient.strides);
+  for (std::size_t i = 0; i < variable.sizes.size(); ++i) {
+    if (variable.sizes[i] != 1 && gradient.strides[i] != variable.strides[i]) return false;
+  }
+  return true;
 }
 
 ValueId caller_value(const Program& program) {

@@ -24,6 +24,8 @@ namespace reprise {
 [[nodiscard]] std::vector<at::Tensor> own_tensors(const Program& program);
 // Bytes that are allocated while autograd receives the gradients.
 [[nodiscard]] std::int64_t hand_over_bytes(const Program& program);
+// Whether autograd takes the gradient of a variable as it is, by the contract of AccumulateGrad, and copies nothing.
+[[nodiscard]] bool taken_without_copy(const Geometry& gradient, const Geometry& variable);
 // The value for what the caller keeps between forward and backward; kNoValue if the program has none.
 [[nodiscard]] ValueId caller_value(const Program& program);
 // Positions of the inputs that use one of these values.
