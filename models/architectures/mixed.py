@@ -14,7 +14,7 @@ from .build import (
     INNER,
     LAYERS,
     LAYOUT,
-        SIZE,
+    SIZE,
     UNUSED,
     WIDTH,
     WORDS,

@@ -23,7 +23,8 @@
 // None of that is measured in the running step, so that all steps that follow a script make the same calls again.
 //
 // Complexity: one pass over the resident values; neighbours are looked at only where a value's own cost alone does not
-// lose already. docs/algorithms/online.md has the same rule as a planner. Tested by tests/runtime/online_test.cc.
+// lose already. docs/algorithms/online.md has the same rule as a planner. Tested by
+// tests/runtime/online_mode_test.cc and online_follow_test.cc.
 #pragma once
 
 #include <cstddef>

@@ -72,11 +72,10 @@ _NO_DECOMPOSITIONS: dict[str, Any] = {"enable_dynamo_decompositions": False} if 
 
 
 class _Way:
-    """Settings of torch.compile: it never falls back to running the model as it is, which would silently exceed
-    the budget; it notices hooks that are added and removed; it does not draw numbers of its own where a model draws
-    NumPy's; and it has answers to what models ask. Models are
-    told that they are not exported: torch.compile before 2.13 tells them that they are, and libraries then do
-    not run the code that eager runs.
+    """Settings of torch.compile: it never falls back to running the model as it is, which would silently exceed the
+    budget; it notices hooks that are added and removed; it does not draw numbers of its own where a model draws
+    NumPy's; and it has answers to what models ask. Models are told that they are not exported: torch.compile before
+    2.13 tells them that they are, and libraries then do not run the code that eager runs.
 
     There is one for all steps, because each leaves a variable in the thread's context."""
 
