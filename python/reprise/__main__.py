@@ -38,6 +38,13 @@ def _factory(text: str) -> Callable[[int], Any]:
     return cast(Callable[[int], Any], found)
 
 
+def _lengths(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers like 512,1024") from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m reprise", description="Training inside a byte budget.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -52,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--profile", choices=PROFILES, default="known", help="costs of operators")
     command.add_argument("--engine", choices=ENGINES, default=EAGER, help="eager's operators or fused kernels")
     command.add_argument("--no-largest", action="store_true", help="do not look for the largest batch sizes")
+    command.add_argument("--lengths", type=_lengths, metavar="N,N,...",
+                         help="also the largest batches with inputs of these lengths, and the longest inputs")
+    command.add_argument("--length-dim", type=int, default=1, metavar="DIM", help="the dimension that is the length (1)")
     command.add_argument("--json", action="store_true", help="for programs")
     return parser
 
@@ -62,7 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
         model, inputs, *more = options.factory(options.batch)
         found = preflight(model, inputs, options.budget, device=options.device, reserve=options.reserve,
                           profile=options.profile, largest=False if options.no_largest else None,
-                          optimizer=more[0] if more else None, engine=options.engine)
+                          optimizer=more[0] if more else None, engine=options.engine, lengths=options.lengths,
+                          length_dim=options.length_dim)
     except (RepriseError, ValueError) as error:
         print(f"reprise: {error}", file=sys.stderr)
         return 3

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from .. import planning
+from ..forecast.lengths import check, which_fit
 from ..forecast.question import PROFILES, Question
 from ..show.preflight import Preflight
 from ..trace.joint_graph import EAGER, check_engine
@@ -18,7 +20,8 @@ from .settings import check_slices
 def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None = None,
               optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = planning.AUTO,
               planning_seconds: float = 10.0, profile: str = "known", largest: bool | None = None,
-              batch_dim: int = 0, engine: str = EAGER, slices: bool | str = True) -> Preflight:
+              batch_dim: int = 0, engine: str = EAGER, slices: bool | str = True, lengths: Sequence[int] | None = None,
+              length_dim: int = 1) -> Preflight:
     """Says whether training fits into `budget` bytes, plain and planned, and which batch sizes are the largest that do.
     Nothing runs and nothing is allocated on the device; the model stays as it is.
 
@@ -34,10 +37,19 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
     engine: as for reprise.compile. Generating the kernels of "fused" takes as long as in a training run, and needs the
         device, on which they are tuned.
     slices: as for reprise.compile. Unless the profile is "measure", slices are expected to have the bits of whole calls.
+    lengths: also look for the largest batches with inputs of these lengths, and for the longest inputs of the batch size
+        that was given. An empty list looks for the longest inputs alone.
+    length_dim: the dimension of the inputs that is their length; every tensor that has this size there is resized.
     """
-    return question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
+    asked = question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
                     planning_seconds=planning_seconds, profile=profile, batch_dim=batch_dim,
-                    engine=engine, slices=slices).answer(engine == EAGER if largest is None else largest)
+                    engine=engine, slices=slices)
+    if lengths is not None:
+        check(asked, lengths, length_dim)
+    answer = asked.answer(engine == EAGER if largest is None else largest)
+    if lengths is not None:
+        answer.lengths = which_fit(asked, lengths, length_dim)
+    return answer
 
 
 def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None,

@@ -84,6 +84,7 @@ class StepFamily:
     device_type: str  # the kind of device that the roofline is for
     known: dict[str, tuple[int, int]]  # calls measured so far: signature -> time and workspace
     captured: dict[int, Sized] = field(default_factory=dict)
+    is_quick: Callable[[], bool] = lambda: False  # a capture takes so little that every size which is asked about has one
 
     def learn(self, known: dict[str, tuple[int, int]]) -> None:
         """Takes over what has been measured in the meantime."""
@@ -104,7 +105,7 @@ class StepFamily:
             return
         known = {sized.form for sized in self.captured.values()}
         self.captured[batch] = made = Sized.of(batch, self.capture(batch), self.device_type)
-        if batch == 1 or not known or made.form in known:
+        if batch == 1 or not known or made.form in known or self.is_quick():
             return
         near = max(4, batch // 64)  # operators of later layers change at sizes not far above
         for other in (batch + near, max(2, batch - near)):
@@ -125,6 +126,8 @@ class StepFamily:
         gradients; a compiled model may need zeros for some.
         roofline_times: use times of the roofline instead of measured ones, which are noisy.
         """
+        if self.is_quick():
+            self.add(batch)
         alike = self._alike(batch)
         a, b = _nearest(alike, batch)
 
@@ -169,7 +172,8 @@ class StepFamily:
         if call == again:  # the call does not depend on the batch, or there is only one capture
             points = {batch: (known[0], known[1])} if (known := self.known.get(call)) else {}
         else:
-            points = self._calls.at_any_batch(first.batch, call, last.batch, again)
+            text = functools.partial(self._signature, op, first.form) if self.is_quick() else None
+            points = self._calls.at_any_batch(first.batch, call, last.batch, again, text)
         if batch in points:
             counts.measured += 1
             return points[batch]
@@ -177,14 +181,27 @@ class StepFamily:
             counts.estimated += 1
             return _estimate(op, batch, alike), 0
         counts.scaled += 1
-        # Workspaces are exact, and a line goes through two of them. Times are not exact: a line through two that are
-        # close together may point anywhere, so the nearest time is scaled like the roofline's.
+        # Workspaces are exact, and a line over the bytes of operands and results goes through two of them. Times are not
+        # exact: a line through two that are close together may point anywhere, so the nearest is scaled like the roofline's.
         near, *others = sorted(points, key=lambda size: abs(size - batch))
         time_ns, workspace = points[near]
         time_ns = round(time_ns * max(1, _estimate(op, batch, alike)) / max(1, _estimate(op, near, alike)))
+        here, there = self._touched(op, batch, alike), self._touched(op, near, alike)
         if not others:
-            return time_ns, round(workspace * batch / near)
-        return time_ns, max(0, Line(near, workspace, others[0], points[others[0]][1]).at(batch))
+            return time_ns, round(workspace * here / max(1, there))
+        other = self._touched(op, others[0], alike)
+        return time_ns, max(0, Line(there, workspace, other, points[others[0]][1]).at(here))
+
+    def _touched(self, op: int, batch: int, alike: list[Sized]) -> int:
+        """The bytes of an op's operands and results."""
+        a, b = _nearest(alike, batch)
+        return sum(Line(a.batch, a.bytes[value], b.batch, b.bytes[value]).at(batch)
+                   for value in {*a.graph.inputs(op), *a.graph.outputs(op)})
+
+    def _signature(self, op: int, form: str, batch: int) -> str | None:
+        """The text of a call at a size that is captured for it; None if the step has other calls there."""
+        self.add(batch)
+        return self.captured[batch].signatures[op] if self.captured[batch].form == form else None
 
     @functools.cached_property
     def _calls(self) -> KnownCalls:

@@ -7,8 +7,9 @@ has tens of thousands of calls.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 NUMBER = re.compile(r"(\d+)")
 
@@ -27,17 +28,21 @@ class KnownCalls:
             words, numbers = taken_apart(call)
             self._by_words.setdefault(words, []).append((numbers, cost))
         self._by_rest: dict[tuple[Words, Places], dict[Numbers, list[tuple[Numbers, Cost]]]] = {}
-        self._found: dict[tuple[int, str, int, str], dict[int, Cost]] = {}
+        self._found: dict[tuple[int, str, int, str, bool], dict[int, Cost]] = {}
 
-    def at_any_batch(self, batch1: int, call1: str, batch2: int, call2: str) -> dict[int, Cost]:
+    def at_any_batch(self, batch1: int, call1: str, batch2: int, call2: str,
+                     text_at: Callable[[int], str | None] | None = None) -> dict[int, Cost]:
         """Batch size -> time and workspace, for each size at which the call was measured that is `call1` at batch size
-        `batch1` and `call2` at `batch2`."""
-        key = (batch1, call1, batch2, call2)
+        `batch1` and `call2` at `batch2`.
+
+        text_at: gives the text of the call at a size, for calls with numbers that do not grow along a line."""
+        key = (batch1, call1, batch2, call2, text_at is not None)
         if key not in self._found:
-            self._found[key] = dict(self._look_up(*key))
+            self._found[key] = dict(self._look_up(*key[:4], text_at))
         return self._found[key]
 
-    def _look_up(self, batch1: int, call1: str, batch2: int, call2: str) -> Iterator[tuple[int, Cost]]:
+    def _look_up(self, batch1: int, call1: str, batch2: int, call2: str,
+                 text_at: Callable[[int], str | None] | None) -> Iterator[tuple[int, Cost]]:
         (words, first), (other_words, second) = taken_apart(call1), taken_apart(call2)
         grow = tuple(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
         lines = [(int(first[i]), int(second[i]) - int(first[i])) for i in grow]
@@ -45,9 +50,12 @@ class KnownCalls:
             return
         for numbers, cost in self._with_rest(words, grow).get(_rest(first, grow), ()):
             # number = first + slope * (batch - batch1), the same batch for all
-            sizes = {divmod((int(numbers[i]) - y) * (batch2 - batch1), slope) for i, (y, slope) in zip(grow, lines, strict=True)}
-            size, remainder = sizes.pop()
-            if not sizes and remainder == 0 and batch1 + size >= 1:
+            sizes = [divmod((int(numbers[i]) - y) * (batch2 - batch1), slope) for i, (y, slope) in zip(grow, lines, strict=True)]
+            # The number that grows least is most likely the size itself.
+            size, remainder = sizes[min(range(len(lines)), key=lambda i: abs(lines[i][1]))]
+            if remainder != 0 or batch1 + size < 1:
+                continue
+            if len(set(sizes)) == 1 or (text_at is not None and text_at(batch1 + size) == _put_together(words, numbers)):
                 yield batch1 + size, cost
 
     def _with_rest(self, words: Words, grow: Places) -> dict[Numbers, list[tuple[Numbers, Cost]]]:
@@ -62,6 +70,10 @@ class KnownCalls:
 def taken_apart(call: str) -> tuple[Words, Numbers]:
     parts = NUMBER.split(call)
     return tuple(parts[::2]), tuple(parts[1::2])
+
+
+def _put_together(words: Words, numbers: Numbers) -> str:
+    return "".join(part for pair in itertools.zip_longest(words, numbers, fillvalue="") for part in pair)
 
 
 def _rest(numbers: Numbers, grow: Places) -> Numbers:

@@ -7,16 +7,13 @@ size, or otherwise from a roofline, which does not know workspaces.
 
 from __future__ import annotations
 
-import logging
 import re
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
 from .. import _core, planning
 from ..native import _torch
@@ -26,12 +23,12 @@ from ..show.preflight import Counts, Fit, Preflight, advice_on
 from ..trace import dry_run
 from ..trace.joint_graph import EAGER, FUSED
 from .batches import Form, StepFamily
+from .captures import Captures, Sizes
 from .forms import Forms
 from .known_layouts import AnyBatch
 
-log = logging.getLogger("reprise")
-
 PROFILES = ("known", "measure", "roofline")
+_TOO_MUCH = 1 << 60  # bytes
 _MULTIPLIES = re.compile(r"(add|b|baddb)?mm(_|$)")
 
 
@@ -51,10 +48,11 @@ class Question:
     batch_dim: int
     engine: str = EAGER
     slices: bool | str = True
+    sizes: Sizes = field(default_factory=dict)  # of other dimensions, where they are not the inputs' own
+    shared: Captures | None = None  # those of another question about the model
 
     def __post_init__(self) -> None:
         self.notes: list[str] = []
-        self.batch = self._batch_size()
         if self.optimizer is not None:
             self.reserve_bytes += optimizer_state_bytes(self.optimizer, self.device)
         self.capture_device = self.device
@@ -68,24 +66,23 @@ class Question:
             raise ValueError(f"engine='fused': its kernels are generated on the device itself, and there is no {self.device} "
                              "here; use engine='eager'")
         self.known = here and self.profile != "roofline"
-        self.family = StepFamily(partial(self._capture, self.engine), self.device.type, {})
+        self.captures = self.shared or Captures(self.model, self.inputs, self.device, self.capture_device, self.known)
+        batch = self.captures.own_size(self.batch_dim)
+        if batch is None:
+            raise ValueError(f"inputs: no tensor has a dimension {self.batch_dim}, which would be the batch size")
+        self.batch = batch
+        self.family = StepFamily(partial(self._capture, self.engine), self.device.type, {}, is_quick=self._is_quick)
         self.forms = Forms(self.family, self.slices if self.engine == EAGER else False, compare=self.profile == "measure")
         # Plain PyTorch runs eager's operators, whatever engine the planned step has.
         self.plain_family = self.family if self.engine == EAGER else StepFamily(
-            partial(self._capture, EAGER), self.device.type, {})
+            partial(self._capture, EAGER), self.device.type, {}, is_quick=self._is_quick)
         self.refresh()
 
     def answer(self, largest: bool) -> Preflight:
-        other = max(2, self.batch // 2) if self.batch > 3 else 2 * self.batch + 2
-        for family in (self.family, self.plain_family):
-            family.add(self.batch)
-            if largest:
-                family.add(other)
-        self.refresh()
+        self.look(largest)
         counts = self.family.at(self.batch)[3]
         plain, planned = self.plain(self.batch), self._planned(self.batch)
-        best_plain = self._largest(self.plain_family, lambda n: self.plain(n).peak_bytes, self.plain) if largest else None
-        best_planned = self._largest(self.family, self._least, self._feasible) if largest else None
+        best_plain, best_planned = self.largest() if largest else (None, None)
         if best_planned is not None:
             best_planned = self._planned(best_planned.batch)
         if not self.forms.compare and any(fit is not None and fit.slices > 1 for fit in (planned, best_planned)):
@@ -95,6 +92,20 @@ class Question:
                            best_planned, counts, self.notes_on(counts))
         result.advice = advice_on(result)
         return result
+
+    def look(self, largest: bool = True) -> None:
+        """Captures the step at its own size and, if sizes are asked about that may be the largest, at another."""
+        other = max(2, self.batch // 2) if self.batch > 3 else 2 * self.batch + 2
+        for family in (self.family, self.plain_family):
+            family.add(self.batch)
+            if largest:
+                family.add(other)
+        self.refresh()
+
+    def largest(self, most: int | None = None) -> tuple[Fit | None, Fit | None]:
+        """The largest batch sizes that fit, plain and planned; none is above `most`."""
+        return (self._largest(self.plain_family, lambda n: self.plain(n).peak_bytes, self.plain, most),
+                self._largest(self.family, self._least, self._feasible, most))
 
     def step(self) -> tuple[_core.Graph, _core.Costs, int, Counts]:
         """The step as it was asked about, and the bytes beside it."""
@@ -112,23 +123,11 @@ class Question:
 
     # -- The step at a batch size.
 
-    def _batch_size(self) -> int:
-        first = next((t for t in tree_leaves(self.inputs) if isinstance(t, Tensor) and t.dim() > self.batch_dim), None)
-        if first is None:
-            raise ValueError(f"inputs: no tensor has a dimension {self.batch_dim}, which would be the batch size")
-        return first.shape[self.batch_dim]
+    def _is_quick(self) -> bool:
+        return self.captures.are_quick
 
     def _capture(self, engine: str, batch: int) -> dry_run.DryStep:
-        def resize(tensor: Tensor) -> list[int]:
-            shape = list(tensor.shape)
-            if len(shape) > self.batch_dim and shape[self.batch_dim] == self.batch:
-                shape[self.batch_dim] = batch
-            return shape
-
-        begin = time.monotonic()
-        layouts = AnyBatch(_torch.CostBook(self.device).layouts) if self.known else {}
-        step = dry_run.capture(self.model, self.inputs, self.capture_device, layouts, resize, engine)
-        log.info("%s: captured at batch %d in %.1f s", type(self.model).__name__, batch, time.monotonic() - begin)
+        step = self.captures.at({**self.sizes, self.batch_dim: batch}, engine)
         if self.profile == "measure":
             step.step.measure(AnyBatch)
         if engine == self.engine:
@@ -202,11 +201,18 @@ class Question:
         least = self._find(batch, 0, roofline_times=True).smallest_budget_bytes
         return least + outside + self._kept(graph) + self.reserve_bytes
 
-    def _largest(self, family: StepFamily, need: Callable[[int], int], fit: Callable[[int], Fit]) -> Fit | None:
+    def _largest(self, family: StepFamily, need: Callable[[int], int], fit: Callable[[int], Fit],
+                 most: int | None) -> Fit | None:
         """The largest batch size that fits, checked by a capture at that size."""
+        def need_below(batch: int) -> int:
+            return need(batch) if most is None or batch <= most else _TOO_MUCH
+
+        def fit_below(batch: int) -> Fit:
+            return fit(batch) if most is None or batch <= most else Fit(batch, _TOO_MUCH, None, False)
+
         while True:
-            batch = last_inside(need, self.budget_bytes, self.batch)
-            found = last_fit(fit, batch)
+            batch = last_inside(need_below, self.budget_bytes, self.batch)
+            found = last_fit(fit_below, batch)
             if found is None or family.has(found.batch):
                 return found
             family.add(found.batch)

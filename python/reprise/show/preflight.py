@@ -25,10 +25,39 @@ class Fit:
     time_ns: int | None  # time of a step; None: it does not fit
     fits: bool
     slices: int = 1  # in which a chain of calls runs; 1: none does
+    length: int | None = None  # of the inputs, where lengths were asked about
 
     @property
     def samples_per_second(self) -> float | None:
         return None if not self.time_ns else 1e9 * self.batch / self.time_ns
+
+
+@dataclass
+class AtLength:
+    """The largest batches with inputs of one length; None: not even batch size 1 fits."""
+
+    length: int
+    largest_plain: Fit | None
+    largest_planned: Fit | None
+
+
+@dataclass
+class Lengths:
+    """Which lengths and batches fit together."""
+
+    rows: list[AtLength]
+    longest_plain: Fit | None  # at the batch size asked for
+    longest_planned: Fit | None
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self, batch: int) -> list[str]:
+        def batch_of(fit: Fit | None) -> str:
+            return "none" if fit is None else str(fit.batch)
+
+        table = [f"  {'length':<8}{'largest batch, plain':>22}{'planned':>10}"] if self.rows else []
+        table += [f"  {row.length:<8}{batch_of(row.largest_plain):>22}{batch_of(row.largest_planned):>10}" for row in self.rows]
+        plain, planned = ("none" if fit is None else str(fit.length) for fit in (self.longest_plain, self.longest_planned))
+        return [*table, f"  Longest at batch {batch}: plain {plain}, planned {planned}."]
 
 
 @dataclass
@@ -45,6 +74,7 @@ class Preflight:
     counts: Counts
     notes: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+    lengths: Lengths | None = None
 
     @property
     def fits(self) -> bool:
@@ -65,7 +95,10 @@ class Preflight:
                 rate = "" if fit.samples_per_second is None else f"{fit.samples_per_second:.1f}"
                 slices = f"   in {fit.slices} slices" if fit.slices > 1 else ""
                 lines.append(f"  {name:<22}{fit.batch:>7}{size(fit.peak_bytes):>14}{verdict:>18}{step:>12}{rate:>12}{slices}")
-        lines += ["", *self.advice, *(f"({note})" for note in self.notes)]
+        if self.lengths is not None:
+            lines += ["", *self.lengths.lines(self.plain.batch)]
+        notes = [*self.notes, *(self.lengths.notes if self.lengths is not None else [])]
+        lines += ["", *self.advice, *(f"({note})" for note in notes)]
         return "\n".join(lines)
 
 

@@ -109,10 +109,10 @@ class AnySize:
 def _inputs(gm: fx.GraphModule) -> Iterator[tuple[str, tuple[sympy.Expr, ...]]]:
     """The tensors that a call of the model passes, as Dynamo names them, and their sizes."""
     for node in gm.graph.find_nodes(op="placeholder"):
-        fake, argument = node.meta.get("example_value"), node.meta.get("grapharg")
-        if not isinstance(fake, Tensor) or argument is None:
+        fake, origin = node.meta.get("example_value"), getattr(node, "_dynamo_source", None)
+        if not isinstance(fake, Tensor) or origin is None:
             continue
-        name = argument.source.name
+        name = origin.name
         source = str(name() if callable(name) else name)
         if source.startswith(("L['args']", "L['kwargs']")):
             yield source, tuple(size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)

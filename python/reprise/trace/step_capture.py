@@ -7,9 +7,9 @@ capture makes the program. No compiled code is made, so the model is not changed
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, fx
@@ -20,16 +20,20 @@ from torch._dynamo.variables.torch_function import torch_function_mode_stack_sta
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from .. import _core
 from ..errors import RepriseError
 from ..measuring import measuring
 from ..native import _torch
+from .any_size import TRACING, AnySize, Dim, varying
 from .captured import Captured
 from .dynamo import own_errors
 from .eager_way import Trace
 from .joint_graph import EAGER, JointGraph, Run, trace
 from .layouts import Layouts
+
+Made = TypeVar("Made")
 
 
 @dataclass
@@ -73,36 +77,51 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
         on the device of the tensors.
     """
 
-    def captured() -> CapturedStep | None:
-        found = _dynamo_graph(call, args, kwargs)
-        return None if found is None else _captured(found, name, layouts, engine)
+    def captured(gm: fx.GraphModule, joint: JointGraph) -> CapturedStep:
+        known = _torch.CostBook(joint.device).layouts if layouts is None else layouts
+        return CapturedStep(name, joint, _results(gm), joint.capture(name, known))
+
+    return _made_of(captured, call, args, kwargs, name, Trace(), set_enable_dynamic(False), engine)
+
+
+def trace_for_any_size(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str,
+                       dims: Collection[Dim]) -> AnySize:
+    """The same, traced with symbols in place of the sizes in `dims`."""
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+
+    def traced(gm: fx.GraphModule, joint: JointGraph) -> AnySize:
+        return AnySize(gm, joint, name)
+
+    return _made_of(traced, call, args, kwargs, name, Trace(**TRACING), varying(tensors, dims), EAGER)
+
+
+def _made_of(make: Callable[[fx.GraphModule, JointGraph], Made], call: Callable[..., Any], args: Sequence[Any],
+             kwargs: Mapping[str, Any], name: str, way: Trace, sizes: contextlib.AbstractContextManager[Any],
+             engine: str) -> Made:
+    """What `make` makes of the graph that Dynamo has and of the joint graph."""
+    made: list[Made] = []
+
+    def traced() -> None:
+        # What torch.compile(fullgraph=True) would pass to its backend, or None.
+        with get_metrics_context(), sizes, _without_modes():
+            found = fullgraph_capture(call, tuple(args), dict(kwargs)).backend_input
+        if found is None:
+            return
+
+        def keep(joint: JointGraph) -> tuple[Run, Run]:
+            made.append(make(found.graph_module, joint))
+            return _never, _never
+
+        context = TracingContext(found.fake_mode)
+        context.tensor_to_context = found.tensor_to_context
+        with tracing(context):
+            trace(found.graph_module, found.example_inputs, keep, engine=engine)
 
     with own_errors(), torch.enable_grad(), compile_lock, compiling(), _disable_current_modes():
-        step = Trace()(captured)
-    if step is None:
+        way(traced)
+    if not made:
         raise RepriseError(f"{name} cannot be trained: nothing that it returns requires a gradient")
-    return step
-
-
-def _captured(found: Any, name: str, layouts: Layouts | None, engine: str) -> CapturedStep | None:
-    steps: list[CapturedStep] = []
-
-    def keep(joint: JointGraph) -> tuple[Run, Run]:
-        known = _torch.CostBook(joint.device).layouts if layouts is None else layouts
-        steps.append(CapturedStep(name, joint, _results(found.graph_module), joint.capture(name, known)))
-        return _never, _never
-
-    context = TracingContext(found.fake_mode)
-    context.tensor_to_context = found.tensor_to_context
-    with tracing(context):
-        trace(found.graph_module, found.example_inputs, keep, engine=engine)
-    return steps[0] if steps else None
-
-
-def _dynamo_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What torch.compile(fullgraph=True, dynamic=False) would pass to its backend, or None."""
-    with get_metrics_context(), set_enable_dynamic(False), _without_modes():
-        return fullgraph_capture(call, tuple(args), dict(kwargs)).backend_input
+    return made[0]
 
 
 def _without_modes() -> contextlib.AbstractContextManager[Any]:
