@@ -12,7 +12,7 @@
 namespace reprise::test {
 namespace {
 
-constexpr std::uint64_t kCarrySteps = kSmallTests ? 15 : 80;
+constexpr std::uint64_t kCarrySteps = kSmallTests ? 6 : 80;
 constexpr std::size_t kWork = 500'000;
 constexpr std::array<std::int64_t, 5> kRates{1, 2, 5, 40, 100'000};  // bytes per nanosecond
 

@@ -17,6 +17,7 @@
 #include "runtime/record/capture_step.h"
 #include "runtime/session/session.h"
 #include "runtime/training.h"
+#include "support/small_tests.h"
 
 namespace reprise::test {
 namespace {
@@ -215,7 +216,7 @@ TEST(RandomSlices, HaveTheBitsOfTheWholeStep) {
   if (!test_device().is_cpu()) GTEST_SKIP() << "other devices are compared call by call";
   int cut = 0;
   int calls = 0;
-  for (std::uint32_t seed = 0; seed < 90; ++seed) {
+  for (std::uint32_t seed = 0; seed < fewer(90U); ++seed) {
     const Trial trial = make_trial(seed);
     if (!trial.sliced) continue;
     SCOPED_TRACE(trial.text);
@@ -234,7 +235,7 @@ TEST(RandomSlices, HaveTheBitsOfTheWholeStep) {
       EXPECT_EQ(difference(under(trial, step, plan), expected), "");
     }
   }
-  EXPECT_GT(cut, 45);         // otherwise the trials say nothing
+  EXPECT_GT(cut, fewer(45));  // otherwise the trials say nothing
   EXPECT_GT(calls, 3 * cut);  // chains are of several calls
 }
 
