@@ -51,6 +51,16 @@ class Branches(Attends):
         return self.head(x).tanh().mean()
 
 
+class Looks(Attends):
+    """Looks at numbers, except in the code that it has for torch.compile."""
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.embed(words)
+        if not torch.compiler.is_compiling() and bool((words < 0).any()):
+            x = -x
+        return self.head(x).tanh().mean()
+
+
 def words(batch: int, length: int) -> Tensor:
     return torch.randint(0, 50, (batch, length), generator=torch.Generator().manual_seed(length))
 
@@ -93,6 +103,14 @@ def test_a_model_that_takes_no_longer_inputs_says_so() -> None:
     assert found.lengths.longest_plain.length == found.lengths.longest_planned.length == 40
     assert "cannot be called with a length above 40" in str(found)
     assert "Longest at batch 4: plain 40, planned 40." in str(found)
+
+
+def test_a_model_with_code_for_torch_compile_is_traced_once_too(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "reprise"):
+        found = reprise.preflight(Looks(), words(4, 16), "1MB", profile="roofline", planning_seconds=0.1, largest=False,
+                                  lengths=[])
+    assert found.lengths.longest_planned.length >= found.lengths.longest_plain.length > 16
+    assert any("traced for any size" in record.getMessage() for record in caplog.records)
 
 
 def test_a_length_with_which_not_one_sample_fits_is_shown() -> None:

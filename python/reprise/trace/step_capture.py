@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -81,7 +82,7 @@ def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
         known = _torch.CostBook(joint.device).layouts if layouts is None else layouts
         return CapturedStep(name, joint, _results(gm), joint.capture(name, known))
 
-    return _made_of(captured, call, args, kwargs, name, Trace(), set_enable_dynamic(False), engine)
+    return _made_of(captured, call, args, kwargs, name, Trace(), partial(set_enable_dynamic, False), engine)
 
 
 def trace_for_any_size(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str,
@@ -92,18 +93,18 @@ def trace_for_any_size(call: Callable[..., Any], args: Sequence[Any], kwargs: Ma
     def traced(gm: fx.GraphModule, joint: JointGraph) -> AnySize:
         return AnySize(gm, joint, name)
 
-    return _made_of(traced, call, args, kwargs, name, Trace(**TRACING), varying(tensors, dims), EAGER)
+    return _made_of(traced, call, args, kwargs, name, Trace(**TRACING), partial(varying, tensors, dims), EAGER)
 
 
 def _made_of(make: Callable[[fx.GraphModule, JointGraph], Made], call: Callable[..., Any], args: Sequence[Any],
-             kwargs: Mapping[str, Any], name: str, way: Trace, sizes: contextlib.AbstractContextManager[Any],
+             kwargs: Mapping[str, Any], name: str, way: Trace, sizes: Callable[[], contextlib.AbstractContextManager[Any]],
              engine: str) -> Made:
     """What `make` makes of the graph that Dynamo has and of the joint graph."""
     made: list[Made] = []
 
     def traced() -> None:
         # What torch.compile(fullgraph=True) would pass to its backend, or None.
-        with get_metrics_context(), sizes, _without_modes():
+        with get_metrics_context(), sizes(), _without_modes():
             found = fullgraph_capture(call, tuple(args), dict(kwargs)).backend_input
         if found is None:
             return
