@@ -41,15 +41,19 @@ class Forms:
 
     def at(self, slices: int, batch: int, *, roofline_times: bool = False) -> tuple[Form, Counts] | None:
         """The step in so many slices; None if it cannot be cut so, or if that is not known at this size."""
-        family = self.whole if slices == 1 else self._family(slices)
+        family = self.whole if slices == 1 else self._family(slices, batch)
         if not family.has(batch) and (slices > 1 and not family.has_line()):
             return None
         graph, costs, _, counts = family.at(batch, roofline_times=roofline_times)
         return (graph, costs), counts
 
-    def _family(self, slices: int) -> StepFamily:
+    def _family(self, slices: int, wanted: int) -> StepFamily:
+        """The step in slices, cut where it was captured. If every size that is asked about is captured, the others need not be
+        cut."""
         family = self._families.setdefault(slices, StepFamily(self.whole.capture, self.whole.device_type, self.whole.known))
         for batch, step in self.steps.items():
+            if self.whole.is_quick() and batch != wanted:
+                continue
             if (slices, batch) in self._tried or not self.use:
                 continue
             self._tried.add((slices, batch))
