@@ -126,6 +126,12 @@ def check(case: Case, multiple: float, device: torch.device, profile: str) -> di
     return row
 
 
+def machine(device: torch.device) -> dict[str, Any]:
+    """What numbers depend on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "reprise": reprise.__version__}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
@@ -137,7 +143,6 @@ def main() -> int:
     multiples = CPU_CASES if device.type == "cpu" else CUDA_CASES
     cases = CASES if device.type == "cpu" else FULL_CASES
     _torch.install_meter()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     rows = []
     print(f"{'':<22}{'':<9}{'predicted':>10}{'true':>8}{'off':>9}   never measured", flush=True)
     for case in (options.cases.split(",") if options.cases else multiples):
@@ -147,9 +152,7 @@ def main() -> int:
             print(f"{case:<22}{kind:<9}{found['predicted']:>10}{found['true']:>8}{100 * found['off']:>7.1f} %"
                   f"{found['never_measured']:>12}", flush=True)
         if options.output:  # Written after every network, because one may take many minutes.
-            options.output.write_text(json.dumps({
-                "device": name, "threads": torch.get_num_threads(), "torch": torch.__version__,
-                "reprise": reprise.__version__, "profile": options.profile, "rows": rows}, indent=1) + "\n")
+            options.output.write_text(json.dumps({**machine(device), "profile": options.profile, "rows": rows}, indent=1) + "\n")
     return 0 if all(abs(row[kind]["off"]) <= ALLOWED for row in rows for kind in ("plain", "planned")) else 1
 
 
