@@ -28,3 +28,8 @@ class GraphBreak(RepriseError):
 
 class Unsupported(RepriseError):
     """The model or the training loop does something that Reprise refuses."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, where a log or a note has room for one line."""
+    return str(error).strip().partition("\n")[0]

@@ -14,6 +14,7 @@ import reprise
 from reprise.__main__ import main
 from reprise.forecast import lengths as forecast
 from reprise.forecast.question import last_inside
+from reprise.trace import dry_run
 
 
 class Attends(nn.Module):
@@ -103,6 +104,17 @@ def test_a_model_that_takes_no_longer_inputs_says_so() -> None:
     assert found.lengths.longest_plain.length == found.lengths.longest_planned.length == 40
     assert "cannot be called with a length above 40" in str(found)
     assert "Longest at batch 4: plain 40, planned 40." in str(found)
+
+
+def test_a_step_that_cannot_be_traced_with_symbols_is_captured_at_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AttributeError("no symbols")
+
+    monkeypatch.setattr(dry_run, "DryFamily", refuse)
+    found = reprise.preflight(Placed(), words(4, 16), "1MB", profile="roofline", planning_seconds=0.1, largest=False, lengths=[8])
+    assert found.lengths.rows[0].largest_planned.batch > 4
+    assert found.lengths.longest_planned is None
+    assert "the longest inputs are not known" in str(found)
 
 
 def test_a_model_with_code_for_torch_compile_is_traced_once_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..collector import resting_collector
-from ..errors import RepriseError, Unsupported
+from ..errors import RepriseError, Unsupported, first_line
 from ..native import _torch
 from ..trace.any_size import TRACING, AnySize, Dim, NoFamily, varying
 from ..trace.captured import Captured as _Made
@@ -152,7 +152,7 @@ class Shapes:
         then = "every shape is" if kind.is_refused else "this shape is"
         cause = getattr(error, "inner_exception", error)  # torch.compile wraps what it cannot explain
         log.info("%s: %s captured by itself, not as a size of a step that is known: %s", self.settings.name, then,
-                 str(cause).partition("\n")[0])
+                 first_line(cause))
 
     # -- What torch.compile calls.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ..errors import RepriseError
+from ..errors import first_line
 from ..native import _torch
 from ..trace import dry_run
 from ..trace.joint_graph import EAGER
@@ -69,8 +69,8 @@ class Captures:
         try:
             like, layouts = self.at({}), self._layouts()
             self._family = dry_run.DryFamily(self.model, self.inputs, like, layouts, varies)
-        except RepriseError as error:
-            log.info("%s: every size is captured by itself: %s", name, str(error).partition("\n")[0])
+        except Exception as error:  # Whatever torch.compile cannot do with symbols, it may do without.
+            log.info("%s: every size is captured by itself: %s", name, first_line(error))
         else:
             log.info("%s: traced for any size in %.1f s", name, time.monotonic() - begin)
 
@@ -91,7 +91,7 @@ class Captures:
         try:
             self.at({dim: fails})
         except Exception as error:
-            return holds, str(error).strip().partition("\n")[0]
+            return holds, first_line(error)
         return None  # It does something else with larger ones.
 
     def _resize(self, sizes: Sizes) -> dry_run.Resize:

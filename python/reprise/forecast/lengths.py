@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from ..errors import first_line
 from ..progress import Progress
 from ..show.preflight import AtLength, Fit, Lengths
 from ..trace.joint_graph import EAGER
@@ -40,9 +41,15 @@ def which_fit(question: Question, lengths: Sequence[int], length_dim: int) -> Le
             at_length.look()
             rows.append(AtLength(length, *at_length.largest()))
     limit = question.captures.limit(length_dim)
-    by_length = dataclasses.replace(question, batch_dim=length_dim)
-    by_length.look()
-    longest = by_length.largest(None if limit is None else limit[0])
+    try:
+        by_length = dataclasses.replace(question, batch_dim=length_dim)
+        by_length.look()
+        longest = by_length.largest(None if limit is None else limit[0])
+    except Exception as error:
+        if question.captures.are_quick:
+            raise
+        # Lengths that the model does not accept are known beforehand only where it is traced for any size.
+        return Lengths(rows, None, None, [f"the longest inputs are not known: {first_line(error)}"])
     plain, planned = (None if fit is None else _named(fit, question.batch) for fit in longest)
     notes = []
     if limit is not None and any(fit is not None and fit.length == limit[0] for fit in (plain, planned)):
