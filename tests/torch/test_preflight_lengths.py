@@ -80,8 +80,9 @@ def test_the_longest_inputs_and_the_largest_batches_are_the_true_ones(kind: type
         found = reprise.preflight(model, words(8, 16), budget, planning_seconds=0.1, lengths=[16, 31])
     lengths = found.lengths
     assert lengths is not None
-    if kind is Attends:  # which is traced once for all lengths
-        assert sum("captured at" in record.getMessage() for record in caplog.records) <= 6
+    messages = [record.getMessage() for record in caplog.records]
+    traced = next(i for i, message in enumerate(messages) if "traced for any size" in message)
+    assert any("captured at" in message for message in messages[traced:]) == (kind is Branches)
     assert lengths.longest_plain.batch == 8
     truth = last_inside(lambda n: real_peak(model, words(8, n)), budget, 30)
     assert lengths.longest_plain.length == pytest.approx(truth, rel=0.03, abs=1)
@@ -96,7 +97,7 @@ def test_the_longest_inputs_and_the_largest_batches_are_the_true_ones(kind: type
     compiled(words(8, int(0.95 * longest))).backward()
     assert compiled.plan.measured_peak_bytes <= budget
     with pytest.raises(reprise.InfeasibleBudget):
-        reprise.compile(kind().train(), budget)(words(8, int(1.08 * longest) + 1))
+        reprise.compile(kind().train(), budget, planning_seconds=2)(words(8, int(1.3 * longest)))
 
 
 def test_a_model_that_takes_no_longer_inputs_says_so() -> None:
