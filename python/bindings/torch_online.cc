@@ -1,5 +1,6 @@
 #include <torch/csrc/Exceptions.h>
 
+#include "capsule.h"
 #include "reprise/torch/online.h"
 #include "torch_parts.h"
 
@@ -25,6 +26,13 @@ std::unique_ptr<Online> online(std::int64_t budget_bytes, const std::vector<at::
                                                 .refuse = &raise_budget_exceeded});
 }
 
+std::optional<std::tuple<py::capsule, py::capsule, py::capsule>> planned_step(const Online& online) {
+  std::optional<OnlineStep> found = online.planned_step();
+  if (!found) return std::nullopt;
+  return std::tuple(to_capsule(std::move(found->step.graph)), to_capsule(std::move(found->step.costs)),
+                    to_capsule(std::move(found->plan)));
+}
+
 }  // namespace
 
 void bind_online(py::module_& module) {
@@ -48,7 +56,9 @@ void bind_online(py::module_& module) {
            py::arg("most_recomputation"), py::arg("planning_seconds"))
       .def("end", &Online::end, py::call_guard<py::gil_scoped_release>())
       .def("set_budget", &Online::set_budget, py::arg("budget_bytes"))
-      .def_property_readonly("summary", &Online::summary);
+      .def_property_readonly("summary", &Online::summary)
+      .def("planned_step", &planned_step,
+           "Graph, costs and plan of the step that was planned or followed last, in capsules.");
 }
 
 }  // namespace reprise::bindings

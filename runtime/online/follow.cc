@@ -403,6 +403,13 @@ void Follower::set_budget(std::int64_t bytes) {
   state_ = next_ == 0 && planning_seconds_ > 0 ? State::kLogging : State::kIdle;
 }
 
+std::shared_ptr<const Script> Follower::latest_plan() const {
+  const Table::Lock lock(table_);
+  const auto found =
+      std::ranges::find_if(scripts_.rbegin(), scripts_.rend(), [](const auto& s) { return s->has_plan(); });
+  return found == scripts_.rend() ? nullptr : *found;
+}
+
 StepLog Follower::known_log() const {
   if (!scripts_.empty()) return scripts_.back()->log;
   StepLog log = log_;

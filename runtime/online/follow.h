@@ -79,6 +79,8 @@ class Follower {
   [[nodiscard]] std::size_t next_call() const { return next_; }
   [[nodiscard]] const Counts& counts() const { return counts_; }
   [[nodiscard]] std::size_t scripts() const { return scripts_.size(); }
+  // The script with a plan that was planned or followed last; null if there is none.
+  [[nodiscard]] std::shared_ptr<const Script> latest_plan() const;
   // The latest step of which all calls are known. Before there is one, what is known of this step, as if the rest of it
   // would read all that the program holds, the latest first.
   [[nodiscard]] StepLog known_log() const;

@@ -55,6 +55,7 @@ class Mode final : public RoomMaker {
   void end();
   void set_budget(std::int64_t bytes);
   [[nodiscard]] OnlineSummary summary() const;
+  [[nodiscard]] std::optional<OnlineStep> planned_step() const;
 
   void call(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
             torch::jit::Stack& stack);

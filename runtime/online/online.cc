@@ -16,5 +16,6 @@ Online::~Online() = default;
 void Online::end() { state_->mode.end(); }
 void Online::set_budget(std::int64_t budget_bytes) { state_->mode.set_budget(budget_bytes); }
 OnlineSummary Online::summary() const { return state_->mode.summary(); }
+std::optional<OnlineStep> Online::planned_step() const { return state_->mode.planned_step(); }
 
 }  // namespace reprise

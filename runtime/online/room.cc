@@ -134,4 +134,10 @@ OnlineSummary Mode::summary() const {
           .planning_seconds = counts.planning_seconds};
 }
 
+std::optional<OnlineStep> Mode::planned_step() const {
+  const std::shared_ptr<const Script> script = follower_.latest_plan();
+  if (script == nullptr) return std::nullopt;
+  return OnlineStep{graph_of(script->log, script->grain_bytes).costed, script->plan};
+}
+
 }  // namespace reprise::online

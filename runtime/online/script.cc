@@ -149,13 +149,15 @@ Script plan_log(StepLog log, std::int64_t budget_bytes, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   Script script = without_plan(std::move(log));
-  const LogGraph graph = graph_of(script.log, budget_bytes / kGrains);
-  const Solution found = solve(graph.costed.graph, graph.costed.costs,
-                               {.budget_bytes = budget_bytes, .should_stop = [end] { return Clock::now() > end; }});
+  script.grain_bytes = budget_bytes / kGrains;
+  const LogGraph graph = graph_of(script.log, script.grain_bytes);
+  Solution found = solve(graph.costed.graph, graph.costed.costs,
+                         {.budget_bytes = budget_bytes, .should_stop = [end] { return Clock::now() > end; }});
   if (found.plan.actions.empty()) return script;
   OrderWriter writer(script.log, graph);
   for (const Action& action : found.plan.actions) writer.take(action);
   script.orders = std::move(writer).orders();
+  script.plan = std::move(found.plan);
   script.recompute_ns = found.simulation.recompute_ns;
   return script;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "reprise/plan.h"
 #include "runtime/online/step_log.h"
 
 namespace reprise::online {
@@ -33,6 +34,8 @@ struct CallOrders {
 struct Script {
   StepLog log;
   std::vector<CallOrders> orders;  // by call; empty: there is no plan, and evictions are made by rule
+  Plan plan;                       // that they are made of
+  std::int64_t grain_bytes = 0;    // of the graph that it is a plan of
   bool is_revised = false;         // planned with times of two steps
   std::int64_t recompute_ns = 0;   // as planned
   std::int64_t time_ns = 0;        // of all calls, as logged

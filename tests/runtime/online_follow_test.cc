@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "reprise/io.h"
+#include "reprise/simulate.h"
+#include "reprise/validate.h"
 #include "runtime/device/meter.h"
 #include "runtime/messages.h"
 #include "runtime/networks.h"
@@ -130,6 +132,30 @@ TEST_F(OnlineFollowing, MakesTheSameCallsAgainInEveryStep) {
   EXPECT_GT(repeated[7], 0);
   // Once a script was followed, it is planned again with the times of two steps; on a slow machine that comes later.
   for (std::size_t i = 8; i < repeated.size(); ++i) EXPECT_EQ(repeated[i], repeated[7]);
+}
+
+TEST_F(OnlineFollowing, ShowsTheStepThatItFollows) {
+  Layers layers;
+  const std::int64_t budget = share(0.5);
+  Online online(within(budget));
+  EXPECT_FALSE(online.planned_step());
+  for (int i = 0; i < 8; ++i) (void)layers.step();
+  const std::int64_t before = online.summary().repeated_calls;
+  (void)layers.step();
+  const auto repeated = static_cast<std::size_t>(online.summary().repeated_calls - before);
+  const auto [step, plan] = *online.planned_step();
+  EXPECT_FALSE(validate(step.graph, plan));
+  const Simulation simulation = simulate(step.graph, step.costs, plan);
+  EXPECT_LE(simulation.peak_bytes, budget);
+  std::vector<int> runs(step.graph.num_ops(), 0);
+  std::size_t again = 0;
+  for (const Action& action : plan.actions) {
+    if (action.kind() == Action::Kind::kCompute || action.kind() == Action::Kind::kComputeInPlace) {
+      again += runs[index(action.op())]++ > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(again, 0);
+  EXPECT_LE(repeated, again);  // What was freed and not taken yet need not be made again.
 }
 
 TEST_F(OnlineFollowing, PlansNothingIfItMayNot) {

@@ -386,7 +386,7 @@ def test_a_model_that_cannot_be_captured_is_verified_and_explained() -> None:
         assert told.budget_bytes == tight and told.steps == 1 and told.evictions > 0
         assert "online: calls run as they come" in str(told)
         with pytest.raises(reprise.RepriseError, match="run in the online mode"):
-            model.plan.report("plan.html")
+            model.plan.save("plan.json")
     finally:
         reprise.restore(model)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -138,7 +141,7 @@ def test_two_experts_get_two_scripts() -> None:
     assert mode.summary.followed_steps == 8
 
 
-def test_a_compiled_model_says_what_it_follows() -> None:
+def test_a_compiled_model_says_what_it_follows(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.Tanh())))
     x = torch.randn(512, 256)
@@ -154,8 +157,40 @@ def test_a_compiled_model_says_what_it_follows() -> None:
             model(x).sum().backward()
         assert model.plan.online.summary.followed_steps >= 2
         assert "followed a plan" in repr(model.plan)
+        check_pictures(model.plan, tmp_path)
     finally:
         reprise.restore(model)
+
+
+def check_pictures(source: Any, folder: Path) -> None:
+    """What a mode or a model's plan shows of the step that was followed."""
+    data = json.loads(source.report(folder / "step.json", curve_seconds=0.1).read_text())
+    assert data["planned"]["peak_bytes"] <= data["budget_bytes"] < data["plain"]["peak_bytes"]
+    assert sum(data["planned_runs"]["again"]) > 0
+    assert "aten::tanh" in data["kinds"]
+    assert len(data["curve"]["peak_bytes"]) > 1
+    assert "<html" in source.report(folder / "step.html", curve_seconds=0).read_text()
+    events = json.loads(source.trace(folder / "step.trace.json").read_text())["traceEvents"]
+    assert sum(event["ph"] == "X" for event in events) == len(data["planned_runs"]["op"])
+    assert source.snapshot(folder / "step.pickle").stat().st_size > 0
+
+
+def test_a_step_that_is_followed_can_be_looked_at_also_after_the_end(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.Tanh())))
+    x = torch.randn(512, 256)
+    model(x).sum().backward()
+    before = allocated()
+    _torch.reset_peak(CPU)
+    model(x).sum().backward()
+    with reprise.online(before + (_torch.peak_bytes(CPU) - before) * 7 // 10, smallest=4096, planning_seconds=0.3) as mode:
+        with pytest.raises(reprise.RepriseError, match="no step has been planned"):
+            mode.report(tmp_path / "early.html")
+        assert not (tmp_path / "early.html").exists()
+        for _ in range(4):
+            model(x).sum().backward()
+        check_pictures(mode, tmp_path)
+    check_pictures(mode, tmp_path)
 
 
 def test_planning_can_be_turned_off() -> None:

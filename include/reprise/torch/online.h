@@ -22,8 +22,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "reprise/costs.h"
+#include "reprise/plan.h"
 
 namespace reprise {
 
@@ -63,6 +67,13 @@ struct OnlineSummary {
   double planning_seconds = 0;
 };
 
+// A step whose calls are known, as planners see it, and the plan that steps with the same calls follow. Memory that is
+// not the step's own is in it as a resident value, and, where it comes and goes, as ops named "outside".
+struct OnlineStep {
+  CostedGraph step;
+  Plan plan;
+};
+
 // While this object exists, the code of all threads runs within the budget. A process can have one at a time. Calls
 // throw BudgetExceeded, with what is in the way, if everything that can be computed again is gone and it is not enough.
 // The end restores everything that the program still holds.
@@ -77,6 +88,8 @@ class Online {
   void end();
   void set_budget(std::int64_t budget_bytes);
   [[nodiscard]] OnlineSummary summary() const;
+  // The step that was planned or followed last; nothing: none was planned.
+  [[nodiscard]] std::optional<OnlineStep> planned_step() const;
 
  private:
   struct State;

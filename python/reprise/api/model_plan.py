@@ -13,7 +13,7 @@ from ..errors import RepriseError
 from ..native import _torch
 from ..show.explanation import Explanation, arena_line, loss_line, module_rows
 from ..show.online_explanation import OnlineExplanation
-from ..show.report import Facts, machine_facts, notebook_html, write_report
+from ..show.report import CURVE_SECONDS, Facts, machine_facts, notebook_html, write_report
 from ..show.snapshot import write_snapshot
 from ..trace.fused.lowered import PARTITIONS
 from ..trace.joint_graph import FUSED
@@ -24,7 +24,6 @@ from .settings import Settings
 
 log = logging.getLogger("reprise")
 
-CURVE_SECONDS = 10.0
 
 
 class ModelPlan:
@@ -83,7 +82,8 @@ class ModelPlan:
         """The session that was called last."""
         if self.online is not None:
             raise RepriseError("steps of this model run in the online mode, call by call, and no plan holds for a whole step. "
-                               "print(reprise.explain(model)) shows what it does, model.plan.online.summary has the numbers")
+                               "print(reprise.explain(model)) shows what it does, model.plan.report draws a step that is "
+                               "followed, and model.plan.online.summary has the numbers")
         ready = [session for session in self._sessions if session.runtime.has_plan]
         if not ready:
             raise RepriseError("there is no plan yet: call the model once with gradients enabled")
@@ -278,17 +278,23 @@ class ModelPlan:
 
         curve_seconds: how long to plan at all budgets, for time against memory; 0 leaves that part out.
         """
+        if self.online is not None:
+            return self.online.report(path, curve_seconds=curve_seconds)
         write_report(Path(path), self.graph, self.costs, self.actions, **self._facts(curve_seconds))
         log.info("the report of %s: %s", self.session.name, path)
         return Path(path)
 
     def trace(self, path: str | Path) -> Path:
         """Writes the planned step for Perfetto and chrome://tracing."""
+        if self.online is not None:
+            return self.online.trace(path)
         Path(path).write_text(_core.trace_json(self.graph, self.costs, self.actions, **self._facts()))
         return Path(path)
 
     def snapshot(self, path: str | Path) -> Path:
         """Writes the planned step for PyTorch's memory viewer (pytorch.org/memory_viz)."""
+        if self.online is not None:
+            return self.online.snapshot(path)
         write_snapshot(Path(path), self.graph, self.costs, self.actions)
         return Path(path)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import _core
+from .. import _core, planning
+from ..errors import RepriseError
 from ..native import _torch
 from ..optimizer_state import optimizer_tensors
+from ..show.report import CURVE_SECONDS, Facts, machine_facts, write_report
+from ..show.snapshot import write_snapshot
 from .arguments import byte_count
 
 SMALLEST = "16KiB"
@@ -59,6 +63,7 @@ class online:
         self.older = older
         self._mode: _torch.Online | None = None
         self._summary: _torch.OnlineSummary | None = None
+        self._step: tuple[object, object, object] | None = None  # when it ended
 
     def __enter__(self) -> online:
         if self._mode is not None:
@@ -77,7 +82,7 @@ class online:
         mode, self._mode = self._mode, None
         if mode is not None:
             mode.end()
-            self._summary = mode.summary
+            self._summary, self._step = mode.summary, mode.planned_step()
 
     def set_budget(self, budget: str | int) -> None:
         """Changes the budget at once."""
@@ -97,6 +102,40 @@ class online:
         if self._summary is None:
             raise ValueError("this online mode has not been active yet")
         return self._summary
+
+    def report(self, path: str | Path, *, curve_seconds: float = CURVE_SECONDS) -> Path:
+        """Writes the step that was planned or followed last as one HTML file, or as data if the name ends in .json, as
+        model.plan.report does for a captured step.
+
+        curve_seconds: how long to plan at all budgets, for time against memory; 0 leaves that part out.
+        """
+        graph, costs, plan = self._planned_step()
+        points = planning.curve(graph, costs, planning.AUTO, curve_seconds).points if curve_seconds else []
+        write_report(Path(path), graph, costs, plan, **self._facts(points))
+        return Path(path)
+
+    def trace(self, path: str | Path) -> Path:
+        """Writes the same step for Perfetto and chrome://tracing."""
+        graph, costs, plan = self._planned_step()
+        Path(path).write_text(_core.trace_json(graph, costs, plan, **self._facts([])))
+        return Path(path)
+
+    def snapshot(self, path: str | Path) -> Path:
+        """Writes the same step for PyTorch's memory viewer (pytorch.org/memory_viz)."""
+        write_snapshot(Path(path), *self._planned_step())
+        return Path(path)
+
+    def _planned_step(self) -> tuple[_core.Graph, _core.Costs, _core.Plan]:
+        found = self._step if self._mode is None else self._mode.planned_step()
+        if found is None:
+            raise RepriseError("no step has been planned. A step is planned after the first one for which memory had to be taken "
+                               "away, unless planning_seconds is 0")
+        graph, costs, plan = found
+        return _core.Graph.from_capsule(graph), _core.Costs.from_capsule(costs), _core.Plan.from_capsule(plan)
+
+    def _facts(self, curve: list[_core.Solution]) -> Facts:
+        return {"planner": planning.AUTO, "budget_bytes": self.budget_bytes, "outside_bytes": 0, "measured": None,
+                "curve": curve, "facts": machine_facts(torch.device("cpu"))}
 
     def __repr__(self) -> str:
         size = _core.format_bytes(self.budget_bytes)

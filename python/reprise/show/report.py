@@ -11,6 +11,8 @@ import torch
 
 from .. import _core
 
+CURVE_SECONDS = 10.0  # for planning at all budgets
+
 
 class Facts(TypedDict):
     """What reports show in addition to the graph and the plan."""
