@@ -141,7 +141,8 @@ def test_two_experts_get_two_scripts() -> None:
     assert mode.summary.followed_steps == 8
 
 
-def test_a_compiled_model_says_what_it_follows(tmp_path: Path) -> None:
+def layers_of_tanh() -> tuple[nn.Module, Tensor, int]:
+    """A model that has gradients, its input, and the bytes that a step adds to them for a time."""
     torch.manual_seed(0)
     model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.Tanh())))
     x = torch.randn(512, 256)
@@ -149,7 +150,11 @@ def test_a_compiled_model_says_what_it_follows(tmp_path: Path) -> None:
     before = allocated()
     _torch.reset_peak(CPU)
     model(x).sum().backward()
-    step_bytes = _torch.peak_bytes(CPU) - before
+    return model, x, _torch.peak_bytes(CPU) - before
+
+
+def test_a_compiled_model_says_what_it_follows(tmp_path: Path) -> None:
+    model, x, step_bytes = layers_of_tanh()
     own = _torch.storage_bytes([*model.parameters(), *(p.grad for p in model.parameters())], CPU)
     reprise.compile(model, own + step_bytes * 7 // 10, capture="online")
     try:
@@ -176,14 +181,8 @@ def check_pictures(source: Any, folder: Path) -> None:
 
 
 def test_a_step_that_is_followed_can_be_looked_at_also_after_the_end(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.Tanh())))
-    x = torch.randn(512, 256)
-    model(x).sum().backward()
-    before = allocated()
-    _torch.reset_peak(CPU)
-    model(x).sum().backward()
-    with reprise.online(before + (_torch.peak_bytes(CPU) - before) * 7 // 10, smallest=4096, planning_seconds=0.3) as mode:
+    model, x, step_bytes = layers_of_tanh()
+    with reprise.online(allocated() + step_bytes * 7 // 10, smallest=4096, planning_seconds=0.3) as mode:
         with pytest.raises(reprise.RepriseError, match="no step has been planned"):
             mode.report(tmp_path / "early.html")
         assert not (tmp_path / "early.html").exists()
