@@ -122,7 +122,7 @@ def _made_of(make: Callable[[fx.GraphModule, JointGraph], Made], call: Callable[
         way(traced)
     if not made:
         raise RepriseError(f"{name} cannot be trained: nothing that it returns requires a gradient")
-    return made[0]
+    return made[-1]  # A way that failed may have made one, too.
 
 
 def _without_modes() -> contextlib.AbstractContextManager[Any]:
