@@ -174,9 +174,9 @@ class _Runner:
             with one_graph():
                 outputs = self.trains(*args, **kwargs)
         except Exception as error:
-            self.parallel.agree(error)
+            self.parallel.ranks.agree(error)
             raise
-        self.parallel.agree(None)
+        self.parallel.ranks.agree(None)
         return outputs
 
     def trains(self, *args: Any, **kwargs: Any) -> Any:

@@ -18,12 +18,11 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import errors
-from ..errors import InfeasibleBudget, RepriseError, Unsupported
+from ..errors import Unsupported
+from .ranks import Ranks
 
 NOBODY = -1
 
@@ -82,7 +81,7 @@ class DataParallel:
         self._waiting: tuple[int, Tensor] | None = None
         self._is_counted = not is_older
         self._had_rebuilt = ddp._has_rebuilt_buckets
-        self._group = _group_for_messages(ddp.process_group)
+        self.ranks = Ranks(ddp.process_group)
 
     @property
     def _reporter(self) -> Reporter:
@@ -140,25 +139,6 @@ class DataParallel:
         del gradient
         self._reporter.tell(index)
 
-    # -- Errors.
-
-    def agree(self, error: Exception | None) -> None:
-        """Every process calls this at the end of a call. Raises the same error in all of them if one has an error."""
-        size, rank = dist.get_world_size(self._group), dist.get_rank(self._group)
-        if size == 1:
-            if error is not None:
-                raise error
-            return
-        vote = torch.tensor(0 if error is None else size - rank)
-        dist.all_reduce(vote, dist.ReduceOp.MAX, self._group)
-        if vote.item() == 0:
-            return
-        source = size - int(vote.item())
-        message = [None if rank != source or error is None else _packed(error)]
-        dist.broadcast_object_list(message, dist.get_global_rank(self._group, source), self._group)
-        assert message[0] is not None  # the process that has the error has sent it
-        raise _unpacked(source, *message[0]) from error
-
 
 def one_graph() -> contextlib.AbstractContextManager[None]:
     """Inside DDP, torch.compile would cut the model where buckets end."""
@@ -172,28 +152,6 @@ def _accumulator(parameter: Tensor) -> Any:
         node = parameter.expand_as(parameter).grad_fn
     assert node is not None  # the parameter requires a gradient
     return node.next_functions[0][0]
-
-
-def _packed(error: Exception) -> tuple[str, str, list[int]]:
-    budgets = [error.budget_bytes, error.smallest_budget_bytes] if isinstance(error, InfeasibleBudget) else []
-    return type(error).__name__, str(error), budgets
-
-
-def _unpacked(rank: int, kind: str, message: str, budgets: list[int]) -> RepriseError:
-    made = getattr(errors, kind, None)
-    if made is None:
-        return RepriseError(f"rank {rank}: {kind}: {message}")
-    result: RepriseError = made(f"rank {rank}: {message}", *budgets)
-    return result
-
-
-def _group_for_messages(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """One that takes tensors of the CPU."""
-    if dist.get_backend(group) == dist.Backend.GLOO or dist.get_world_size(group) == 1:
-        return group
-    made: dist.ProcessGroup = dist.new_group(dist.get_process_group_ranks(group), backend=dist.Backend.GLOO,
-                                             use_local_synchronization=True)
-    return made
 
 
 def _refuse_options(ddp: DistributedDataParallel) -> None:
