@@ -187,6 +187,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("planning_seconds", &SessionOptions::planning_seconds)
       .def_readwrite("waiting_seconds", &SessionOptions::waiting_seconds)
       .def_readwrite("measure", &SessionOptions::measure)
+      .def_readwrite("watch", &SessionOptions::watch)
       .def_readwrite("steps_before_cuda_graphs", &SessionOptions::steps_before_cuda_graphs)
       .def_readwrite("launch_bound", &SessionOptions::launch_bound)
       .def_property(

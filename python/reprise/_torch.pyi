@@ -158,6 +158,7 @@ class Options:
     planning_seconds: float
     waiting_seconds: float
     measure: bool
+    watch: bool
     steps_before_cuda_graphs: int
     launch_bound: float
     cuda_graphs: bool | str

@@ -23,6 +23,7 @@ struct SessionOptions {
   double planning_seconds = 10;
   double waiting_seconds = 0.5;  // how long a step waits for a plan; the rest of the search goes on beside the steps
   bool measure = true;           // measure the cost of each call; otherwise use the roofline
+  bool watch = true;             // measure what steps take, and their caller; otherwise whoever calls them does
   CudaGraphs cuda_graphs = CudaGraphs::kAuto;
   UseArena arena = UseArena::kOff;
   UseSlices slices = UseSlices::kExact;

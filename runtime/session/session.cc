@@ -391,7 +391,8 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   running = RunningStep{.number = last_call_};
   Open open{.number = last_call_, .plan = plan, .room_bytes = room_in(ready.total_bytes)};
   open.total_bytes = plan->arena ? total_with(inputs) : ready.total_bytes;
-  const bool measuring = device.is_cpu() || !around_.caller_is_user || plan->measured_steps < kMeasuredSteps;
+  const bool is_young = plan->measured_steps < kMeasuredSteps;
+  const bool measuring = options_->watch && (device.is_cpu() || !around_.caller_is_user || is_young);
   if (measuring) reset_meter_peak(device);
   open.entry_bytes = read_meter(device).allocated_bytes;
   Results outputs;
@@ -401,7 +402,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
     running.replay_token = replay->open();
   } else {
     // In an arena nothing is allocated at an action.
-    if (plan->measured_steps < kTracedSteps && !plan->arena) open.trace = std::make_shared<Trace>();
+    if (options_->watch && plan->measured_steps < kTracedSteps && !plan->arena) open.trace = std::make_shared<Trace>();
     running.executor = plan->executor;
     running.state.trace = open.trace;
     running.state.arena = std::move(ready.arena);
@@ -416,7 +417,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
     reset_meter_peak(device);
   }
   open.end_bytes = open.caller_peak_bytes = open.caller_end_bytes = read_meter(device).allocated_bytes;
-  open_ = std::move(open);
+  if (options_->watch) open_ = std::move(open);
   return outputs;
 }
 
