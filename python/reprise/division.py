@@ -1,0 +1,189 @@
+"""Divides one budget among the regions of a step, each of which has plans of its own.
+
+A region's forward runs, others run after it, and its backward comes when theirs are done: what it keeps in between lies beside
+all of them. So plans are chosen together: the fastest ones such that before every forward and backward, what earlier regions
+keep, what the region itself takes, and what lies beside all regions fit the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from . import _core, planning
+
+MAX_STATES = 256  # that are kept while regions are decided one after the other
+KEPT_SHARES = (0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.15, 0.0)  # of what is kept without recomputation
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan of a region, and the bytes that it takes above those of its inputs."""
+
+    plan: _core.Plan
+    planner: str
+    forward_bytes: int  # at the highest instant of forward
+    kept_bytes: int  # from forward to backward
+    growth_bytes: int  # at the highest instant of backward, above what is there when it begins
+    time_ns: int
+    recompute_ns: int
+
+    @property
+    def needs(self) -> tuple[int, int, int, int]:
+        return self.kept_bytes, self.forward_bytes, self.kept_bytes + self.growth_bytes, self.time_ns
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a region in a step: its plans, and what lies beside everything that regions keep."""
+
+    choices: Sequence[Choice]
+    before_forward: int
+    before_backward: int
+    after: int  # the most between calls, while this region and the earlier ones keep their part
+
+    def fits(self, choice: Choice, kept_before: int, room: int) -> bool:
+        return self.most(choice, kept_before) <= room
+
+    def most(self, choice: Choice, kept_before: int) -> int:
+        """Bytes at the highest instant while earlier regions keep so much."""
+        kept = kept_before + choice.kept_bytes
+        return max(self.before_forward + kept_before + choice.forward_bytes, self.before_backward + kept + choice.growth_bytes,
+                   self.after + kept)
+
+
+def divide(calls: Sequence[Call], room: int) -> list[Choice] | None:
+    """The choices of least time that fit; None if there are none. The calls come in the order of forward."""
+    states: list[_State] = [(0, 0, None)]
+    for call in calls:
+        reached: list[_State] = []
+        for kept, time_ns, path in states:
+            reached += ((kept + choice.kept_bytes, time_ns + choice.time_ns, (choice, path))
+                        for choice in call.choices if call.fits(choice, kept, room))
+        states = _thinned(_undominated(reached))
+    if not states:
+        return None
+    path = min(states, key=lambda state: state[1])[2]
+    chosen = []
+    while path is not None:
+        chosen.append(path[0])
+        path = path[1]
+    return chosen[::-1]
+
+
+_Path = tuple[Choice, "_Path"] | None
+_State = tuple[int, int, _Path]  # bytes kept so far, time, and how
+
+
+def _undominated(states: list[_State]) -> list[_State]:
+    """By bytes; each is faster than all that keep less."""
+    left: list[_State] = []
+    for state in sorted(states, key=lambda state: state[:2]):
+        if not left or state[1] < left[-1][1]:
+            left.append(state)
+    return left
+
+
+def _thinned(states: list[_State]) -> list[_State]:
+    """The first and the last stay: what fits, and what is fastest so far."""
+    if len(states) <= MAX_STATES:
+        return states
+    return [states[i * (len(states) - 1) // (MAX_STATES - 1)] for i in range(MAX_STATES)]
+
+
+def smallest_room(calls: Sequence[Call]) -> int:
+    """For which there are choices."""
+    most = sum(max(choice.kept_bytes for choice in call.choices) for call in calls) + max(
+        call.most(choice, 0) for call in calls for choice in call.choices)
+    low, high = 0, most
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _has_choices(calls, middle) else (middle + 1, high)
+    return low
+
+
+def _has_choices(calls: Sequence[Call], room: int) -> bool:
+    kept = 0
+    for call in calls:
+        fitting = [choice.kept_bytes for choice in call.choices if call.fits(choice, kept, room)]
+        if not fitting:
+            return False
+        kept += min(fitting)  # whoever comes later has no use for more
+    return True
+
+
+def choices_of(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float, with_recomputation: bool) -> list[Choice]:
+    """Plans of a region: without recomputation, and from there to those that keep least and that peak lowest."""
+    costs = _with_caller(graph, costs, 0)
+    share = seconds / (3 * (len(KEPT_SHARES) + 1))
+    plain = _choice(graph, costs, planning.find(graph, costs, None, planner, share))
+    if not with_recomputation:
+        return [plain]
+    found = [plain]
+    start, given = _start_bytes(graph, costs), _given_bytes(graph, costs)
+    highest = _core.simulate(graph, costs, plain.plan).peak_bytes
+    lowest = planning.smallest_budget_bytes(graph, costs, planner, share)
+    for peak in sorted({highest, (highest + lowest) // 2, lowest}, reverse=True):
+        found += _found(graph, costs, peak, planner, share)
+        for part in KEPT_SHARES:
+            # The caller is made to need what the plan may not keep.
+            workspace = peak - start - given - int(part * plain.kept_bytes)
+            limited = _with_caller(graph, costs, max(0, workspace))
+            best = planning.find(graph, limited, peak, planner, share)
+            if best.plan is not None:
+                found.append(_choice(graph, costs, best))
+                continue
+            found += _found(graph, limited, best.smallest_budget_bytes, planner, share, costs)
+            break  # it cannot keep less
+    return _best(found)
+
+
+def _found(graph: _core.Graph, limited: _core.Costs, budget: int, planner: str, seconds: float,
+           costs: _core.Costs | None = None) -> list[Choice]:
+    found = planning.find(graph, limited, budget, planner, seconds)
+    return [] if found.plan is None else [_choice(graph, costs or limited, found)]
+
+
+def _best(choices: Iterable[Choice]) -> list[Choice]:
+    """Those that no other one beats in everything, fastest first."""
+    left: list[Choice] = []
+    for choice in sorted(choices, key=lambda choice: (choice.time_ns, *choice.needs)):
+        if not any(all(a <= b for a, b in zip(other.needs, choice.needs, strict=True)) for other in left):
+            left.append(choice)
+    return left
+
+
+def _choice(graph: _core.Graph, costs: _core.Costs, found: planning.Found) -> Choice:
+    assert found.plan is not None  # asked by the callers
+    times = _core.timeline(graph, costs, found.plan)
+    runs = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)
+    caller = next(i for i, (kind, op) in enumerate(found.plan.actions) if kind in runs and op == graph.caller_op)
+    before = times.after_bytes[caller - 1] if caller > 0 else times.start_bytes
+    return Choice(
+        plan=found.plan, planner=found.planner,
+        forward_bytes=max(times.during_bytes[:caller], default=before) - times.start_bytes,
+        kept_bytes=before - times.start_bytes,
+        growth_bytes=max(0, max(times.during_bytes[caller + 1:], default=0) - times.after_bytes[caller]),
+        time_ns=times.total.time_ns, recompute_ns=times.total.recompute_ns)
+
+
+def _with_caller(graph: _core.Graph, costs: _core.Costs, workspace: int) -> _core.Costs:
+    """A caller that keeps nothing, and needs so much for a moment."""
+    caller = graph.caller_op
+    assert caller is not None  # every captured step has one
+    workspaces, values = costs.workspace_bytes, costs.value_bytes
+    workspaces[caller] = workspace
+    for value in graph.outputs(caller):
+        if not graph.readers(value):
+            values[value] = 0
+    return _core.Costs(costs.time_ns, workspaces, values, costs.link)
+
+
+def _start_bytes(graph: _core.Graph, costs: _core.Costs) -> int:
+    return sum(costs.value_bytes[value] for value in range(graph.num_values) if graph.residence(value) == "resident")
+
+
+def _given_bytes(graph: _core.Graph, costs: _core.Costs) -> int:
+    """Of the gradients that the caller gives."""
+    assert graph.caller_op is not None
+    return sum(costs.value_bytes[value] for value in graph.outputs(graph.caller_op))
