@@ -66,7 +66,8 @@ def bits_of(tensor: Tensor | None) -> tuple | None:
     """The contents of a tensor as bytes of Python, so that what a test remembers does not count as memory of torch."""
     if tensor is None:
         return None
-    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    here = getattr(tensor, "_local_tensor", tensor)  # of a tensor that is divided among processes
+    flat = here.detach().cpu().contiguous().view(-1).view(torch.uint8)
     return str(tensor.dtype), tuple(tensor.shape), flat.numpy().tobytes()
 
 

@@ -151,13 +151,13 @@ def test_batch_norm_with_a_cumulative_average_is_a_graph_break() -> None:
 
 
 def test_wrappers_for_several_devices_are_refused() -> None:
-    with pytest.raises(reprise.Unsupported, match="train on one device"):
+    with pytest.raises(reprise.Unsupported, match="Shard the model with fully_shard"):
         reprise.compile(nn.DataParallel(Mlp()))
 
     class FullyShardedDataParallel(Mlp):
         pass
 
-    with pytest.raises(reprise.Unsupported, match="FSDP"):
+    with pytest.raises(reprise.Unsupported, match="FSDP1"):
         reprise.compile(nn.Sequential(FullyShardedDataParallel()))
 
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import logging
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,11 +23,14 @@ from ..trace.eager_way import goes_as_eager, install_hooks
 from ..trace.joint_graph import EAGER
 from .data_parallel import DataParallel, one_graph
 from .deferred_call import Deferring
+from .divided_plan import DividedPlan
 from .model_plan import ModelPlan
 from .online import PLANNING_SECONDS, online, why_not
 from .outputs import without_zeros
-from .settings import Settings, settings_from
+from .regions import compile_in_regions
+from .settings import CLOSE, Settings, settings_from
 from .shapes import Shapes
+from .units import innermost_units
 from .with_loss import WithLoss
 
 log = logging.getLogger("reprise")
@@ -40,7 +43,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
             cuda_graphs: bool | str = "auto", arena: bool | str = False, slices: bool | str = True,
             engine: str = "eager", capture: str = "auto", loss: Callable[..., Any] | None = None,
-            defer_logits: bool = False) -> torch.nn.Module:
+            defer_logits: bool = False, regions: Sequence[torch.nn.Module] | None = None) -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
     The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
@@ -73,6 +76,9 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     defer_logits: for loops that compute the loss themselves. With gradients enabled the model returns logits that stand for
         themselves and runs when `cross_entropy` is called with them, together with it, as with `loss`. Any other use
         before that makes them whole.
+    regions: parts of the model that are captured and planned one by one, inside the one budget; the rest runs as it is. For
+        models that are not one graph, or take long to trace: parts of one class are traced once. Units of fully_shard
+        (FSDP2) are regions by themselves.
 
     Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
     """
@@ -89,6 +95,13 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
                          "the step: give one of them")
     _torch.install_meter()
     restore(model)
+    parts = innermost_units(model) if regions is None else list(regions)
+    if parts:
+        _refuse_with_regions(capture, loss is not None, defer_logits, settings)
+        compile_in_regions(model, parts, settings)
+        plan = model.__dict__["plan"]
+        weakref.finalize(model, plan.release).atexit = False
+        return model
     runner = _Runner(called, settings, capture, None if loss is None else WithLoss(called._call_impl, loss), defer_logits)
     if isinstance(model, DistributedDataParallel):
         runner.join(model, is_older=True)
@@ -105,9 +118,24 @@ def restore(model: torch.nn.Module) -> torch.nn.Module:
     called._compiled_call_impl = None
     plan = called.__dict__.pop("plan", None)
     model.__dict__.pop("plan", None)
-    if isinstance(plan, ModelPlan):
+    if isinstance(plan, (ModelPlan, DividedPlan)):
         plan.release()
     return model
+
+
+def _refuse_with_regions(capture: str, has_loss: bool, defer_logits: bool, settings: Settings) -> None:
+    options = settings.options
+    refused = {"loss=": has_loss, "defer_logits=True": defer_logits, "arena=True": options.arena is True,
+               'capture="online"': capture == ONLINE, 'engine="fused"': settings.engine != EAGER,
+               "cuda_graphs=True": options.cuda_graphs is True, "host_budget=": options.host_budget_bytes > 0,
+               'slices="close"': options.slices == CLOSE}
+    for name, is_asked_for in refused.items():
+        if is_asked_for:
+            raise Unsupported(f"{name} is not supported for a model that is planned in regions, such as one of fully_shard: "
+                              "leave it out")
+    settings.set_arena(False)
+    settings.set_cuda_graphs(False)
+    settings.set_slices(False)
 
 
 def called_module(model: torch.nn.Module) -> torch.nn.Module:
@@ -307,13 +335,13 @@ _HOW_TO_CALL = ("Write model(...) and not model.forward(...), and compile the mo
                 "training_step calls.")
 
 _NO_WRAPPERS = (
-    "FSDP, DataParallel, and DistributedDataParallel inside another module are not supported: they hold buffers that no plan "
-    "knows of. Compile the model in DistributedDataParallel itself, train on one device, or compile the parts that are not "
-    "wrapped.")
+    "FullyShardedDataParallel (FSDP1), DataParallel, and DistributedDataParallel inside another module are not supported: they "
+    "hold buffers that no plan knows of. Shard the model with fully_shard (FSDP2), compile the model in "
+    "DistributedDataParallel itself, or compile the parts that are not wrapped.")
 
 
 def refuse_wrappers(model: torch.nn.Module) -> None:
     for module in called_module(model).modules():
         names = {base.__name__ for base in type(module).__mro__}
-        if names & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel"}:
+        if names & {"DistributedDataParallel", "FullyShardedDataParallel", "DataParallel"}:
             raise Unsupported(_NO_WRAPPERS)

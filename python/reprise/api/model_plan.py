@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from .. import _core, planning
 from ..errors import RepriseError
 from ..native import _torch
+from ..show.division import Division
 from ..show.explanation import Explanation, arena_line, loss_line, module_rows
 from ..show.online_explanation import OnlineExplanation
 from ..show.report import CURVE_SECONDS, Facts, machine_facts, notebook_html, write_report
@@ -18,6 +19,7 @@ from ..show.snapshot import write_snapshot
 from ..trace.fused.lowered import PARTITIONS
 from ..trace.joint_graph import FUSED
 from .arguments import byte_count
+from .divided_plan import DividedPlan
 from .online import online, steps_line
 from .session import StepSession
 from .settings import Settings
@@ -333,10 +335,12 @@ def _op_at(plan: _core.Plan, action: int) -> int:
     return next(number for kind, number in plan.actions[action:] if kind in runs)
 
 
-def explain(model: torch.nn.Module) -> Explanation | OnlineExplanation:
+def explain(model: torch.nn.Module) -> Explanation | OnlineExplanation | Division:
     """What the plan of the latest step keeps and computes again, by module. For a model that runs in the online mode: what
-    the mode has done."""
+    the mode has done. For one that has regions: how they share the budget."""
     plan = model.__dict__.get("plan")
+    if isinstance(plan, DividedPlan):
+        return plan.explanation()
     if not isinstance(plan, ModelPlan):
         raise RepriseError("this model was not compiled by reprise.compile, so it has no plan")
     if plan.online is not None:

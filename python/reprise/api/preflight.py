@@ -15,6 +15,7 @@ from ..show.preflight import Preflight
 from ..trace.joint_graph import EAGER, check_engine
 from .arguments import byte_count, call_arguments
 from .settings import check_slices
+from .units import refuse_sharded
 
 
 def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None = None,
@@ -55,6 +56,7 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
 def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None,
              optimizer: torch.optim.Optimizer | None, reserve: str | int, planner: str, planning_seconds: float,
              profile: str, batch_dim: int = 0, engine: str = EAGER, slices: bool | str = True) -> Question:
+    refuse_sharded(model, "preflight")
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r}: choose {', '.join(map(repr, PROFILES))}")
     planning.check_planner(planner)

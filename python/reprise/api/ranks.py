@@ -18,18 +18,20 @@ class Ranks:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = _group_for_messages(group)
 
-    def agree(self, error: Exception | None) -> None:
-        """Every process calls this at the end of a call. Raises the same error in all of them if one has an error."""
+    def agree(self, error: Exception | None, flag: bool = False) -> bool:
+        """Every process calls this at the same point. Raises the same error in all of them if one has an error; otherwise
+        returns whether one of them has given the flag."""
         size, rank = dist.get_world_size(self._group), dist.get_rank(self._group)
         if size == 1:
             if error is not None:
                 raise error
-            return
-        vote = torch.tensor(0 if error is None else size - rank)
-        dist.all_reduce(vote, dist.ReduceOp.MAX, self._group)
-        if vote.item() == 0:
-            return
-        source = size - int(vote.item())
+            return flag
+        votes = torch.tensor([0 if error is None else size - rank, int(flag)])
+        dist.all_reduce(votes, dist.ReduceOp.MAX, self._group)
+        who, flagged = votes.tolist()
+        if who == 0:
+            return bool(flagged)
+        source = size - who
         message = [None if rank != source or error is None else _packed(error)]
         dist.broadcast_object_list(message, dist.get_global_rank(self._group, source), self._group)
         assert message[0] is not None  # the process that has the error has sent it

@@ -38,7 +38,7 @@ class StepSession:
         self.runtime = _torch.Session(
             program, keys, settings.options,
             known_tensors=settings.tensors if family is None else settings.tensors_again,
-            future_bytes=_future_bytes(settings, device), owned_inputs=settings.owned,
+            future_bytes=future_bytes(settings, device), owned_inputs=settings.owned,
             capture_again=None if family is not None else captured, family=family)
 
     def forward(self, args: list[Any]) -> list[Any]:
@@ -95,7 +95,7 @@ def backward(args: list[Any], settings: Settings) -> list[Any]:
     return gradients
 
 
-def _future_bytes(settings: Settings, device: torch.device) -> Callable[[], int]:
+def future_bytes(settings: Settings, device: torch.device) -> Callable[[], int]:
     """Bytes of state that the optimizer will have after its first step and does not have yet, and of memory that nobody else
     counts."""
     known: list[int] = []

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import planning
 from ..native import _torch
-from ..optimizer_state import optimizer_tensors, unnamed_tensors, without_wrappers
+from ..optimizer_state import local_tensors, optimizer_tensors, unnamed_tensors, without_wrappers
 from ..progress import Preparation
 from ..trace.joint_graph import EAGER, check_engine
 from .arguments import byte_count
@@ -97,7 +97,7 @@ class Settings:
     def tensors_again(self) -> list[Tensor]:
         """The same without looking for optimizers that nobody named, which takes long: those found last are taken."""
         model, optimizer = self.owner, self.stepper
-        of_model = [] if model is None else [*model.parameters(), *model.buffers()]
+        of_model = [] if model is None else local_tensors((*model.parameters(), *model.buffers()))
         unnamed = [tensor for reference in self._unnamed if (tensor := reference()) is not None]
         return [*of_model, *unnamed, *([] if optimizer is None else optimizer_tensors(optimizer))]
 

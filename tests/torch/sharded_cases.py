@@ -1,0 +1,215 @@
+"""What two processes do for test_sharded.py. Each case returns something that can be compared outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import reprise
+
+RANKS = 2
+WIDTH, WORDS, LENGTH = 32, 64, 32
+LARGE = 1 << 30
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.grow, self.shrink = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.dropout = nn.Dropout(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[0] == 13:
+            raise ValueError("thirteen texts")
+        return x + self.dropout(self.shrink(nn.functional.gelu(self.grow(self.norm(x)))))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.embed(words)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+class Gpt2(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        config = GPT2Config(vocab_size=WORDS, n_embd=WIDTH, n_layer=3, n_head=2, n_positions=LENGTH, use_cache=False)
+        self.model = GPT2LMHeadModel(config)
+        self.blocks = self.model.transformer.h
+
+    def forward(self, words: Tensor) -> Tensor:
+        logits: Tensor = self.model(words).logits
+        return logits
+
+
+def sharded(kind: type[Net] | type[Gpt2] = Net, units: str = "blocks", **options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    model = kind()
+    if units == "blocks":
+        for block in model.blocks:
+            fully_shard(block, **options)
+    return fully_shard(model, **options) if units != "none" else model
+
+
+def loss_of(model: nn.Module, size: int = 8) -> Tensor:
+    words = torch.randint(0, WORDS, (size, LENGTH))
+    return nn.functional.cross_entropy(model(words).float().flatten(0, 1), words.flatten())
+
+
+def bits_of(tensor: Tensor) -> bytes:
+    """In memory that no budget counts."""
+    local: Tensor = getattr(tensor, "_local_tensor", tensor).detach()
+    return local.view(torch.uint8).numpy().tobytes() if local.dim() else local.numpy().tobytes()
+
+
+def train(budget: int | None, *, plans: bool = True, micro: int = 1, clip: bool = False, sizes: tuple[int, ...] = (8,) * 4,
+          begin: Callable[[nn.Module], None] = lambda model: None, **options: Any) -> tuple[list[bytes], nn.Module, list[int]]:
+    """Trains steps, and returns everything that has to be the same, the model, and the highest peak of each step."""
+    model = sharded(**options)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    if plans:
+        named = {"regions": list(model.blocks)} if options.get("units") == "none" else {}
+        reprise.compile(model, budget, optimizer=optimizer, planning_seconds=2, **named)
+    begin(model)
+    left, peaks = [], []
+    for step, size in enumerate(sizes):
+        for part in range(micro):
+            torch.manual_seed(100 * dist.get_rank() + 10 * step + part)
+            if micro > 1:
+                model.set_requires_gradient_sync(part == micro - 1)
+            loss = loss_of(model, size)
+            loss.backward()
+            left.append(bits_of(loss))
+            if plans:
+                peaks.append(model.plan.measured_peak_bytes)
+        if clip:
+            left.append(bits_of(nn.utils.clip_grad_norm_(model.parameters(), 0.1)))
+        left += [bits_of(p.grad) for p in model.parameters() if p.grad is not None]
+        optimizer.step()
+        optimizer.zero_grad()
+    return left + [bits_of(tensor) for tensor in (*model.parameters(), *model.buffers())], model, peaks
+
+
+def compared(share: float, **options: Any) -> dict[str, Any]:
+    """At a share of the peak without recomputation."""
+    expected, _, _ = train(None, plans=False, **options)
+    free, _, peaks = train(None, **options)
+    budget = int(share * max(peaks))
+    found, model, peaks = train(budget, **options)
+    return {"same": [a == b for a, b in zip(expected, found, strict=True)], "same without": expected == free,
+            "recompute_ns": model.plan.recompute_ns, "measured": peaks, "predicted": model.plan.peak_bytes, "budget": budget}
+
+
+BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "tight": {"share": 0.6},
+    "kept gathered": {"reshard_after_forward": False},
+    "mixed precision": {"mp_policy": BF16, "sizes": (8, 8)},
+    "accumulation": {"micro": 3},
+    "clipping": {"clip": True},
+    "batches of other sizes": {"sizes": (8, 8, 5, 5, 8, 5)},
+    "one unit": {"units": "one"},
+    "not sharded": {"units": "none"},
+    "a model of transformers": {"kind": Gpt2},
+}
+
+
+@contextlib.contextmanager
+def told(into: dict[str, Any]) -> Iterator[None]:
+    try:
+        yield
+    except reprise.RepriseError as error:
+        into["told"] = type(error).__name__, str(error), getattr(error, "smallest_budget_bytes", None)
+
+
+def refused_on_one_rank() -> dict[str, Any]:
+    """Rank 1 has no room in a step of a kind that both know; both hear of it, and both go on."""
+    _, model, _ = train(LARGE)
+    result: dict[str, Any] = {}
+    model.plan.set_budget(1000 if dist.get_rank() == 1 else LARGE)
+    with told(result):
+        loss_of(model)
+    model.plan.set_budget(LARGE)
+    loss_of(model).backward()
+    return result | {"gradient": bits_of(model.head.weight.grad)}
+
+
+def fails_on_one_rank() -> dict[str, Any]:
+    """The model of rank 1 raises an error in its first step of that size."""
+    _, model, _ = train(LARGE)
+    result: dict[str, Any] = {}
+    with told(result):
+        loss_of(model, 13 if dist.get_rank() == 1 else 12)
+    return result
+
+
+def too_small_from_the_start() -> dict[str, Any]:
+    """The budget that the refusal names is enough."""
+    result: dict[str, Any] = {}
+    with told(result):
+        train(1000)
+    again: dict[str, Any] = {}
+    with told(again):
+        train(result["told"][2])
+    return result | {"again": again}
+
+
+def one_tracing() -> int:
+    """Blocks are alike, and are traced once."""
+    _, model, _ = train(LARGE, sizes=(8,))
+    return len(model.plan.sessions)
+
+
+def restored() -> list[bool]:
+    """A model that was given back trains on as without a plan."""
+    left = []
+    for plans in (False, True):
+        _, model, _ = train(LARGE, plans=plans)
+        reprise.restore(model)
+        torch.manual_seed(dist.get_rank())
+        loss_of(model).backward()
+        left.append([bits_of(p.grad) for p in model.parameters()])
+        assert not any("forward" in module.__dict__ for module in model.modules())
+    return [a == b for a, b in zip(*left, strict=True)]
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    **{name: lambda options=options: compared(**{"share": 0.8, **options})  # type: ignore[misc]
+       for name, options in VARIANTS.items()},
+    "one tracing": one_tracing,
+    "restored": restored,
+    "refused on one rank": refused_on_one_rank,
+    "too small": too_small_from_the_start,
+    "fails on one rank": fails_on_one_rank,
+}
+
+
+def run(rank: int, folder: str) -> None:
+    """All cases in one process group; their results go to a file."""
+    os.environ["REPRISE_CACHE_DIR"] = f"{folder}/cache{rank}"
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS, store=dist.FileStore(f"{folder}/store", RANKS))
+    try:
+        torch.save({name: case() for name, case in CASES.items()}, Path(folder) / f"results{rank}.pt")
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,222 @@
+"""Models of fully_shard (FSDP2), in two processes, and models in regions: bits, one budget, errors in all processes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sharded_cases as cases
+import torch
+import torch.multiprocessing
+from torch import nn
+
+import reprise
+
+SECONDS = 900  # far more than it takes, so that a process that waits for another one ends
+
+Results = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("ranks")
+    started = torch.multiprocessing.spawn(cases.run, (str(folder),), nprocs=cases.RANKS, join=False)
+    try:
+        while not started.join(SECONDS):
+            pass
+    finally:
+        for process in started.processes:
+            process.kill()
+    return [torch.load(Path(folder) / f"results{rank}.pt", weights_only=False) for rank in range(cases.RANKS)]
+
+
+@pytest.mark.parametrize("name", cases.VARIANTS)
+def test_steps_have_the_bits_of_eager_inside_the_budget(results: Results, name: str) -> None:
+    for result in results:
+        found = result[name]
+        assert all(found["same"])
+        assert found["same without"]
+        assert max(found["measured"]) <= found["budget"]
+        assert found["measured"][-1] <= found["predicted"] <= found["budget"]
+
+
+@pytest.mark.parametrize("name", [name for name in cases.VARIANTS if name != "batches of other sizes"])
+def test_the_budget_makes_regions_recompute(results: Results, name: str) -> None:
+    assert all(result[name]["recompute_ns"] > 0 for result in results)
+
+
+def test_after_the_first_step_regions_use_the_budget(results: Results) -> None:
+    for result in results:
+        first, *later = result["default"]["measured"]
+        assert first < 0.6 * result["default"]["budget"]
+        assert min(later) > 0.9 * result["default"]["budget"]
+
+
+def test_regions_of_one_class_are_traced_once(results: Results) -> None:
+    assert all(result["one tracing"] == 1 for result in results)
+
+
+def test_a_model_that_was_restored_trains_as_before(results: Results) -> None:
+    assert all(all(result["restored"]) for result in results)
+
+
+def test_a_refusal_on_one_rank_is_raised_on_all(results: Results) -> None:
+    first, second = (result["refused on one rank"] for result in results)
+    assert first["told"] == second["told"]
+    assert first["told"][0] == "InfeasibleBudget"
+    assert first["told"][1].startswith("rank 1: the model cannot be trained inside 1000 B")
+    assert len(first["gradient"]) == len(second["gradient"]) > 0  # of the step after it
+
+
+def test_an_error_of_the_model_on_one_rank_is_raised_on_all(results: Results) -> None:
+    assert all(result["fails on one rank"]["told"][:2] == ("RepriseError", "rank 1: ValueError: thirteen texts")
+               for result in results)
+
+
+def test_the_budget_that_a_refusal_names_is_enough(results: Results) -> None:
+    for result in results:
+        assert result["too small"]["told"][0] == "InfeasibleBudget"
+        assert not result["too small"]["again"]
+
+
+# -- Regions in one process.
+
+BUDGET = "1200KiB"
+
+
+def in_regions(budget: str | None = BUDGET, **options: Any) -> cases.Net:
+    torch.manual_seed(0)
+    model = cases.Net()
+    reprise.compile(model, budget, regions=model.blocks, planning_seconds=1, **options)
+    return model
+
+
+def test_a_region_that_cannot_be_captured_runs_without_a_plan(caplog: pytest.LogCaptureFixture) -> None:
+    class Asks(cases.Block):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * (2 if x.sum().item() > 1e9 else 1)
+
+    gradients = []
+    for plans in (False, True):
+        torch.manual_seed(0)
+        model = cases.Net()
+        model.blocks[1] = Asks()
+        if plans:
+            reprise.compile(model, "2MiB", regions=model.blocks, planning_seconds=1)
+        torch.manual_seed(1)
+        cases.loss_of(model).backward()
+        gradients.append([cases.bits_of(p.grad) for p in model.parameters() if p.grad is not None])
+    assert gradients[0] == gradients[1]
+    assert "blocks.1 cannot be captured, and runs without a plan" in caplog.text
+    assert [part.name for part in reprise.explain(model).parts] == ["blocks.0", "blocks.2", "blocks.3"]
+
+
+def test_explain_shows_how_regions_share_the_budget() -> None:
+    model = in_regions()
+    with pytest.raises(reprise.RepriseError, match="no plan yet"):
+        reprise.explain(model)
+    for _ in range(3):
+        cases.loss_of(model).backward()
+    division = reprise.explain(model)
+    assert [part.name for part in division.parts] == [f"blocks.{i}" for i in range(4)]
+    assert division.peak_bytes <= division.budget_bytes
+    assert "recomputation" in str(division) and "blocks.3" in str(division)
+    assert repr(model.plan).startswith("DividedPlan(4 regions, peak")
+
+
+def test_calls_without_gradients_run_as_before() -> None:
+    model = in_regions()
+    with torch.no_grad():
+        model(torch.zeros(2, 8, dtype=torch.int64))
+    assert not model.plan.ready
+    model.blocks[0](torch.zeros(2, 8, cases.WIDTH)).sum().backward()  # not called by the model
+    assert not model.plan.ready
+
+
+def test_a_budget_can_change_between_steps() -> None:
+    model = in_regions("64MiB")
+    for _ in range(3):
+        cases.loss_of(model).backward()
+    assert model.plan.recompute_ns == 0
+    model.plan.set_budget(model.plan.measured_peak_bytes * 8 // 10)
+    cases.loss_of(model).backward()
+    assert model.plan.recompute_ns > 0
+    assert model.plan.measured_peak_bytes <= model.plan.budget_bytes
+
+
+def test_memory_that_the_caller_holds_is_planned_for() -> None:
+    model = in_regions("2MiB")
+    for _ in range(3):
+        cases.loss_of(model).backward()
+    before = model.plan.recompute_ns
+    held = torch.zeros(200 * 1024)
+    cases.loss_of(model).backward()
+    assert model.plan.recompute_ns > before
+    assert model.plan.measured_peak_bytes <= model.plan.budget_bytes
+    del held
+
+
+def test_a_model_that_nobody_holds_is_freed() -> None:
+    model = in_regions()
+    for _ in range(2):
+        cases.loss_of(model).backward()
+    weight = weakref.ref(model.head.weight)
+    del model
+    gc.collect()
+    assert weight() is None
+
+
+@pytest.mark.parametrize("options", [{"arena": True}, {"defer_logits": True}, {"capture": "online"}, {"engine": "fused"},
+                                     {"host_budget": 100}, {"loss": nn.CrossEntropyLoss()}, {"slices": "close"}],
+                         ids=lambda options: next(iter(options)))
+def test_what_does_not_work_in_regions_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(reprise.Unsupported, match=f"{next(iter(options))}=.* in regions"):
+        in_regions(**options)
+
+
+def test_regions_have_to_be_apart_and_inside_the_model() -> None:
+    model = cases.Net()
+    with pytest.raises(ValueError, match=r"blocks\.0 is inside of blocks: regions cannot contain one another"):
+        reprise.compile(model, BUDGET, regions=[model.blocks, model.blocks[0]])
+    with pytest.raises(ValueError, match="takes modules of the model, not Linear"):
+        reprise.compile(model, BUDGET, regions=[nn.Linear(2, 2)])
+    assert "plan" not in model.__dict__
+
+
+def test_the_page_runs_in_two_processes(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "training" / "fsdp.md"
+    script = tmp_path / "train.py"
+    script.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)) +
+                      "assert model.plan.measured_peak_bytes <= model.plan.budget_bytes\n"
+                      "assert model.plan.recompute_ns > 0\n"
+                      "import os, sys\n"
+                      "open(f'{sys.argv[1]}.{os.environ[\"RANK\"]}', 'x').close()\n")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script),
+               str(tmp_path / "ended")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False,
+                           env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert sorted(path.name for path in tmp_path.glob("ended.*")) == ["ended.0", "ended.1"]
+
+
+def test_functions_that_take_no_sharded_model_say_so(tmp_path: Path) -> None:
+    class FSDPModule:
+        pass
+
+    class Sharded(FSDPModule, nn.Linear):
+        pass
+
+    model = Sharded(2, 2)
+    with pytest.raises(reprise.Unsupported, match=r"reprise\.verify does not take a model of fully_shard"):
+        reprise.verify(model, torch.ones(1, 2))
+    with pytest.raises(reprise.Unsupported, match=r"reprise\.preflight does not"):
+        reprise.preflight(model, torch.ones(1, 2), "1GiB")
+    with pytest.raises(reprise.Unsupported, match=r"reprise\.export does not"):
+        reprise.export(model, nn.MSELoss(), [torch.ones(1, 2)], tmp_path / "step.program.json")
