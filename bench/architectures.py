@@ -33,6 +33,7 @@ from architectures_page import line_of, passed, summary, write_page  # noqa: E40
 from models.architectures import ARCHITECTURES  # noqa: E402
 
 Row = dict[str, Any]
+SMALL_WORKSPACES = ":16:8"  # of cuBLAS, which are otherwise larger than what a step of these models adds
 PACKAGES = ("torch", "transformers", "timm", "torchvision")
 
 
@@ -52,13 +53,15 @@ def run(name: str, options: argparse.Namespace) -> Row:
     row = {"name": name, "kind": ARCHITECTURES[name].kind, "package": ARCHITECTURES[name].package}
     command = [sys.executable, str(Path(__file__).with_name("one_architecture.py")), name, "--device", options.device]
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"REPRISE_CACHE_DIR": folder, "OMP_NUM_THREADS": "1"}
+        environment = {"CUBLAS_WORKSPACE_CONFIG": SMALL_WORKSPACES} | os.environ | {
+            "REPRISE_CACHE_DIR": folder, "OMP_NUM_THREADS": "1"}
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=options.seconds)
         except subprocess.TimeoutExpired:
             return row | {"error": f"stopped after {options.seconds:g} s"}
     if done.returncode != 0:
-        return row | {"error": done.stderr[-2000:] or f"ended with {done.returncode}"}
+        print(done.stderr[-2000:], file=sys.stderr, flush=True)
+        return row | {"error": (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]}
     found: Row = json.loads(done.stdout.splitlines()[-1])
     return found
 

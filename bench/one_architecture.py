@@ -41,6 +41,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from models.architectures import ARCHITECTURES, Architecture
 
 SHARE, STEPS = 0.6, 3
+TRIES = 4  # On a GPU what is allocated beside the step may grow after a refusal, by a workspace of a library.
+BLOCKS = 8192  # bytes that the loop holds on a GPU, such as a loss
 MORE_SHARES = (0.7, 0.8, 0.9, 1.0)  # for steps that are not planned as a whole, so that no smallest budget is known
 Row = dict[str, Any]
 
@@ -84,6 +86,8 @@ class Training:
         _synchronize(self.device)
         _torch.reset_peak(self.device)
         entry = _torch.allocated_bytes(self.device)
+        if self.device.type == "cuda":
+            before = entry  # A budget counts everything that is allocated there, such as the workspaces of cuBLAS.
         self.step(model)
         _synchronize(self.device)
         return before, before + _torch.peak_bytes(self.device) - entry
@@ -186,13 +190,19 @@ def measure(architecture: Architecture, device: torch.device, share: float = SHA
     gc.collect()
     budget = before + int(share * (peak - before))
     row["asked_bytes"] = budget
-    try:
-        return row | train_inside(training, budget, plain)
-    except reprise.InfeasibleBudget as error:
-        row |= {"refused": str(error), "smallest_bytes": error.smallest_budget_bytes}
-        return row | train_inside(training, error.smallest_budget_bytes, plain)
-    except reprise.BudgetExceeded as error:
-        row["refused"] = str(error)
+    for _ in range(TRIES):
+        try:
+            return row | train_inside(training, budget, plain)
+        except reprise.InfeasibleBudget as error:
+            row.setdefault("refused", str(error))
+            row["smallest_bytes"] = error.smallest_budget_bytes
+            budget = error.smallest_budget_bytes + (BLOCKS if device.type == "cuda" else 0)
+        except reprise.BudgetExceeded as error:
+            row["refused"] = str(error)
+            break
+        gc.collect()  # The error has held the model.
+    else:
+        raise RuntimeError(f"every smallest budget that was named was refused in its turn, at last with {row['smallest_bytes']}")
     for more in (each for each in MORE_SHARES if each > share):
         budget = before + int(more * (peak - before))
         try:
