@@ -7,13 +7,14 @@ keep, what the region itself takes, and what lies beside all regions fit the bud
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from . import _core, planning
 
 MAX_STATES = 256  # that are kept while regions are decided one after the other
-KEPT_SHARES = (0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.15, 0.0)  # of what is kept without recomputation
+PEAKS = 8  # between that of the plan without recomputation and the lowest
+KEPT_SHARES = (0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of what is kept without recomputation
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,72 @@ def _has_choices(calls: Sequence[Call], room: int) -> bool:
     return True
 
 
+# -- Regions whose calls are not nested in one another, such as the micro-batches of a pipeline.
+
+
+@dataclass(frozen=True)
+class Event:
+    """Forward or backward of a call, and what lies beside everything that open calls keep."""
+
+    call: int
+    is_backward: bool
+    beside: int  # when it begins
+    gap: int  # the most since the event before
+
+
+def highest(events: Sequence[Event], chosen: Sequence[Choice]) -> int:
+    """Bytes at the highest instant."""
+    kept, most = 0, 0
+    for event in events:
+        choice = chosen[event.call]
+        own = choice.growth_bytes if event.is_backward else choice.forward_bytes
+        most = max(most, event.gap + kept, event.beside + kept + own)
+        kept += -choice.kept_bytes if event.is_backward else choice.kept_bytes
+    return most
+
+
+def divide_alike(events: Sequence[Event], groups: Sequence[int], choices: Sequence[Sequence[Choice]],
+                 room: int) -> list[Choice] | None:
+    """One choice for all calls of a group. With one group it is the fastest that fits. With several, each is made faster in
+    turn, beginning with those that take least.
+
+    groups: of each call. choices: of each group."""
+    def most(chosen: Sequence[Choice]) -> int:
+        return highest(events, [chosen[group] for group in groups])
+
+    chosen = _lowest(choices, most)
+    if most(chosen) > room:
+        return None
+    while True:
+        faster = [[*chosen[:i], choice, *chosen[i + 1:]] for i, before in enumerate(chosen) for choice in choices[i]
+                  if choice.time_ns < before.time_ns]
+        fitting = [made for made in faster if most(made) <= room]
+        if not fitting:
+            return [chosen[group] for group in groups]
+        chosen = min(fitting, key=lambda made: sum(made[group].time_ns for group in groups))
+
+
+def smallest_room_alike(events: Sequence[Event], groups: Sequence[int], choices: Sequence[Sequence[Choice]]) -> int:
+    def most(chosen: Sequence[Choice]) -> int:
+        return highest(events, [chosen[group] for group in groups])
+
+    return most(_lowest(choices, most))
+
+
+def _lowest(choices: Sequence[Sequence[Choice]], most: Callable[[Sequence[Choice]], int]) -> list[Choice]:
+    chosen = [min(each, key=lambda choice: choice.needs) for each in choices]
+    for i in (*range(len(chosen)), *range(len(chosen))):
+        chosen[i] = min(choices[i], key=lambda choice: most([*chosen[:i], choice, *chosen[i + 1:]]))
+    return chosen
+
+
+# -- Plans of a region.
+
+
 def choices_of(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float, with_recomputation: bool) -> list[Choice]:
     """Plans of a region: without recomputation, and from there to those that keep least and that peak lowest."""
     costs = _with_caller(graph, costs, 0)
-    share = seconds / (3 * (len(KEPT_SHARES) + 1))
+    share = seconds / (PEAKS + 1 + 3 * len(KEPT_SHARES))
     plain = _choice(graph, costs, planning.find(graph, costs, None, planner, share))
     if not with_recomputation:
         return [plain]
@@ -123,8 +186,10 @@ def choices_of(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: fl
     start, given = _start_bytes(graph, costs), _given_bytes(graph, costs)
     highest = _core.simulate(graph, costs, plain.plan).peak_bytes
     lowest = planning.smallest_budget_bytes(graph, costs, planner, share)
-    for peak in sorted({highest, (highest + lowest) // 2, lowest}, reverse=True):
+    peaks = [highest - i * (highest - lowest) // PEAKS for i in range(PEAKS + 1)]
+    for peak in peaks[1:]:
         found += _found(graph, costs, peak, planner, share)
+    for peak in peaks[::PEAKS // 2]:
         for part in KEPT_SHARES:
             # The caller is made to need what the plan may not keep.
             workspace = peak - start - given - int(part * plain.kept_bytes)

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import reprise
@@ -193,6 +194,81 @@ def restored() -> list[bool]:
     return [a == b for a, b in zip(*left, strict=True)]
 
 
+class Stage(nn.Module):
+    def __init__(self, is_first: bool, is_last: bool) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, WIDTH) if is_first else None
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        self.head = nn.Linear(WIDTH, WORDS) if is_last else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if self.embed is None else self.embed(x)
+        for block in self.blocks:
+            x = block(x)
+        return x if self.head is None else self.head(x)
+
+
+SCHEDULES = {"1F1B": (Schedule1F1B, 1), "GPipe": (ScheduleGPipe, 1), "interleaved 1F1B": (ScheduleInterleaved1F1B, 2)}
+
+
+def pipelined(name: str) -> tuple[Any, list[nn.Parameter]]:
+    """A schedule of eight micro-batches, and the parameters of this process."""
+    torch.manual_seed(0)
+    kind, count = SCHEDULES[name]
+    indexes = [dist.get_rank() + i * RANKS for i in range(count)]
+    modules = [Stage(index == 0, index == count * RANKS - 1) for index in indexes]
+    stages = [PipelineStage(module, index, count * RANKS, torch.device("cpu"))
+              for module, index in zip(modules, indexes, strict=True)]
+
+    def loss(logits: Tensor, words: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten())
+
+    return kind(stages if count > 1 else stages[0], 8, loss_fn=loss), [p for m in modules for p in m.parameters()]
+
+
+def run_schedule(name: str, budget: int | None, plans: bool = True) -> tuple[list[bytes], Any, list[int]]:
+    schedule, parameters = pipelined(name)
+    optimizer = torch.optim.SGD(parameters, 0.1, momentum=0.9)
+    if plans:
+        reprise.compile(schedule, budget, optimizer=optimizer, planning_seconds=2)
+    left, peaks = [], []
+    for step in range(4):
+        torch.manual_seed(step)
+        words = torch.randint(0, WORDS, (64, LENGTH))
+        losses: list[Tensor] = []
+        schedule.step(*([words] if dist.get_rank() == 0 else []), target=words, losses=losses)
+        left += [bits_of(loss) for loss in losses] + [bits_of(p.grad) for p in parameters]
+        if plans:
+            peaks.append(schedule.plan.measured_peak_bytes)
+        optimizer.step()
+        optimizer.zero_grad()
+    return left, schedule, peaks
+
+
+def pipeline_compared(name: str) -> dict[str, Any]:
+    expected, _, _ = run_schedule(name, None, plans=False)
+    free, _, peaks = run_schedule(name, None)
+    budget = int(0.85 * max(peaks))
+    found, schedule, peaks = run_schedule(name, budget)
+    result = {"same": [a == b for a, b in zip(expected, found, strict=True)], "same without": expected == free,
+              "recompute_ns": schedule.plan.recompute_ns, "measured": peaks, "predicted": schedule.plan.peak_bytes,
+              "budget": budget, "calls": len(reprise.explain(schedule).parts)}
+    reprise.restore(schedule)
+    assert "step" not in schedule.__dict__
+    return result
+
+
+def too_small_for_one_stage() -> dict[str, Any]:
+    """A refusal of one stage before a step is raised on all."""
+    _, schedule, _ = run_schedule("1F1B", LARGE)
+    result: dict[str, Any] = {}
+    schedule.plan.set_budget(1000 if dist.get_rank() == 1 else LARGE)
+    words = torch.randint(0, WORDS, (64, LENGTH))
+    with told(result):
+        schedule.step(*([words] if dist.get_rank() == 0 else []), target=words)
+    return result
+
+
 CASES: dict[str, Callable[[], Any]] = {
     **{name: lambda options=options: compared(**{"share": 0.8, **options})  # type: ignore[misc]
        for name, options in VARIANTS.items()},
@@ -200,6 +276,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "restored": restored,
     "refused on one rank": refused_on_one_rank,
     "too small": too_small_from_the_start,
+    **{name: lambda name=name: pipeline_compared(name) for name in SCHEDULES},  # type: ignore[misc]
+    "too small for one stage": too_small_for_one_stage,
     "fails on one rank": fails_on_one_rank,
 }
 

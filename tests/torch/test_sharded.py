@@ -1,4 +1,4 @@
-"""Models of fully_shard (FSDP2), in two processes, and models in regions: bits, one budget, errors in all processes."""
+"""Models of fully_shard (FSDP2) and pipelines in two processes, and models in regions: bits, budget, errors in all processes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import torch.multiprocessing
 from torch import nn
 
 import reprise
+from reprise.api.pipeline import in_flight
 
 SECONDS = 900  # far more than it takes, so that a process that waits for another one ends
 
@@ -84,6 +85,38 @@ def test_the_budget_that_a_refusal_names_is_enough(results: Results) -> None:
     for result in results:
         assert result["too small"]["told"][0] == "InfeasibleBudget"
         assert not result["too small"]["again"]
+
+
+@pytest.mark.parametrize("name", cases.SCHEDULES)
+def test_micro_batches_in_flight_share_the_budget(results: Results, name: str) -> None:
+    for result in results:
+        found = result[name]
+        assert all(found["same"])
+        assert found["same without"]
+        assert max(found["measured"]) <= found["budget"]
+        assert found["recompute_ns"] > 0
+        assert found["calls"] == 8 * cases.SCHEDULES[name][1]
+
+
+def test_a_refusal_of_one_stage_is_raised_on_all(results: Results) -> None:
+    assert all(result["too small for one stage"]["told"][1].startswith("rank 1: the model cannot be trained inside 1000 B")
+               for result in results)
+
+
+@pytest.mark.parametrize(("micro_batches", "rank", "ranks", "expected"), [(8, 0, 4, 4), (8, 3, 4, 1), (2, 0, 4, 2)])
+def test_micro_batches_in_flight_are_counted(micro_batches: int, rank: int, ranks: int, expected: int) -> None:
+    class Action:
+        def __init__(self, name: str) -> None:
+            self.computation_type = type("Kind", (), {"name": name})
+
+    ahead = min(ranks - rank, micro_batches)
+    order = ["FORWARD"] * ahead + ["FULL_BACKWARD", "FORWARD"] * (micro_batches - ahead) + ["FULL_BACKWARD"] * ahead
+    stage = type("Stage", (), {"group_rank": rank})
+    schedule = type("Schedule", (), {"_stage": stage, "pipeline_order": {rank: [None, *map(Action, order)]}})
+    assert in_flight(schedule) == expected
+    schedule.pipeline_order[rank].append(Action("BACKWARD_INPUT"))
+    with pytest.raises(reprise.Unsupported, match="backward in two parts"):
+        in_flight(schedule)
 
 
 # -- Regions in one process.

@@ -27,6 +27,7 @@ from .divided_plan import DividedPlan
 from .model_plan import ModelPlan
 from .online import PLANNING_SECONDS, online, why_not
 from .outputs import without_zeros
+from .pipeline import compile_schedule, is_schedule, modules_of
 from .regions import compile_in_regions
 from .settings import CLOSE, Settings, settings_from
 from .shapes import Shapes
@@ -46,7 +47,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             defer_logits: bool = False, regions: Sequence[torch.nn.Module] | None = None) -> torch.nn.Module:
     """Makes `model` train inside `budget` bytes, with the least recomputation found, and returns it.
 
-    The model is changed in place: same class, same parameters, same `state_dict` keys and hooks.
+    The model is changed in place: same class, same parameters, same `state_dict` keys and hooks. It may also be a schedule of
+    torch.distributed.pipelining, whose stages in this process then share the budget.
     Calls without gradients run as before. The first call captures, profiles and plans.
 
     budget: highest number of bytes allocated on the model's device from the call of the model to
@@ -82,6 +84,9 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
 
     Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
     """
+    schedule = model if is_schedule(model) else None
+    if schedule is not None:
+        model = modules_of(schedule)
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
     refuse_wrappers(model)
@@ -94,6 +99,12 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         raise ValueError("defer_logits=True is for a loss that is computed outside of the step, and loss= makes it part of "
                          "the step: give one of them")
     _torch.install_meter()
+    if schedule is not None:
+        _refuse_with_regions(capture, loss is not None, defer_logits, settings)
+        restore(schedule)
+        compile_schedule(schedule, settings)
+        schedule.__dict__["plan"].hold = model  # the settings hold it weakly
+        return schedule
     restore(model)
     parts = innermost_units(model) if regions is None else list(regions)
     if parts:
@@ -114,6 +125,11 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
 
 def restore(model: torch.nn.Module) -> torch.nn.Module:
     """Undoes reprise.compile."""
+    if is_schedule(model):
+        model.__dict__.pop("step", None)
+        if isinstance(plan := model.__dict__.pop("plan", None), DividedPlan):
+            plan.release()
+        return model
     called = called_module(model)
     called._compiled_call_impl = None
     plan = called.__dict__.pop("plan", None)

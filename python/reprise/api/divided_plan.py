@@ -22,6 +22,7 @@ class DividedPlan:
         self.settings, self._divider = settings, divider
         self.sessions: list[StepSession] = []
         self.hooks: list[RemovableHandle] = []
+        self.hold: object = None  # as long as this is there
         self.undo: list[Callable[[], None]] = []  # what gives the regions back
 
     def release(self) -> None:

@@ -14,9 +14,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from .. import _core
-from ..division import Call, Choice, choices_of, divide, smallest_room
+from ..division import (
+    Call,
+    Choice,
+    Event,
+    choices_of,
+    divide,
+    divide_alike,
+    highest,
+    smallest_room,
+    smallest_room_alike,
+)
 from ..errors import BudgetExceeded, InfeasibleBudget
 from ..native import _torch
 from ..progress import Preparation
@@ -36,11 +47,17 @@ class Seen:
     session: StepSession
     name: str
     forward: int  # when forward begins
-    backward: int | None = None  # when backward begins
-    after: int = 0  # the most between calls, while this region and the earlier ones keep their part
+    gap_before_forward: int  # the most since the call before
+    backward: int | None = None
+    gap_before_backward: int = 0
 
-    def call(self, choices: list[Choice]) -> Call:
-        return Call(choices, self.forward, self.forward if self.backward is None else self.backward, self.after)
+    def join(self, other: Seen) -> None:
+        """Takes the most of both."""
+        self.forward = max(self.forward, other.forward)
+        self.gap_before_forward = max(self.gap_before_forward, other.gap_before_forward)
+        self.gap_before_backward = max(self.gap_before_backward, other.gap_before_backward)
+        if other.backward is not None:
+            self.backward = other.backward if self.backward is None else max(self.backward, other.backward)
 
 
 @dataclass
@@ -48,21 +65,21 @@ class Pattern:
     """Steps that call the same regions with inputs of the same sizes."""
 
     seen: list[Seen] = field(default_factory=list)
+    order: list[tuple[int, bool]] = field(default_factory=list)  # which call, and whether it is its backward
     steps: int = 0
     divisions: dict[int, list[Choice]] = field(default_factory=dict)  # by room
 
-    def learn(self, seen: list[Seen]) -> None:
+    def learn(self, step: Step) -> None:
         """The first step may allocate what later ones do not. From the second one on, the most counts."""
-        is_same = [call.session for call in seen] == [call.session for call in self.seen]
+        seen, order = step.without_dropped()
+        is_same = self.order == order and [call.session for call in seen] == [call.session for call in self.seen]
         if not is_same or self.steps < 2:
-            self.seen, self.steps = seen, self.steps + 1 if is_same else 1
+            self.seen, self.order, self.steps = seen, order, self.steps + 1 if is_same else 1
             self.divisions.clear()
             return
         self.steps += 1
         for known, new in zip(self.seen, seen, strict=True):
-            known.forward, known.after = max(known.forward, new.forward), max(known.after, new.after)
-            if new.backward is not None:
-                known.backward = new.backward if known.backward is None else max(known.backward, new.backward)
+            known.join(new)
 
 
 @dataclass
@@ -72,7 +89,6 @@ class Open:
     step: Step
     index: int
     choice: Choice
-    kept_before: int
 
 
 @dataclass
@@ -83,13 +99,20 @@ class Step:
     planned: list[Choice] | None = None  # None: every region keeps as little as it can
     seen: list[Seen] = field(default_factory=list)
     chosen: list[Choice] = field(default_factory=list)
+    order: list[tuple[int, bool]] = field(default_factory=list)
+    open: dict[int, StorageWeakRef] = field(default_factory=dict)  # handles of calls whose backward has not come yet
     predicted_bytes: int | None = None  # None: nothing is known of such steps yet
     measured_bytes: int = 0
     is_over: bool = False
 
     @property
     def kept_bytes(self) -> int:
-        return sum(choice.kept_bytes for choice in self.chosen)
+        return sum(self.chosen[index].kept_bytes for index, handle in self.open.items() if not handle.expired())
+
+    def without_dropped(self) -> tuple[list[Seen], list[tuple[int, bool]]]:
+        """What was seen and in which order, but for calls whose results were dropped before there was a backward."""
+        left = [i for i in range(len(self.seen)) if i not in self.open or not self.open[i].expired()]
+        return [self.seen[i] for i in left], [(left.index(i), is_backward) for i, is_backward in self.order if i in left]
 
     @property
     def is_watched(self) -> bool:
@@ -99,14 +122,16 @@ class Step:
 class Divider:
     """One budget for all regions of a model."""
 
-    def __init__(self, num_regions: int, budget_bytes: int | None, reserve_bytes: int, planner: str, seconds: float,
+    def __init__(self, most_open: int, budget_bytes: int | None, reserve_bytes: int, planner: str, seconds: float,
                  future_bytes: Callable[[torch.device], int], preparation: Preparation) -> None:
-        self.num_regions, self.budget_bytes, self.reserve_bytes = num_regions, budget_bytes, reserve_bytes
+        self.most_open = most_open  # calls whose backward has not come yet, in a step
+        self.budget_bytes, self.reserve_bytes = budget_bytes, reserve_bytes
         self.planner, self.seconds, self.preparation = planner, seconds, preparation
         self.future_bytes = future_bytes
         self.patterns: dict[Hashable, Pattern] = {}
         self.step: Step | None = None  # the latest
         self.others_free = False  # Threads that communicate let go of memory after the communication is over.
+        self.is_going_on = False  # what calls the regions, so that further calls may come
         self.region = ""  # the name of the one that is called
         self._choices: dict[tuple[StepSession, bool], list[Choice]] = {}
         self._at_work: dict[tuple[StepSession, int], _torch.PlanAtWork] = {}
@@ -132,25 +157,42 @@ class Divider:
         self._begin_at(self.step, session)
         if self.budget_bytes is not None:
             self.step.planned = self._division(pattern, self._room(session.device) - self.step.start_bytes)
-            self.step.predicted_bytes = self.step.start_bytes + _most(self._calls(pattern.seen), self.step.planned)
+            events = _events(pattern.seen, pattern.order)
+            self.step.predicted_bytes = self.step.start_bytes + highest(events, self.step.planned)
         return is_new
 
     def _division(self, pattern: Pattern, room: int) -> list[Choice]:
         assert self.budget_bytes is not None
         grain = max(1, self.budget_bytes // GRAIN)
         rounded = room // grain * grain
-        calls = self._calls(pattern.seen)
         known = pattern.divisions.get(rounded)
-        if known is not None and _most(calls, known) <= room:
+        if known is not None and highest(_events(pattern.seen, pattern.order), known) <= room:
             return known
-        made = divide(calls, rounded) or divide(calls, room)
+        made = self._divided(pattern.seen, pattern.order, rounded) or self._divided(pattern.seen, pattern.order, room)
         if made is None:
-            raise self._refusal(self.budget_bytes + smallest_room(calls) - room)
+            raise self._refusal(self.budget_bytes + self._least(pattern.seen, pattern.order) - room)
         pattern.divisions[rounded] = made
         return made
 
+    def _divided(self, seen: list[Seen], order: list[tuple[int, bool]], room: int) -> list[Choice] | None:
+        if _is_nested(order, len(seen)):
+            return divide(self._calls(seen), room)
+        return divide_alike(_events(seen, order), *self._groups(seen), room)
+
+    def _least(self, seen: list[Seen], order: list[tuple[int, bool]]) -> int:
+        if _is_nested(order, len(seen)):
+            return smallest_room(self._calls(seen))
+        return smallest_room_alike(_events(seen, order), *self._groups(seen))
+
     def _calls(self, seen: list[Seen]) -> list[Call]:
-        return [call.call(self.choices(call.session)) for call in seen]
+        """If they are nested in one another."""
+        gaps = [call.gap_before_forward for call in seen[1:]] + [0]
+        return [Call(self.choices(call.session), call.forward, call.forward if call.backward is None else call.backward,
+                     max(call.gap_before_backward, gap)) for call, gap in zip(seen, gaps, strict=True)]
+
+    def _groups(self, seen: list[Seen]) -> tuple[list[int], list[list[Choice]]]:
+        sessions = list(dict.fromkeys(call.session for call in seen))
+        return [sessions.index(call.session) for call in seen], [self.choices(session) for session in sessions]
 
     def choices(self, session: StepSession) -> list[Choice]:
         key = session, self.budget_bytes is not None
@@ -174,7 +216,7 @@ class Divider:
         if planned is not None and is_known and total + planned[index].forward_bytes <= room:
             return planned[index]
         # The least memory if all regions that are still to come are like this one.
-        to_come = max(1, self.num_regions - index)
+        to_come = max(1, self.most_open - len(step.open))
 
         def least(choice: Choice) -> tuple[int, int]:
             return to_come * choice.kept_bytes + max(choice.forward_bytes, choice.growth_bytes), choice.time_ns
@@ -188,10 +230,13 @@ class Divider:
     def _smallest_room(self, step: Step, index: int) -> int:
         """For a step that has come to the backward of a region. Earlier ones will find at most the gradients of the later ones
         beside them."""
+        calls = len(step.seen)
+        if not _is_nested(step.order, calls):
+            return self._least(step.seen, step.order)
         for before, after in zip(reversed(step.seen[:index]), reversed(step.seen[1:index + 1]), strict=True):
             assert after.backward is not None
             before.backward = after.backward + after.session.runtime.program.resident_bytes
-        return smallest_room(self._calls(step.seen))
+        return self._least(step.seen, _nested(calls))
 
     def _refusal(self, smallest: int) -> InfeasibleBudget:
         assert self.budget_bytes is not None
@@ -210,26 +255,28 @@ class Divider:
             self._begin_at(step, session)
         total = self._total(session, min(choice.forward_bytes for choice in self.choices(session)))
         kept = step.kept_bytes
-        if step.seen:
-            self._note_gap(step, step.seen[-1], total, kept)
+        gap = self._gap(step, total, kept) if step.seen else 0
         choice = self._choice(step, session, total)
-        opened = Open(step, len(step.chosen), choice, kept)
         self._use(session, choice)
-        before = Seen(session, self.region, total - step.start_bytes - kept)
         self._reset_peak(step)
         handle = run()
-        step.seen.append(before)
+        index = len(step.seen)
+        step.seen.append(Seen(session, self.region, total - step.start_bytes - kept, gap))
         step.chosen.append(choice)
-        self._open[_key_of(handle)] = opened
+        step.order.append((index, False))
+        step.open[index] = StorageWeakRef(handle.untyped_storage())
+        self._open[_key_of(handle)] = Open(step, index, choice)
         self._note_peak(step, session)
 
     def backward(self, session: StepSession, handle: torch.Tensor, run: Callable[[], list[Any]]) -> list[Any]:
         opened = self._open.pop(_key_of(handle))
         step, seen = opened.step, opened.step.seen[opened.index]
         total = self._total(session, opened.choice.growth_bytes)
-        kept = opened.kept_before + opened.choice.kept_bytes
-        self._note_gap(step, seen, total, kept)
+        kept = step.kept_bytes
+        seen.gap_before_backward = self._gap(step, total, kept)
         seen.backward = total - step.start_bytes - kept
+        step.order.append((opened.index, True))
+        del step.open[opened.index]
         if self.budget_bytes is not None and total + opened.choice.growth_bytes > (room := self._room(session.device)):
             if step.planned is None:
                 raise self._refusal(self.budget_bytes + self._smallest_room(step, opened.index) + step.start_bytes - room)
@@ -240,17 +287,24 @@ class Divider:
         self._reset_peak(step)
         gradients = run()
         self._note_peak(step, session)
-        if opened.index == 0:
+        if not step.open and not self.is_going_on:
             self._end(step)
         return gradients
+
+    def pause(self) -> None:
+        """No further region is called in this step."""
+        self.is_going_on = False
+        if self.step is not None and not self.step.open:
+            self._end(self.step)
 
     def _begin_at(self, step: Step, session: StepSession) -> None:
         step.device, step.start_bytes = session.device, session.runtime.total_bytes
 
     def _end(self, step: Step) -> None:
-        if not step.is_over and step.seen:
-            step.pattern.learn(step.seen)
-        step.is_over = True
+        """A step whose backward has not come yet has nothing to tell."""
+        if not step.is_over and any(is_backward for _, is_backward in step.order):
+            step.pattern.learn(step)
+            step.is_over = True
 
     def _use(self, session: StepSession, choice: Choice) -> None:
         key = session, id(choice)
@@ -286,10 +340,11 @@ class Divider:
         step.measured_bytes = max(step.measured_bytes, self._peak(step, session.runtime.total_bytes))
         self._reset_peak(step)
 
-    def _note_gap(self, step: Step, last: Seen, total: int, kept: int) -> None:
+    def _gap(self, step: Step, total: int, kept: int) -> int:
+        """The most since the call before."""
         peak = self._peak(step, total)
         step.measured_bytes = max(step.measured_bytes, peak)
-        last.after = max(last.after, peak - step.start_bytes - kept)
+        return peak - step.start_bytes - kept
 
     @property
     def plain_peak_bytes(self) -> int:
@@ -297,16 +352,26 @@ class Divider:
         step = self.step
         if step is None:
             return 0
-        calls = self._calls(step.seen)
-        return step.start_bytes + _most(calls, [call.choices[0] for call in calls])
+        return step.start_bytes + highest(_events(step.seen, step.order), [self.choices(seen.session)[0] for seen in step.seen])
 
 
-def _most(calls: list[Call], chosen: list[Choice]) -> int:
-    kept, most = 0, 0
-    for call, choice in zip(calls, chosen, strict=True):
-        most = max(most, call.most(choice, kept))
-        kept += choice.kept_bytes
-    return most
+def _events(seen: list[Seen], order: list[tuple[int, bool]]) -> list[Event]:
+    def event(index: int, is_backward: bool) -> Event:
+        call = seen[index]
+        if not is_backward:
+            return Event(index, False, call.forward, call.gap_before_forward)
+        return Event(index, True, call.forward if call.backward is None else call.backward, call.gap_before_backward)
+
+    return [event(*each) for each in order]
+
+
+def _nested(calls: int) -> list[tuple[int, bool]]:
+    return [(i, False) for i in range(calls)] + [(i, True) for i in reversed(range(calls))]
+
+
+def _is_nested(order: list[tuple[int, bool]], calls: int) -> bool:
+    """Also if it has stopped before its end."""
+    return order == _nested(calls)[:len(order)]
 
 
 def _key_of(handle: torch.Tensor) -> int:

@@ -39,16 +39,21 @@ log = logging.getLogger("reprise")
 
 def compile_in_regions(model: torch.nn.Module, regions: Sequence[torch.nn.Module], settings: Settings) -> None:
     names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
-    _check(regions, names)
-    runner = _Model(model, len(regions), settings)
+    check_regions(regions, names)
+    runner = RegionsRunner(model._call_impl, len(regions), _group_of(model), settings)
+    runner.divider.reserve_bytes += _late_bytes(model)
     for module in regions:
-        module.__dict__["forward"] = _Region(runner, module, names[id(module)])
-        runner.plan.undo.append(partial(_give_back, weakref.ref(module)))
+        install(runner, module, names[id(module)])
     model.__dict__["plan"] = runner.plan
     model._compiled_call_impl = runner
 
 
-def _check(regions: Sequence[torch.nn.Module], names: dict[int, str]) -> None:
+def install(runner: RegionsRunner, module: torch.nn.Module, name: str) -> None:
+    module.__dict__["forward"] = Region(runner, module, name)
+    runner.plan.undo.append(partial(_give_back, weakref.ref(module)))
+
+
+def check_regions(regions: Sequence[torch.nn.Module], names: dict[int, str]) -> None:
     for module in regions:
         if not isinstance(module, torch.nn.Module) or id(module) not in names:
             raise ValueError(f"regions= takes modules of the model, not {type(module).__name__}")
@@ -66,15 +71,17 @@ def _give_back(module: weakref.ref[torch.nn.Module]) -> None:
         alive.__dict__.pop("forward", None)
 
 
-class _Model:
-    """What the model calls instead of its forward."""
+class RegionsRunner:
+    """What is called instead of a model that has regions."""
 
-    def __init__(self, model: torch.nn.Module, num_regions: int, settings: Settings) -> None:
+    def __init__(self, plain: Callable[..., Any], most_open: int, group: dist.ProcessGroup | None, settings: Settings) -> None:
+        """plain: what is called instead. most_open: calls of regions whose backward has not come yet, at most. group: the
+        processes that train together."""
         self.settings = settings
-        self._plain: Callable[..., Any] = model._call_impl
+        self._plain = plain
         options = settings.options
         futures = functools.cache(partial(future_bytes, settings))
-        self.divider = Divider(num_regions, options.budget_bytes, options.reserve_bytes, options.planner,
+        self.divider = Divider(most_open, options.budget_bytes, options.reserve_bytes, options.planner,
                                options.planning_seconds, lambda device: futures(device)(), settings.preparation)
         # The divider has the budget. Sessions run the plans that it gives them, and it watches their steps.
         options.budget_bytes, options.reserve_bytes, options.watch = None, 0, False
@@ -82,11 +89,11 @@ class _Model:
         self.traced: dict[Any, Callable[..., Any]] = {}
         self.trace = Trace()
         self.ranks: Ranks | None = None
-        if (group := _group_of(model)) is not None:
+        if group is not None:
             self.ranks = Ranks(group)
             self.divider.others_free = True
-            self.divider.reserve_bytes += _late_bytes(model)
-        self.is_going_on = False
+        self.begin_with: Callable[[], None] | None = None  # None: a step begins when a region is called
+        self.may_ask_always = True  # all processes call as many regions
         self._key: Any = None  # of a step that has begun and has called no region yet
         self.asks_always = False  # all processes ask one another after every region of this step
 
@@ -95,11 +102,15 @@ class _Model:
             return self._plain(*args, **kwargs)
         self._key = tuple((tuple(leaf.shape), leaf.dtype) for leaf in tree_leaves((args, kwargs))
                           if isinstance(leaf, torch.Tensor))
-        self.is_going_on = True
+        self.divider.is_going_on = True
         try:
+            if self.begin_with is not None:
+                self.begin_with()
+                self.begin()
             return self._plain(*args, **kwargs)
         finally:
-            self.is_going_on, self._key = False, None
+            self._key = None
+            self.divider.pause()
 
     def begin(self) -> None:
         """Before the first region of a step."""
@@ -113,7 +124,7 @@ class _Model:
         except RepriseError as refusal:
             error = refusal
         if self.ranks is not None:
-            self.asks_always = self.ranks.agree(error, is_new)
+            self.asks_always = self.ranks.agree(error, is_new) and self.may_ask_always
         elif error is not None:
             raise error
 
@@ -132,7 +143,7 @@ class _Model:
         return self.traced[kind]
 
 
-def _compile(model: weakref.ref[_Model], gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+def _compile(model: weakref.ref[RegionsRunner], gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     alive = model()
     assert alive is not None  # it is being called
     settings = alive.settings
@@ -150,7 +161,7 @@ def _compile(model: weakref.ref[_Model], gm: fx.GraphModule, inputs: Sequence[An
 class _RegionStep:
     """What torch.compile calls."""
 
-    def __init__(self, session: StepSession, model: _Model) -> None:
+    def __init__(self, session: StepSession, model: RegionsRunner) -> None:
         self.session, self.divider = session, model.divider
 
     def forward(self, args: list[Any]) -> list[Any]:
@@ -168,10 +179,10 @@ class _RegionStep:
         return self.divider.backward(self.session, args[0], lambda: backward(args, self.session.settings))
 
 
-class _Region:
+class Region:
     """What a region calls instead of its forward."""
 
-    def __init__(self, model: _Model, module: torch.nn.Module, name: str) -> None:
+    def __init__(self, model: RegionsRunner, module: torch.nn.Module, name: str) -> None:
         self.model, self.name = model, name
         self.module = weakref.ref(module)
         self.is_captured = True
@@ -180,7 +191,7 @@ class _Region:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module, model = self.module(), self.model
         assert module is not None  # it is being called
-        if not torch.is_grad_enabled() or goes_as_eager() or not model.is_going_on:
+        if not torch.is_grad_enabled() or goes_as_eager() or not model.divider.is_going_on:
             return type(module).forward(module, *args, **kwargs)
         model.begin()
         try:
