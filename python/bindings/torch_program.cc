@@ -11,6 +11,7 @@
 
 #include "reprise/error.h"
 #include "runtime/kernels/kernel.h"
+#include "runtime/program/collectives.h"
 #include "runtime/program/family/difference.h"
 #include "runtime/program/family/program_family.h"
 #include "runtime/program/program_builder.h"
@@ -89,7 +90,7 @@ ProgramBuilder::SeenCall seen_call(at::Device device, const std::string& name, c
                                 .scope = scope,
                                 .call = call,
                                 .facts = facts_of(call),
-                                .repeats = Kernel(call).repeats(device),
+                                .repeats = Kernel(call).repeats(device) || moves_bytes(call),
                                 .results = std::move(results)};
   if (first) seen.first_call = std::apply(call_from, *first);
   return seen;
@@ -234,6 +235,7 @@ void bind_program(py::module_& module) {
   bind_builder(module);
   bind_family(module);
   py::class_<Program, std::shared_ptr<Program>>(module, "Program", "A captured step.")
+      .def_property_readonly("groups", &groups_of, "The names of the groups of processes in which it communicates.")
       .def_property_readonly("resident_bytes", &resident_bytes, "Bytes of what exists before and after the step.")
       .def_property_readonly(
           "seed_values", [](const Program& program) { return numbers_of(values_of(program.seeds)); },

@@ -22,6 +22,7 @@
 #include "runtime/files/program_text.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/messages.h"
+#include "runtime/program/collectives.h"
 #include "runtime/program/program_queries.h"
 
 namespace reprise {
@@ -280,6 +281,10 @@ PricedStep CostBook::price(const CapturedStep& step) {
   std::set<std::string_view> unknown;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
+    if (is_collective(*program.ops[i].call)) {
+      priced.costs.time_ns[i] = collective_ns(program.ops[i], program.device.type());
+      continue;
+    }
     const auto alike = step.alike.find(op_id(i));
     const std::size_t described = alike == step.alike.end() ? i : index(alike->second);
     signatures[i] = Kernel(*program.ops[described].call).describe(program);

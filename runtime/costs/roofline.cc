@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/program/collectives.h"
 #include "runtime/program/operator_facts.h"
 
 namespace reprise {
@@ -87,11 +88,22 @@ Rates rates_of(c10::DeviceType device) {
   return device == at::kCPU ? kCpu : kGpu;
 }
 
+std::int64_t collective_ns(const ProgramOp& op, c10::DeviceType device) {
+  constexpr Rates kNetwork{.flops_per_s = 0, .bytes_per_s = 1e9, .floor_ns = 200'000};
+  constexpr Rates kLinks{.flops_per_s = 0, .bytes_per_s = 100e9, .floor_ns = 20'000};
+  const Rates& rates = device == at::kCPU ? kNetwork : kLinks;
+  return rates.floor_ns + static_cast<std::int64_t>(moved_bytes(op) / rates.bytes_per_s * 1e9);
+}
+
 std::vector<std::int64_t> roofline_ns(const Program& program, const Rates& rates) {
   std::vector<std::int64_t> times;
   for (const ProgramOp& op : program.ops) {
     times.push_back(0);
     if (op.kind != ProgramOp::Kind::kCall) continue;
+    if (is_collective(*op.call)) {
+      times.back() = collective_ns(op, program.device.type());
+      continue;
+    }
     const double seconds = std::max(moved_bytes(op) / rates.bytes_per_s, flops(op) / rates.flops_per_s);
     times.back() = std::max(static_cast<std::int64_t>(seconds * 1e9), rates.floor_ns);
   }

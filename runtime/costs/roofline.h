@@ -20,6 +20,10 @@ struct Rates {
 // The rates of a plain CPU, or of an H200 in fp32 with TF32.
 [[nodiscard]] Rates rates_of(c10::DeviceType device);
 
+// What a collective takes. It is never measured by itself, because all processes would have to measure it at the same
+// time.
+[[nodiscard]] std::int64_t collective_ns(const ProgramOp& op, c10::DeviceType device);
+
 // Times by op; 0 for an op that is not a call.
 [[nodiscard]] std::vector<std::int64_t> roofline_ns(const Program& program, const Rates& rates);
 

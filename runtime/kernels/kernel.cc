@@ -6,16 +6,20 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <thread>
 
 #include "reprise/error.h"
 #include "runtime/device/meter.h"
 #include "runtime/files/program_text.h"
 #include "runtime/kernels/launch.h"
+#include "runtime/program/collectives.h"
 #include "runtime/program/operator_facts.h"
+#include "runtime/program/tensor_memory.h"
 
 namespace reprise {
 namespace {
@@ -83,6 +87,23 @@ bool changes_its_reserve(std::string_view name, const Call& call) {
   return number(call, "dropout").value_or(0) > 0 && flag(call, "train");
 }
 
+// Waits until the results of a collective are there. On the CPU, a thread of gloo lets go of them and of its own memory
+// a little later than it says that they are there; what it holds until then is not planned for.
+void wait_for(const std::vector<at::Tensor>& results) {
+  static const auto wait = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
+                               .typed<at::Tensor(const at::Tensor&)>();
+  constexpr std::chrono::milliseconds kLongest{100};
+  for (const at::Tensor& result : results) {
+    if (!result.defined()) continue;
+    (void)wait.call(result);
+    if (!result.is_cpu()) continue;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto is_held = [&] { return result.storage().use_count() > 1 || result.use_count() > 2; };
+    while (is_held() && std::chrono::steady_clock::now() - begin < kLongest) std::this_thread::yield();
+  }
+}
+
 // Operators that users declared repeatable. Lives as long as the process.
 struct Declared {
   std::mutex mutex;
@@ -103,6 +124,7 @@ struct Declared {
 void Kernel::run(std::vector<c10::IValue>& stack) const {
   const at::AutoGradMode grad_mode(call_->grad_mode);
   call_->op.callBoxed(stack);
+  if (is_collective(*call_)) wait_for(tensors_of(stack));
 }
 
 std::string Kernel::describe(const Program& program) const {

@@ -1,5 +1,6 @@
 // How an op runs, and what is known about that: what an engine calls, the text that identifies its cost, and whether a
-// second run gives the same result as the first. There is one kind: the boxed call of an ATen operator.
+// second run gives the same result as the first. There is one kind: the boxed call of an ATen operator. A collective is
+// waited for before the call returns.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -24,7 +25,8 @@ class Kernel {
   // the geometry of every tensor, which tensors share memory, and constants. The call must belong to the program.
   [[nodiscard]] std::string describe(const Program& program) const;
 
-  // Whether a second run on `device` gives the same bits.
+  // Whether a second run on `device` gives the same bits. A collective does not run again by itself: all processes
+  // would have to run it.
   [[nodiscard]] bool repeats(at::Device device) const;
 
  private:

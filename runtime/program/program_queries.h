@@ -16,7 +16,7 @@ namespace reprise {
 
 // An op for people: "'mul_3' (aten::mul.Tensor) in layer1.0".
 [[nodiscard]] std::string words_of(const ProgramOp& op);
-// Costs that need no measuring: bytes of values, and the workspace of ops that are not calls.
+// Costs that need no measuring: bytes of values, and the workspace of collectives and of ops that are not calls.
 [[nodiscard]] Costs bare_costs(const Program& program);
 // Bytes of what exists before and after the step.
 [[nodiscard]] std::int64_t resident_bytes(const Program& program);

@@ -81,7 +81,7 @@ class Capture:
         for node in self._backward_order(nodes, gradients):
             self._emit(node)
         return [(self._use(node), self._geometry(primal), node.name, scope_of(node))
-                if isinstance(node, fx.Node) else None for node, primal in zip(gradients, self.primals, strict=True)]
+                if self._is_tensor(node) else None for node, primal in zip(gradients, self.primals, strict=True)]
 
     # -- Reading the graph.
 
@@ -218,9 +218,10 @@ class Capture:
                 self.builder.constant(self.memory[storage_of(fake)], _attribute(self.joint, node))
 
     def _end_forward(self, nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> None:
-        uses = [self._use(n) if isinstance(n, fx.Node) else None for n in outputs]
+        uses = [self._use(n) if self._is_tensor(n) else None for n in outputs]
         fakes = [self.env[n] for n in nodes if n.op == "placeholder"][len(self.primals) :]
-        seeds = [self._new_use(fake, self.builder.seed, extent_bytes(fake)) for fake in fakes]
+        seeds = [self._new_use(fake, self.builder.seed, extent_bytes(fake)) if isinstance(fake, torch.Tensor) else None
+                 for fake in fakes]
         self.builder.end_forward(uses, seeds)
 
     def _emit(self, node: fx.Node) -> None:
@@ -262,6 +263,9 @@ class Capture:
         if storage not in self.memory:
             self.memory[storage] = named(self._number(size), fake.device)
         return _torch.Use(self.memory[storage], self._geometry(fake))
+
+    def _is_tensor(self, node: Any) -> bool:
+        return isinstance(node, fx.Node) and isinstance(self.env[node], torch.Tensor)
 
     def _use(self, node: fx.Node) -> _torch.Use:
         return _torch.Use(self.memory[storage_of(self.env[node])], self._geometry(self.env[node]))

@@ -7,7 +7,7 @@ import functools
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from .eager_kernels import kept_whole
 from .fused.lowered import FIRST_FORM, Form
 from .layouts import Layouts, extent_bytes
 from .lowering import lower
+from .objects import Objects, objects_of
 from .sizes import Sizes
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class JointGraph:
     num_forward_outputs: int
     device: torch.device
     engine: str = EAGER
+    objects: Objects = field(default_factory=Objects)
 
     def capture(self, name: str, layouts: Layouts, form: Form = FIRST_FORM) -> Captured:
         """The step as a program. With eager's operators there is one form."""
@@ -101,7 +103,8 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
         if engine == EAGER:
             with phase("lowering"):
                 lower(joint, device)
-        runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device, engine)))
+        objects = objects_of(joint, primals, num_fwd_outputs)
+        runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device, engine, objects)))
         return shells
 
     def forward(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:

@@ -6,6 +6,8 @@ with a mask of booleans, which draws the same numbers but takes longer and may r
 Batch norm on CUDA: AOTAutograd traces a functional form of PyTorch's own kernel, whereas eager runs
 cuDNN's if it can. cuDNN's operator changes the running statistics it is given, which its schema
 does not say; the capture takes care of it.
+
+Collectives: each waits for its own end.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import torch
 from torch import fx
 from torch._prims_common import suggest_memory_format
 
+from .collectives import wait_at_once
 from .layouts import at_traced_size
 
 aten = torch.ops.aten
@@ -25,6 +28,7 @@ aten = torch.ops.aten
 
 def lower(joint: fx.GraphModule, device: torch.device) -> None:
     """Changes the graph in place."""
+    wait_at_once(joint.graph)
     if device.type == "cpu":
         for node in list(joint.graph.find_nodes(op="call_function", target=aten.native_dropout.default)):
             _lower_dropout(joint.graph, node)

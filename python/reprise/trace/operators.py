@@ -9,6 +9,7 @@ import torch
 from torch._ops import OpOverload
 
 from ..native import _torch
+from .collectives import is_collective, results_in_one_piece
 
 aten = torch.ops.aten
 
@@ -29,7 +30,8 @@ def fake_results(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> An
                 x.new_empty(0, dtype=torch.uint8))
     if target is aten.cudnn_batch_norm_backward.default:
         return torch.empty_like(args[0]), torch.empty_like(args[2]), torch.empty_like(args[2])
-    return target(*args, **kwargs)
+    results = target(*args, **kwargs)
+    return results_in_one_piece(results) if is_collective(target) else results
 
 
 def wanted_results(target: Any, args: Sequence[Any], results: Any) -> Any:

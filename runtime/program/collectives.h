@@ -1,0 +1,29 @@
+// Calls in which processes exchange tensors, by PyTorch's functional collectives. In a program such a call is whole:
+// what it returns is there, and nobody else reads or writes its operands any more. All processes of a group have to
+// make the same such calls in the same order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/program/program.h"
+
+namespace reprise {
+
+[[nodiscard]] bool is_collective(const Call& call);
+// Whether it is a collective that only moves bytes, so that a plan of all processes may run it again. A reduction may
+// add in another order the next time.
+[[nodiscard]] bool moves_bytes(const Call& call);
+// Bytes that are allocated while the call runs, beside its operands and results: operands that do not lie in one piece
+// are copied, and gloo, which serves the CPU, gathers and scatters through a copy.
+[[nodiscard]] std::int64_t workspace_of(const Program& program, const ProgramOp& collective);
+// The names of all groups in which the program communicates, without repetition.
+[[nodiscard]] std::vector<std::string> groups_of(const Program& program);
+
+// The step, one line for each op, as far as it has to be the same in all processes: operators, geometry, which ops read
+// and make which values, which run once. Numbers that are passed to operators may differ, and so do the places where
+// views begin and the names of groups.
+[[nodiscard]] std::string outline_of(const Program& program);
+
+}  // namespace reprise
