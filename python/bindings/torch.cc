@@ -20,6 +20,8 @@ void translate(std::exception_ptr error) {
     PyErr_SetString(error_type("BudgetExceeded").ptr(), exceeded.what());
   } catch (const Unsupported& unsupported) {
     PyErr_SetString(error_type("Unsupported").ptr(), unsupported.what());
+  } catch (const RanksDiffer& different) {
+    PyErr_SetString(error_type("RanksDiffer").ptr(), different.what());
   } catch (const ModifiedInPlace& modified) {
     PyErr_SetString(error_type("ModifiedInPlace").ptr(), modified.what());
   } catch (const InputError& input) {

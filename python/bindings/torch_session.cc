@@ -35,7 +35,8 @@ std::function<void()> interrupted_by_signals(at::Device device) {
 // autograd drops that tensor.
 struct Between {
   std::shared_ptr<Session> session;
-  std::vector<std::int64_t> takers{};  // by gradient: what the caller calls whoever takes it early; -1: nobody
+  std::vector<std::int64_t> takers{};     // by gradient: what the caller calls whoever takes it early; -1: nobody
+  std::shared_ptr<py::object> objects{};  // what the caller asks for again
   RunningStep running{};
 };
 void drop_between(void* between) { delete static_cast<Between*>(between); }
@@ -64,11 +65,22 @@ std::vector<at::Tensor> tensors_from(const py::sequence& objects) {
   return tensors;
 }
 
+// A Python object that C++ code may drop without the interpreter's lock: autograd frees the handle of a step, and with
+// it perhaps the session, wherever it is done with it.
+template <typename Object>
+std::shared_ptr<Object> shared_object(const Object& object) {
+  return {new Object(object), [](Object* dropped) {
+            if (Py_IsInitialized() == 0) return;  // the interpreter is gone, and the object with it
+            const py::gil_scoped_acquire gil;
+            delete dropped;
+          }};
+}
+
 std::pair<Results, at::Tensor> run_forward(const std::shared_ptr<Session>& session, const py::sequence& given,
-                                           std::vector<std::int64_t> takers) {
+                                           std::vector<std::int64_t> takers, const py::object& objects) {
   const std::vector<at::Tensor> inputs = tensors_from(given);
   const auto interrupted = interrupted_by_signals(session->program().device);
-  auto between = std::make_unique<Between>(session, std::move(takers));
+  auto between = std::make_unique<Between>(session, std::move(takers), shared_object(objects));
   const py::gil_scoped_release no_gil;
   auto outputs = session->forward(inputs, between->running, interrupted);
   return {std::move(outputs), handle_of(std::move(between))};
@@ -98,24 +110,22 @@ Results run_backward(const at::Tensor& handle, const py::sequence& given, const 
   return between.session->backward(std::move(seeds), between.running, interrupted, &taker);
 }
 
-// A Python function that C++ code may drop without the interpreter's lock: autograd frees the handle of a step, and
-// with it perhaps the session, wherever it is done with it.
-std::shared_ptr<py::function> shared_function(const py::function& function) {
-  return {new py::function(function), [](py::function* dropped) {
-            if (Py_IsInitialized() == 0) return;  // the interpreter is gone, and the function with it
-            const py::gil_scoped_acquire gil;
-            delete dropped;
-          }};
-}
-
 // Calls a Python function from C++ code that runs without the interpreter's lock.
 template <typename Result, typename... Arguments>
 std::function<Result(Arguments...)> called_with_lock(const std::optional<py::function>& function) {
   if (!function) return {};
-  return [function = shared_function(*function)](Arguments... arguments) {
+  return [function = shared_object(*function)](Arguments... arguments) {
     const py::gil_scoped_acquire gil;
     return (*function)(arguments...).template cast<Result>();
   };
+}
+
+std::shared_ptr<Together> make_together(bool is_first, const py::function& least, const py::function& of_first,
+                                        const py::function& settled) {
+  return std::make_shared<Together>(Together{.is_first = is_first,
+                                             .least = called_with_lock<Together::Numbers, Together::Numbers>(least),
+                                             .of_first = called_with_lock<std::string, std::string>(of_first),
+                                             .settled = called_with_lock<std::int64_t>(settled)});
 }
 
 std::shared_ptr<Session> make_session(std::shared_ptr<Program> program, std::map<std::uint32_t, std::string> keys,
@@ -124,7 +134,7 @@ std::shared_ptr<Session> make_session(std::shared_ptr<Program> program, std::map
                                       const std::optional<py::function>& future_bytes,
                                       const std::optional<py::function>& owned_inputs,
                                       const std::optional<py::function>& capture_again,
-                                      std::shared_ptr<SizeFamily> family) {
+                                      std::shared_ptr<SizeFamily> family, std::shared_ptr<Together> together) {
   Surroundings around;
   around.known_tensors = called_with_lock<std::vector<at::Tensor>>(known_tensors);
   around.future_bytes = called_with_lock<std::int64_t>(future_bytes);
@@ -133,12 +143,13 @@ std::shared_ptr<Session> make_session(std::shared_ptr<Program> program, std::map
     return owned ? owned({inputs.begin(), inputs.end()}) : std::vector<bool>(inputs.size(), false);
   };
   if (capture_again) {
-    around.capture_again = [again = shared_function(*capture_again)](const KnownLayouts& layouts) {
+    around.capture_again = [again = shared_object(*capture_again)](const KnownLayouts& layouts) {
       const py::gil_scoped_acquire gil;
       return captured_from((*again)(layout_tuples(layouts)).cast<py::tuple>());
     };
   }
   around.family = std::move(family);
+  around.together = std::move(together);
   return std::make_shared<Session>(captured_from(std::move(program), keys), std::move(options), std::move(around));
 }
 
@@ -280,14 +291,26 @@ void bind_session(py::module_& module) {
   module.def("backward", &run_backward, py::arg("handle"), py::arg("seeds"), py::arg("take") = py::none(),
              "Of the step whose forward gave the handle. Gradients with a taker may be passed to take(taker, gradient) "
              "before backward ends, and are not returned then.");
+  module.def(
+      "objects_of",
+      [](const at::Tensor& handle) {
+        const auto& objects = between_of(handle).objects;
+        return objects == nullptr ? py::object(py::none()) : *objects;
+      },
+      py::arg("handle"), "What the forward that gave the handle was told to keep.");
+  py::class_<Together, std::shared_ptr<Together>>(module, "Together",
+                                                  "What processes that communicate within a step tell one another.")
+      .def(py::init(&make_together), py::arg("is_first"), py::arg("least"), py::arg("of_first"), py::arg("settled"));
   py::class_<Session, std::shared_ptr<Session>> session(module, "Session", "One captured step in use.");
   session
       .def(py::init(&make_session), py::arg("program"), py::arg("layout_keys"), py::arg("options"), py::kw_only(),
            py::arg("known_tensors") = py::none(), py::arg("future_bytes") = py::none(),
-           py::arg("owned_inputs") = py::none(), py::arg("capture_again") = py::none(), py::arg("family") = py::none())
+           py::arg("owned_inputs") = py::none(), py::arg("capture_again") = py::none(), py::arg("family") = py::none(),
+           py::arg("together") = py::none())
       .def("forward", &run_forward, py::arg("inputs"), py::arg("takers") = std::vector<std::int64_t>(),
+           py::arg("objects") = py::none(),
            "(outputs, handle): the handle carries the step to backward(). takers: by input, who takes its gradient; -1 "
-           "if nobody does.")
+           "if nobody does. objects: what objects_of(handle) returns.")
       .def(
           "owns",
           [](const Session& self, const at::Tensor& handle) { return between_of(handle).session.get() == &self; },

@@ -45,6 +45,7 @@ __all__ = [
     "ModifiedInPlace",
     "Plan",
     "PlanFile",
+    "RanksDiffer",
     "RepriseError",
     "Simulation",
     "Solution",
@@ -87,6 +88,7 @@ _WITH_TORCH = {
     "BudgetExceeded": "errors",
     "GraphBreak": "errors",
     "ModifiedInPlace": "errors",
+    "RanksDiffer": "errors",
     "Unsupported": "errors",
 }
 
@@ -97,7 +99,15 @@ if TYPE_CHECKING:
     from .api.online import online
     from .api.preflight import preflight
     from .api.verification import verify
-    from .errors import BudgetExceeded, GraphBreak, InfeasibleBudget, ModifiedInPlace, RepriseError, Unsupported
+    from .errors import (
+        BudgetExceeded,
+        GraphBreak,
+        InfeasibleBudget,
+        ModifiedInPlace,
+        RanksDiffer,
+        RepriseError,
+        Unsupported,
+    )
     from .trace.operators import declare_repeatable
 else:
     def __getattr__(name: str) -> object:

@@ -26,6 +26,10 @@ class GraphBreak(RepriseError):
     """The model cannot be captured as one graph."""
 
 
+class RanksDiffer(RepriseError):
+    """Processes that communicate within a step would run different steps, such as with batches of different shapes."""
+
+
 class Unsupported(RepriseError):
     """The model or the training loop does something that Reprise refuses."""
 

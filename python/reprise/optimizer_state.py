@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from .local_tensors import local
 from .native import _torch
 
 _WAYS = ("fused", "capturable", "foreach")  # ways to compute the same result; some need real memory
@@ -30,26 +30,11 @@ def unnamed_tensors(model: torch.nn.Module) -> list[Tensor]:
     optimizers = [found for found in gc.get_objects() if issubclass(type(found), torch.optim.Optimizer)]
     states = [getattr(optimizer, "state", {}) for optimizer in optimizers]
     kept = [state[parameter] for state in states for parameter in parameters & state.keys()]
-    return local_tensors(leaf for leaf in tree_leaves(kept) if isinstance(leaf, Tensor))
-
-
-def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Of tensors that are divided among processes, the part that this one has, and that of their gradients."""
-    found = []
-    for tensor in tensors:
-        found.append(_local(tensor))
-        if found[-1] is not tensor and tensor.is_leaf and tensor.grad is not None:
-            found.append(_local(tensor.grad))
-    return found
-
-
-def _local(tensor: Tensor) -> Tensor:
-    part: Tensor = getattr(tensor, "_local_tensor", tensor)
-    return part
+    return [local(leaf) for leaf in tree_leaves(kept) if isinstance(leaf, Tensor)]
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return local_tensors(leaf for leaf in tree_leaves(list(optimizer.state.values())) if isinstance(leaf, Tensor))
+    return [local(leaf) for leaf in tree_leaves(list(optimizer.state.values())) if isinstance(leaf, Tensor)]
 
 
 def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device) -> int:
@@ -80,6 +65,6 @@ def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device
 
 
 def _ghost(parameter: Tensor) -> torch.nn.Parameter:
-    ghost = torch.nn.Parameter(torch.empty_like(_local(parameter), device="meta"))
+    ghost = torch.nn.Parameter(torch.empty_like(local(parameter), device="meta"))
     ghost.grad = torch.empty_like(ghost)
     return ghost

@@ -177,16 +177,20 @@ std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Ten
   }
 }
 
-std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Tensor> seeds, StepState& state,
-                                                          const std::function<void()>& interrupted,
-                                                          const GradientTaker* taker) const {
+void Executor::check_backward(std::span<const at::Tensor> seeds, const StepState& state) const {
   if (!state.pending) throw InputError("backward of '" + program_->name + "' without a forward before it");
   if (seeds.size() != program_->seeds.size()) {
     throw InputError("backward of '" + program_->name + "' takes " + std::to_string(program_->seeds.size()) +
                      " tensors, got " + std::to_string(seeds.size()));
   }
+  check_versions(state);
+}
+
+std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Tensor> seeds, StepState& state,
+                                                          const std::function<void()>& interrupted,
+                                                          const GradientTaker* taker) const {
   try {
-    check_versions(state);
+    check_backward(seeds, state);
     admit(seeds, program_->seeds, optional_seeds_, state);
     state.taker = taker;
     run(boundary_ + 1, actions_.size(), state, interrupted);

@@ -69,6 +69,8 @@ class Executor {
   [[nodiscard]] std::vector<std::optional<at::Tensor>> backward(std::span<const at::Tensor> seeds, StepState& state,
                                                                 const std::function<void()>& interrupted = {},
                                                                 const GradientTaker* taker = nullptr) const;
+  // Throws what backward would throw before it runs anything.
+  void check_backward(std::span<const at::Tensor> seeds, const StepState& state) const;
   [[nodiscard]] const Program& program() const { return *program_; }
   [[nodiscard]] std::int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->block_bytes(); }
   // The caller's tensors that backward reads; they must not change before backward.

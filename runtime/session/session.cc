@@ -204,6 +204,7 @@ std::shared_ptr<SizeFamily> Session::make_family() {
 // forms of the step are made.
 std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total, Find find) {
   if (planning_.is_done()) take_found();
+  if (around_.together != nullptr) return plan_together(total);
   keep_to_options();
   link_up();
   if (around_.family != nullptr && !plan_is_given_) {
@@ -313,6 +314,9 @@ std::int64_t Session::outside_bytes(std::int64_t absent_bytes) const {
 FoundPlan Session::plan_ahead(std::int64_t outside_bytes) {
   const std::lock_guard turn(options_->turn);
   const at::NoGradGuard no_grad;
+  if (around_.together != nullptr) {
+    throw Unsupported("'" + program().name + "' is planned at its calls, by all ranks together, and not ahead of them");
+  }
   if (!priced_) price();
   std::int64_t total = outside_bytes + resident_bytes_;
   try {
@@ -388,7 +392,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   const auto plan = ready.plan;
   current_ = plan;
   last_call_ = ++clock_of_calls;
-  running = RunningStep{.number = last_call_};
+  running = RunningStep{.number = last_call_, .turn = turn_};
   Open open{.number = last_call_, .plan = plan, .room_bytes = room_in(ready.total_bytes)};
   open.total_bytes = plan->arena ? total_with(inputs) : ready.total_bytes;
   const bool is_young = plan->measured_steps < kMeasuredSteps;
@@ -430,6 +434,7 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
   if (open_ && open_->number == running.number) open = std::exchange(open_, std::nullopt);
   if (open && around_.caller_is_user) meet_caller(*open, seeds);
   fill_seeds(program(), caller_.optional_seeds(), seeds);
+  begin_backward_together(seeds, running);
   Results gradients;
   if (running.executor != nullptr) {
     const auto begin = std::chrono::steady_clock::now();

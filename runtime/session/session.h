@@ -30,6 +30,7 @@
 #include "runtime/session/replay_policy.h"
 #include "runtime/session/size_family.h"
 #include "runtime/session/step_form.h"
+#include "runtime/session/together.h"
 
 namespace reprise {
 
@@ -46,6 +47,8 @@ struct Surroundings {
   std::function<CapturedStep(const KnownLayouts&)> capture_again{};
   // For a step that is a member of a family; otherwise nothing.
   std::shared_ptr<SizeFamily> family{};
+  // For a step in which processes communicate; otherwise nothing.
+  std::shared_ptr<const Together> together{};
   bool caller_is_user = true;  // if not, the loss is inside the step, and nothing happens between forward and backward
 };
 
@@ -70,6 +73,8 @@ struct PlanAtWork {
   std::int64_t outside_bytes = 0;            // memory on the device beside the step
   std::int64_t backward_peak_bytes = 0;
   std::optional<std::int64_t> measured_peak_bytes{};
+  // What the first of several processes expects of the plan: by this all of them choose.
+  Simulation of_first{};
   int measured_steps = 0;
   std::optional<std::int64_t> measured_wait_ns{};  // for copies, of the latest step that was timed
   int timed_steps = 0;
@@ -96,6 +101,7 @@ struct RunningStep {
   std::weak_ptr<Replay> replay{};  // for one that does
   std::shared_ptr<const void> replay_token{};
   std::uint64_t number = 0;
+  std::int64_t turn = 0;  // which step of all processes it is
 };
 
 // How steps use their arena.
@@ -229,6 +235,17 @@ class Session {
                                                     std::span<const at::Tensor> inputs);
   [[nodiscard]] FoundPlan find_plan(Find find, std::optional<std::int64_t> room);
 
+  // Several processes with one plan.
+  [[nodiscard]] std::shared_ptr<PlanAtWork> plan_together(std::int64_t total);
+  [[nodiscard]] std::shared_ptr<PlanAtWork> known_together(std::int64_t room,
+                                                           std::span<const std::int64_t> spare) const;
+  [[nodiscard]] std::shared_ptr<PlanAtWork> search_together(std::int64_t room, std::int64_t mine, std::int64_t outside);
+  [[nodiscard]] FoundPlan found_by_first(std::optional<std::int64_t> room);
+  [[noreturn]] void refuse_together(const FoundPlan& found, std::int64_t outside, bool is_tightest) const;
+  [[noreturn]] void tell_difference() const;
+  [[nodiscard]] std::int64_t plans_fingerprint() const;
+  void begin_backward_together(std::span<const at::Tensor> seeds, const RunningStep& running) const;
+
   // The step whole or in slices.
   [[nodiscard]] FoundPlan find_in_any_form(Find find, std::optional<std::int64_t> room);
   [[nodiscard]] bool make_slices(std::int64_t slices);
@@ -292,6 +309,10 @@ class Session {
   bool plan_is_given_ = false;
   std::uint64_t family_version_ = 0;  // whose plans the plans are
   std::optional<std::int64_t> room_bytes_{};
+  bool wants_new_plans_ = false;             // with other processes
+  std::shared_ptr<const Program> outlined_;  // whose outline is known by its fingerprint
+  std::int64_t outline_ = 0;
+  std::int64_t turn_ = 0;
   bool replays_are_off_ = false;
   std::shared_ptr<CallScripts> scripts_ = std::make_shared<CallScripts>();
   std::shared_ptr<ArenaCounts> requests_ = std::make_shared<ArenaCounts>();

@@ -41,6 +41,7 @@ Session::Ready Session::get_ready(const Replay* replay, std::span<const at::Tens
   const std::string why = why_not_seated();
   ready.plan = plan_for(inputs, ready.total_bytes, &Planning::find_soon);
   ready.plan->arena.reset();
+  if (around_.together != nullptr) return ready;
   const std::string failed = why.empty() ? seat(ready) : why;
   if (!failed.empty()) run_without_arena(ready, inputs, failed);
   return ready;

@@ -70,7 +70,10 @@ void Session::look_again() {
     const bool is_right = !plan->room_bytes || now.peak_bytes <= *plan->room_bytes;
     const bool is_tight =
         plan->room_bytes && now.recompute_ns > 0 && unused > kSlack * static_cast<double>(*plan->room_bytes);
-    if (plan_is_given_ || (is_right && (!is_tight || plan->found.is_provisional))) kept.push_back(plan);
+    const bool stays = plan_is_given_ || (is_right && (!is_tight || plan->found.is_provisional));
+    // Several processes drop their plans together, at the next call.
+    wants_new_plans_ = wants_new_plans_ || (around_.together != nullptr && !stays);
+    if (stays || around_.together != nullptr) kept.push_back(plan);
   }
   plans_ = std::move(kept);
 }

@@ -34,6 +34,12 @@ class Unsupported : public InputError {
   using InputError::InputError;
 };
 
+// Processes that communicate within a step do not run the same step.
+class RanksDiffer : public InputError {
+ public:
+  using InputError::InputError;
+};
+
 // A tensor that backward reads was changed after forward.
 class ModifiedInPlace : public InputError {
  public:

@@ -37,7 +37,8 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
         name = settings.name
 
         def session_of(form: Form) -> StepSession:
-            session = StepSession(partial(joint.capture, name, form=form), settings, joint.device, name, form)
+            session = StepSession(partial(joint.capture, name, form=form), settings, joint.device, name, form,
+                                  objects=joint.objects)
             on_session(session)
             return session
 

@@ -31,6 +31,7 @@ from .pipeline import compile_schedule, is_schedule, modules_of
 from .regions import compile_in_regions
 from .settings import CLOSE, Settings, settings_from
 from .shapes import Shapes
+from .tensor_parallel import tensor_parallel
 from .units import innermost_units
 from .with_loss import WithLoss
 
@@ -113,6 +114,12 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         plan = model.__dict__["plan"]
         weakref.finalize(model, plan.release).atexit = False
         return model
+    settings.together = tensor_parallel(called)
+    if settings.together is not None:
+        refused_options("with distributed parameters (DTensor)", settings, capture, defer_logits,
+                        {"host_budget": settings.options.host_budget_bytes > 0, "cuda_graphs=True": cuda_graphs is True,
+                         "DistributedDataParallel": model is not called})
+        settings.set_slices(False)  # All ranks would have to agree on those, too.
     runner = _Runner(called, settings, capture, None if loss is None else WithLoss(called._call_impl, loss), defer_logits)
     if isinstance(model, DistributedDataParallel):
         runner.join(model, is_older=True)
@@ -141,16 +148,9 @@ def restore(model: torch.nn.Module) -> torch.nn.Module:
 
 def _refuse_with_regions(capture: str, has_loss: bool, defer_logits: bool, settings: Settings) -> None:
     options = settings.options
-    refused = {"loss=": has_loss, "defer_logits=True": defer_logits, "arena=True": options.arena is True,
-               'capture="online"': capture == ONLINE, 'engine="fused"': settings.engine != EAGER,
-               "cuda_graphs=True": options.cuda_graphs is True, "host_budget=": options.host_budget_bytes > 0,
-               'slices="close"': options.slices == CLOSE}
-    for name, is_asked_for in refused.items():
-        if is_asked_for:
-            raise Unsupported(f"{name} is not supported for a model that is planned in regions, such as one of fully_shard: "
-                              "leave it out")
-    settings.set_arena(False)
-    settings.set_cuda_graphs(False)
+    refused_options("for a model that is planned in regions, such as one of fully_shard", settings, capture, defer_logits,
+                    {"loss=": has_loss, "host_budget=": options.host_budget_bytes > 0, 'slices="close"': options.slices == CLOSE,
+                     "cuda_graphs=True": options.cuda_graphs is True})
     settings.set_slices(False)
 
 
@@ -191,7 +191,8 @@ class _Runner:
         ddp = DistributedDataParallel._get_active_ddp_module()
         if ddp is None:
             self.settings.parallel = None
-            return self.trains(*args, **kwargs)
+            with contextlib.nullcontext() if self.settings.together is None else self.settings.together.call():
+                return self.trains(*args, **kwargs)
         if self.parallel is None or not self.parallel.wraps(ddp):
             self.join(ddp, is_older=False)
         self.settings.parallel = self.parallel
@@ -199,16 +200,8 @@ class _Runner:
 
     def join(self, ddp: DistributedDataParallel, is_older: bool) -> None:
         """From now on the model is called by this wrapper."""
-        options = self.settings.options
-        refused = {"defer_logits=True": self.deferring is not None, "arena=True": options.arena is True,
-                   'capture="online"': self.capture == ONLINE, 'engine="fused"': self.settings.engine != EAGER}
-        for name, is_asked_for in refused.items():
-            if is_asked_for:
-                raise Unsupported(f"{name} is not supported inside DistributedDataParallel: leave it out")
-        if options.arena == AUTO:
-            self.settings.set_arena(False)
-        if options.cuda_graphs == AUTO:
-            self.settings.set_cuda_graphs(False)  # As a CUDA graph, backward has no gradient to pass on before its end.
+        refused_options("inside DistributedDataParallel", self.settings, self.capture, self.deferring is not None,
+                        {"a model with distributed parameters (DTensor)": self.settings.together is not None})
         self.parallel = DataParallel(ddp, is_older)
 
     def trains_in_parallel(self, *args: Any, **kwargs: Any) -> Any:
@@ -254,6 +247,8 @@ class _Runner:
             return 'capture="auto" and capture="online" run such models as they are, inside the budget.'
         if self.settings.parallel is not None:
             return "Inside DistributedDataParallel, models have to be captured."
+        if self.settings.together is not None:
+            return "Models with distributed parameters (DTensor) have to be captured."
         if self.settings.engine != EAGER:
             return 'With engine="eager" it could run as it is, inside the budget.'
         return None if self.settings.owner is None else why_not(self.settings.owner)
@@ -345,6 +340,20 @@ def check_capture(capture: str, engine: str, model: torch.nn.Module) -> None:
         raise ValueError(f"engine={engine!r}: the online mode runs the operators of eager")
     if (reason := why_not(model)) is not None:
         raise Unsupported(reason)
+
+
+def refused_options(where: str, settings: Settings, capture: str, defer_logits: bool, others: dict[str, bool]) -> None:
+    """Raises Unsupported for what does not work in several processes, and turns off what would have been tried by itself."""
+    options = settings.options
+    refused = {"defer_logits=True": defer_logits, "arena=True": options.arena is True,
+               'capture="online"': capture == ONLINE, 'engine="fused"': settings.engine != EAGER, **others}
+    for name, is_asked_for in refused.items():
+        if is_asked_for:
+            raise Unsupported(f"{name} is not supported {where}: leave it out")
+    if options.arena == AUTO:
+        settings.set_arena(False)
+    if options.cuda_graphs == AUTO:
+        settings.set_cuda_graphs(False)  # As a CUDA graph, backward has no gradient to pass on before its end.
 
 
 _HOW_TO_CALL = ("Write model(...) and not model.forward(...), and compile the module that is called: in Lightning the one that "

@@ -22,7 +22,7 @@ from ..native import _torch
 from ..trace.joint_graph import EAGER, check_engine
 from ..trace.step_capture import CapturedStep, capture_step
 from .compiled_model import refuse_wrappers
-from .units import refuse_sharded
+from .tensor_parallel import refuse_distributed
 
 ENDING = ".program.json"
 
@@ -54,7 +54,7 @@ def export(model: nn.Module, loss: Callable[..., Tensor], inputs: Sequence[Tenso
     if not isinstance(model, nn.Module):
         raise TypeError(f"reprise.export takes a torch.nn.Module, not {type(model).__name__}")
     refuse_wrappers(model)
-    refuse_sharded(model, "export")
+    refuse_distributed(model, "reprise.export")
     batch = _checked(inputs)
     state = {name: tensor.detach() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
     check_engine(engine)

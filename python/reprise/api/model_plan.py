@@ -238,8 +238,9 @@ class ModelPlan:
 
         outside_bytes: memory that will be in use beside the step; by default, what was in use last.
         """
-        self.session.plan_is_given = False
-        self.session.runtime.drop_plans()
+        if self.settings.together is None:
+            self.session.plan_is_given = False
+            self.session.runtime.drop_plans()
         self.session.runtime.plan_ahead(self.outside_bytes if outside_bytes is None else outside_bytes)
 
     def use(self, plan: _core.Plan, planner: str) -> _torch.PlanAtWork:

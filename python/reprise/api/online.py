@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from .. import _core, planning
-from ..errors import RepriseError
+from ..errors import RepriseError, Unsupported
+from ..local_tensors import is_distributed
 from ..native import _torch
 from ..optimizer_state import optimizer_tensors
 from ..show.report import CURVE_SECONDS, Facts, machine_facts, write_report
@@ -153,10 +154,16 @@ def steps_line(summary: _torch.OnlineSummary) -> str:
             f"{counted(summary.scripts, 'script')}, {counted(summary.departures, 'departure')}")
 
 
+_NOT_DISTRIBUTED = ("the online mode does not take models with distributed parameters (DTensor): each process would decide for "
+                    "itself what to compute again, and the others would not take part")
+
+
 def why_not(model: torch.nn.Module) -> str | None:
     """Why the online mode cannot run this model; None: it can."""
     if not _torch.online_is_available():
         return f"the online mode needs torch 2.13 or later, and this is {torch.__version__}"
+    if any(map(is_distributed, (*model.parameters(), *model.buffers()))):
+        return _NOT_DISTRIBUTED
     devices = {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} - {"cpu"}
     return f"the online mode works on the CPU, and the model lies on {', '.join(sorted(devices))}" if devices else None
 
@@ -165,6 +172,8 @@ def _tensors(older: Iterable[Any]) -> Iterable[Tensor]:
     for each in older:
         if isinstance(each, torch.nn.Module):
             held = [*each.parameters(), *each.buffers()]
+            if any(map(is_distributed, held)):
+                raise Unsupported(_NOT_DISTRIBUTED)
         elif isinstance(each, torch.optim.Optimizer):
             held = optimizer_tensors(each)
         elif isinstance(each, Tensor):

@@ -15,7 +15,7 @@ from ..show.preflight import Preflight
 from ..trace.joint_graph import EAGER, check_engine
 from .arguments import byte_count, call_arguments
 from .settings import check_slices
-from .units import refuse_sharded
+from .tensor_parallel import refuse_distributed
 
 
 def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None = None,
@@ -56,12 +56,12 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
 def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None,
              optimizer: torch.optim.Optimizer | None, reserve: str | int, planner: str, planning_seconds: float,
              profile: str, batch_dim: int = 0, engine: str = EAGER, slices: bool | str = True) -> Question:
-    refuse_sharded(model, "preflight")
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r}: choose {', '.join(map(repr, PROFILES))}")
     planning.check_planner(planner)
     check_engine(engine)
     check_slices(slices)
+    refuse_distributed(model, "a forecast (preflight, curve)")
     return Question(model, call_arguments(inputs), byte_count("budget", budget), byte_count("reserve", reserve),
                     _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim, engine, slices)
 

@@ -1,9 +1,13 @@
 """Processes that train together: an error in one of them is raised in all.
 
 A process that ends with an error would leave the others waiting for what it had to send, so all of them ask one another.
+Messages lie in memory that no budget counts.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -11,31 +15,49 @@ import torch.distributed as dist
 from .. import errors
 from ..errors import InfeasibleBudget, RepriseError
 
+MOST_NUMBERS = 15
+ENDLESS = 2**63 - 1
+
 
 class Ranks:
     """The processes of a group."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = _group_for_messages(group)
+        self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
 
-    def agree(self, error: Exception | None, flag: bool = False) -> bool:
-        """Every process calls this at the same point. Raises the same error in all of them if one has an error; otherwise
-        returns whether one of them has given the flag."""
-        size, rank = dist.get_world_size(self._group), dist.get_rank(self._group)
-        if size == 1:
+    def agree(self, error: Exception | None, numbers: Sequence[int] = ()) -> list[int]:
+        """Every process calls this at the same point, such as the end of a call. Raises the same error in all of them if one
+        has an error; otherwise returns, for each number, the least that any process gives."""
+        if self.size == 1:
             if error is not None:
                 raise error
-            return flag
-        votes = torch.tensor([0 if error is None else size - rank, int(flag)])
-        dist.all_reduce(votes, dist.ReduceOp.MAX, self._group)
-        who, flagged = votes.tolist()
-        if who == 0:
-            return bool(flagged)
-        source = size - who
-        message = [None if rank != source or error is None else _packed(error)]
-        dist.broadcast_object_list(message, dist.get_global_rank(self._group, source), self._group)
-        assert message[0] is not None  # the process that has the error has sent it
-        raise _unpacked(source, *message[0]) from error
+            return list(numbers)
+        assert len(numbers) <= MOST_NUMBERS
+        given = [0 if error is None else self.rank - self.size, *numbers]
+        vote = torch.frombuffer(bytearray(8 * (MOST_NUMBERS + 1)), dtype=torch.int64)
+        for i in range(MOST_NUMBERS + 1):
+            vote[i] = given[i] if i < len(given) else ENDLESS
+        dist.all_reduce(vote, dist.ReduceOp.MIN, self._group)
+        least: list[int] = vote.tolist()
+        if least[0] == 0:
+            return least[1 : len(given)]
+        source = self.size + least[0]
+        message = self.told_by(source, "" if error is None else json.dumps(_packed(error)))
+        raise _unpacked(source, *json.loads(message)) from error
+
+    def told_by(self, source: int, text: str) -> str:
+        """What one of the processes says; all call this."""
+        if self.size == 1:
+            return text
+        said = text.encode() if self.rank == source else b""
+        length = torch.frombuffer(bytearray(len(said).to_bytes(8, "little")), dtype=torch.int64)
+        dist.broadcast(length, group=self._group, group_src=source)
+        if length.item() == 0:
+            return ""
+        letters = bytearray(said or int(length.item()))
+        dist.broadcast(torch.frombuffer(letters, dtype=torch.uint8), group=self._group, group_src=source)
+        return letters.decode()
 
 
 def _packed(error: Exception) -> tuple[str, str, list[int]]:

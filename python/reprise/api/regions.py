@@ -124,7 +124,8 @@ class RegionsRunner:
         except RepriseError as refusal:
             error = refusal
         if self.ranks is not None:
-            self.asks_always = self.ranks.agree(error, is_new) and self.may_ask_always
+            some_new = self.ranks.agree(error, [0 if is_new else 1]) == [0]
+            self.asks_always = some_new and self.may_ask_always
         elif error is not None:
             raise error
 

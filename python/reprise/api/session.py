@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from ..optimizer_state import optimizer_state_bytes, optimizer_tensors
 from ..trace.captured import Captured
 from ..trace.fused.lowered import FIRST_FORM, Form
 from ..trace.layouts import Layouts
+from ..trace.objects import Objects
 from .settings import Settings
 
 
@@ -22,8 +23,10 @@ class StepSession:
     """What the compiled model calls, and what its plan reports."""
 
     def __init__(self, capture: Callable[[Layouts], Captured], settings: Settings, device: torch.device,
-                 name: str, form: Form = FIRST_FORM, family: _torch.SizeFamily | None = None) -> None:
-        """family: what the step shares with the same step at other sizes, if it is not captured and measured by itself."""
+                 name: str, form: Form = FIRST_FORM, family: _torch.SizeFamily | None = None,
+                 objects: Objects | None = None) -> None:
+        """family: what the step shares with the same step at other sizes, if it is not captured and measured by itself.
+        objects: inputs that come back among the outputs and gradients."""
 
         def captured(layouts: Layouts) -> tuple[_torch.Program, dict[int, str]]:
             with settings.preparation.phase("capturing"):
@@ -35,27 +38,30 @@ class StepSession:
         self.name, self.settings, self.device = name, settings, device
         self.form = form  # with eager's operators there is one
         self.plan_is_given = False  # by the user
+        self.objects = objects or Objects()
         self.runtime = _torch.Session(
             program, keys, settings.options,
             known_tensors=settings.tensors if family is None else settings.tensors_again,
             future_bytes=future_bytes(settings, device), owned_inputs=settings.owned,
-            capture_again=None if family is not None else captured, family=family)
+            capture_again=None if family is not None else captured, family=family,
+            together=_together(program, settings))
 
     def forward(self, args: list[Any]) -> list[Any]:
         """Takes the arguments out of the list, so that they can be freed. If the budget is refused, they are in it again."""
         inputs = list(args)
         args.clear()
         takers = [] if self.settings.parallel is None else self.settings.parallel.takers(inputs)
+        kept = [inputs[i] for i in self.objects.gradients.values()]
         try:
             if self.runtime.last_call > 0:
-                outputs, handle = self.runtime.forward(inputs, takers)
-                return [*outputs, handle]
-            self.measure()
-            preparation = self.settings.preparation
-            with preparation.phase("first forward"):
-                outputs, handle = self.runtime.forward(inputs, takers)
-            preparation.seconds["first forward"] -= self.runtime.planning_seconds
-            return [*outputs, handle]
+                outputs, handle = self.runtime.forward(inputs, takers, kept)
+            else:
+                self.measure()
+                preparation = self.settings.preparation
+                with preparation.phase("first forward"):
+                    outputs, handle = self.runtime.forward(inputs, takers, kept)
+                preparation.seconds["first forward"] -= self.runtime.planning_seconds
+            return [*_with(outputs, self.objects.outputs, [inputs[i] for i in self.objects.outputs.values()]), handle]
         except InfeasibleBudget:
             args.extend(inputs)
             raise
@@ -65,7 +71,8 @@ class StepSession:
             self.runtime.measure()
 
     def backward(self, args: list[Any]) -> list[Any]:
-        return backward(args, self.settings)
+        kept = _torch.objects_of(args[0])
+        return _with(backward(args, self.settings), self.objects.gradients, kept)
 
     @property
     def graph(self) -> _core.Graph:
@@ -79,6 +86,13 @@ class StepSession:
 
 def backward(args: list[Any], settings: Settings) -> list[Any]:
     """Of the step whose forward gave the handle, which comes before the gradients."""
+    if settings.together is None:
+        return _backward(args, settings)
+    with settings.together.call():
+        return _backward(args, settings)
+
+
+def _backward(args: list[Any], settings: Settings) -> list[Any]:
     handle, *seeds = args
     args.clear()
     if torch._C._autograd._get_current_graph_task_keep_graph():
@@ -93,6 +107,22 @@ def backward(args: list[Any], settings: Settings) -> list[Any]:
     gradients = _torch.backward(handle, seeds, parallel.take)
     parallel.end_backward()
     return gradients
+
+
+def _with(results: list[Any], places: Iterable[int], objects: Iterable[Any]) -> list[Any]:
+    for place, given in zip(places, objects, strict=True):
+        results[place] = given
+    return results
+
+
+def _together(program: _torch.Program, settings: Settings) -> _torch.Together | None:
+    if settings.together is not None:
+        return settings.together.for_session(program.groups)
+    if program.groups:
+        raise Unsupported("the model communicates with other processes, but none of its parameters was distributed "
+                          "(torch.distributed.tensor) when it was compiled: compile it after parallelize_module, or move the "
+                          "communication out of the model")
+    return None
 
 
 def future_bytes(settings: Settings, device: torch.device) -> Callable[[], int]:

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from .. import planning
+from ..local_tensors import local_tensors
 from ..native import _torch
-from ..optimizer_state import local_tensors, optimizer_tensors, unnamed_tensors, without_wrappers
+from ..optimizer_state import optimizer_tensors, unnamed_tensors, without_wrappers
 from ..progress import Preparation
 from ..trace.joint_graph import EAGER, check_engine
 from .arguments import byte_count
 from .data_parallel import DataParallel
+from .tensor_parallel import TensorParallel
 
 PROFILES = ("measure", "roofline")
 CUDA_GRAPHS = ("auto", True, False)
@@ -60,6 +62,7 @@ class Settings:
         self.preparation = Preparation()
         self._unnamed: list[weakref.ref[Tensor]] = []
         self.parallel: DataParallel | None = None  # around the model, in the call that is going on or was the latest
+        self.together: TensorParallel | None = None  # the processes that have parts of the model's parameters
 
     def set_cuda_graphs(self, use: bool | str) -> None:
         if use not in CUDA_GRAPHS:
@@ -97,7 +100,7 @@ class Settings:
     def tensors_again(self) -> list[Tensor]:
         """The same without looking for optimizers that nobody named, which takes long: those found last are taken."""
         model, optimizer = self.owner, self.stepper
-        of_model = [] if model is None else local_tensors((*model.parameters(), *model.buffers()))
+        of_model = [] if model is None else local_tensors([*model.parameters(), *model.buffers()])
         unnamed = [tensor for reference in self._unnamed if (tensor := reference()) is not None]
         return [*of_model, *unnamed, *([] if optimizer is None else optimizer_tensors(optimizer))]
 
@@ -106,7 +109,7 @@ class Settings:
         model = self.owner
         if model is None:
             return [tensor is not None and tensor.requires_grad for tensor in inputs]
-        there = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+        there = {t.untyped_storage().data_ptr() for t in local_tensors([*model.parameters(), *model.buffers()])}
         return [tensor is not None and tensor.untyped_storage().data_ptr() in there for tensor in inputs]
 
 

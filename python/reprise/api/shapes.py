@@ -88,7 +88,7 @@ class Shapes:
         self.has_begun = False  # the step of that call, so that its errors are not those of tracing
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.settings.engine != EAGER:
+        if self.settings.engine != EAGER or self.settings.together is not None:
             return self.traces[0](self.as_is, *args, **kwargs)
         leaves = tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]

@@ -26,7 +26,7 @@ from .compiled_model import compile, restore
 from .fused_step import STEPS_BEFORE
 from .model_plan import ModelPlan
 from .settings import CLOSE
-from .units import refuse_sharded
+from .tensor_parallel import refuse_distributed
 
 
 @dataclass
@@ -124,10 +124,10 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
 
     The model ends as it began. If reprise.compile had been applied to it, that is undone.
     """
-    refuse_sharded(model, "verify")
     fused = options.get("engine") == FUSED
     if fused and also:
         raise ValueError('also: with engine="fused" every shape is planned by itself; verify one at a time')
+    refuse_distributed(model, "reprise.verify")
     restore(model)
     device = next(iter(model.parameters())).device
     begin = _State(model)
