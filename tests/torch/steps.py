@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 import reprise
+from reprise.local_tensors import local
 from reprise.native import _torch
 
 CPU = torch.device("cpu")
@@ -66,8 +67,8 @@ def bits_of(tensor: Tensor | None) -> tuple | None:
     """The contents of a tensor as bytes of Python, so that what a test remembers does not count as memory of torch."""
     if tensor is None:
         return None
-    here = getattr(tensor, "_local_tensor", tensor)  # of a tensor that is divided among processes
-    flat = here.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    tensor = local(tensor)
+    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
     return str(tensor.dtype), tuple(tensor.shape), flat.numpy().tobytes()
 
 

@@ -115,8 +115,9 @@ def test_a_graph_break_is_an_error_inside_ddp(alone: None) -> None:
         model(torch.ones(2, 4))
 
 
-def test_the_page_runs_in_two_processes(tmp_path: Path) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "training" / "ddp.md"
+@pytest.mark.parametrize("name", ["ddp", "tensor_parallel"])
+def test_the_page_runs_in_two_processes(tmp_path: Path, name: str) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "training" / f"{name}.md"
     script = tmp_path / "train.py"
     script.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)) +
                       "assert model.plan.measured_peak_bytes <= model.plan.budget_bytes\n"
