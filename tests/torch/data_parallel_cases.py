@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from several_processes import RANKS, leave_results
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import reprise
 from reprise.api.data_parallel import DataParallel
-
-RANKS = 2
 
 
 class Net(nn.Module):
@@ -175,11 +172,5 @@ CASES: dict[str, Callable[[], Any]] = {
 
 
 def run(rank: int, folder: str) -> None:
-    """All cases in one process group; their results go to a file."""
-    os.environ["REPRISE_CACHE_DIR"] = f"{folder}/cache{rank}"
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS, store=dist.FileStore(f"{folder}/store", RANKS))
-    try:
-        torch.save({name: case() for name, case in CASES.items()}, Path(folder) / f"results{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+    """All cases in one process group."""
+    leave_results(rank, folder, lambda: {name: case() for name, case in CASES.items()})

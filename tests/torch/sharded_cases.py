@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from several_processes import RANKS, leave_results
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
@@ -17,7 +16,6 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import reprise
 
-RANKS = 2
 WIDTH, WORDS, LENGTH = 32, 64, 32
 LARGE = 1 << 30
 
@@ -283,11 +281,5 @@ CASES: dict[str, Callable[[], Any]] = {
 
 
 def run(rank: int, folder: str) -> None:
-    """All cases in one process group; their results go to a file."""
-    os.environ["REPRISE_CACHE_DIR"] = f"{folder}/cache{rank}"
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS, store=dist.FileStore(f"{folder}/store", RANKS))
-    try:
-        torch.save({name: case() for name, case in CASES.items()}, Path(folder) / f"results{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+    """All cases in one process group."""
+    leave_results(rank, folder, lambda: {name: case() for name, case in CASES.items()})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from several_processes import RANKS, leave_results
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -23,7 +22,6 @@ from torch.distributed.tensor.parallel import (
 
 import reprise
 
-RANKS = 2
 WIDTH, WORDS, LENGTH, BATCH = 32, 48, 16, 8
 SLOW = 20.0  # seconds until the last process has heard of an error
 
@@ -301,12 +299,9 @@ CASES: dict[str, Callable[[DeviceMesh], Any]] = {
 
 
 def run(rank: int, folder: str) -> None:
-    """All cases in one process group; their results go to a file."""
-    os.environ["REPRISE_CACHE_DIR"] = f"{folder}/cache{rank}"
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS, store=dist.FileStore(f"{folder}/store", RANKS))
-    mesh = init_device_mesh("cpu", (RANKS,))
-    try:
-        torch.save({name: case(mesh) for name, case in CASES.items()}, Path(folder) / f"results{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+    """All cases in one process group."""
+    def results() -> dict[str, Any]:
+        mesh = init_device_mesh("cpu", (RANKS,))
+        return {name: case(mesh) for name, case in CASES.items()}
+
+    leave_results(rank, folder, results)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -15,28 +12,16 @@ import data_parallel_cases as cases
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
+from several_processes import Results, results_of, run_page
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import reprise
 
-SECONDS = 900  # far more than it takes, so that a process that waits for another one ends
-
-Results = list[dict[str, Any]]
-
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    folder = tmp_path_factory.mktemp("ranks")
-    started = torch.multiprocessing.spawn(cases.run, (str(folder),), nprocs=cases.RANKS, join=False)
-    try:
-        while not started.join(SECONDS):
-            pass
-    finally:
-        for process in started.processes:
-            process.kill()
-    return [torch.load(Path(folder) / f"results{rank}.pt", weights_only=False) for rank in range(cases.RANKS)]
+    return results_of(cases.run, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("name", cases.VARIANTS)
@@ -115,18 +100,5 @@ def test_a_graph_break_is_an_error_inside_ddp(alone: None) -> None:
         model(torch.ones(2, 4))
 
 
-@pytest.mark.parametrize("name", ["ddp", "tensor_parallel"])
-def test_the_page_runs_in_two_processes(tmp_path: Path, name: str) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "training" / f"{name}.md"
-    script = tmp_path / "train.py"
-    script.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)) +
-                      "assert model.plan.measured_peak_bytes <= model.plan.budget_bytes\n"
-                      "assert model.plan.recompute_ns > 0\n"
-                      "import os, sys\n"
-                      "open(f'{sys.argv[1]}.{os.environ[\"RANK\"]}', 'x').close()\n")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script),
-               str(tmp_path / "ended")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False,
-                           env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert ended.returncode == 0, ended.stderr[-4000:]
-    assert sorted(path.name for path in tmp_path.glob("ended.*")) == ["ended.0", "ended.1"]
+def test_the_page_runs_in_two_processes(tmp_path: Path) -> None:
+    run_page("ddp", tmp_path)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import re
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -14,28 +10,18 @@ from typing import Any
 import pytest
 import sharded_cases as cases
 import torch
-import torch.multiprocessing
+import torch.distributed as dist
+from several_processes import Results, results_of, run_page
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 import reprise
 from reprise.api.pipeline import in_flight
 
-SECONDS = 900  # far more than it takes, so that a process that waits for another one ends
-
-Results = list[dict[str, Any]]
-
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    folder = tmp_path_factory.mktemp("ranks")
-    started = torch.multiprocessing.spawn(cases.run, (str(folder),), nprocs=cases.RANKS, join=False)
-    try:
-        while not started.join(SECONDS):
-            pass
-    finally:
-        for process in started.processes:
-            process.kill()
-    return [torch.load(Path(folder) / f"results{rank}.pt", weights_only=False) for rank in range(cases.RANKS)]
+    return results_of(cases.run, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("name", cases.VARIANTS)
@@ -224,32 +210,18 @@ def test_regions_have_to_be_apart_and_inside_the_model() -> None:
 
 
 def test_the_page_runs_in_two_processes(tmp_path: Path) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "training" / "fsdp.md"
-    script = tmp_path / "train.py"
-    script.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)) +
-                      "assert model.plan.measured_peak_bytes <= model.plan.budget_bytes\n"
-                      "assert model.plan.recompute_ns > 0\n"
-                      "import os, sys\n"
-                      "open(f'{sys.argv[1]}.{os.environ[\"RANK\"]}', 'x').close()\n")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script),
-               str(tmp_path / "ended")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False,
-                           env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert ended.returncode == 0, ended.stderr[-4000:]
-    assert sorted(path.name for path in tmp_path.glob("ended.*")) == ["ended.0", "ended.1"]
+    run_page("fsdp", tmp_path)
 
 
 def test_functions_that_take_no_sharded_model_say_so(tmp_path: Path) -> None:
-    class FSDPModule:
-        pass
-
-    class Sharded(FSDPModule, nn.Linear):
-        pass
-
-    model = Sharded(2, 2)
-    with pytest.raises(reprise.Unsupported, match=r"reprise\.verify does not take a model of fully_shard"):
-        reprise.verify(model, torch.ones(1, 2))
-    with pytest.raises(reprise.Unsupported, match=r"reprise\.preflight does not"):
-        reprise.preflight(model, torch.ones(1, 2), "1GiB")
-    with pytest.raises(reprise.Unsupported, match=r"reprise\.export does not"):
-        reprise.export(model, nn.MSELoss(), [torch.ones(1, 2)], tmp_path / "step.program.json")
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.FileStore(str(tmp_path / "store"), 1))
+    try:
+        model = fully_shard(nn.Linear(2, 2))
+        with pytest.raises(reprise.Unsupported, match=r"reprise\.verify does not take .* or fully_shard"):
+            reprise.verify(model, torch.ones(1, 2))
+        with pytest.raises(reprise.Unsupported, match=r"preflight, curve.* does not"):
+            reprise.preflight(model, torch.ones(1, 2), "1GiB")
+        with pytest.raises(reprise.Unsupported, match=r"reprise\.export does not"):
+            reprise.export(model, nn.MSELoss(), [torch.ones(1, 2)], tmp_path / "step.program.json")
+    finally:
+        dist.destroy_process_group()

@@ -10,7 +10,7 @@ import pytest
 import tensor_parallel_cases as cases
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
+from several_processes import Results, results_of, run_page
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -18,22 +18,10 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import reprise
 
-SECONDS = 600  # far more than it takes, so that a process that waits for another one ends
-
-Results = list[dict[str, Any]]
-
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    folder = tmp_path_factory.mktemp("ranks")
-    started = torch.multiprocessing.spawn(cases.run, (str(folder),), nprocs=cases.RANKS, join=False)
-    try:
-        while not started.join(SECONDS):
-            pass
-    finally:
-        for process in started.processes:
-            process.kill()
-    return [torch.load(Path(folder) / f"results{rank}.pt", weights_only=False) for rank in range(cases.RANKS)]
+    return results_of(cases.run, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("kind", cases.KINDS)
@@ -160,3 +148,7 @@ def test_a_graph_break_is_an_error(alone: None) -> None:
     model = reprise.compile(Breaks(), "1GiB")
     with pytest.raises(reprise.GraphBreak, match="have to be captured"):
         model(torch.ones(2, 4))
+
+
+def test_the_page_runs_in_two_processes(tmp_path: Path) -> None:
+    run_page("tensor_parallel", tmp_path)
