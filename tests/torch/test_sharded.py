@@ -14,6 +14,7 @@ import torch.distributed as dist
 from several_processes import Results, results_of, run_page
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 import reprise
 from reprise.api.pipeline import in_flight
@@ -213,7 +214,7 @@ def test_the_page_runs_in_two_processes(tmp_path: Path) -> None:
     run_page("fsdp", tmp_path)
 
 
-def test_functions_that_take_no_sharded_model_say_so(tmp_path: Path) -> None:
+def test_what_takes_no_sharded_model_says_so(tmp_path: Path) -> None:
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.FileStore(str(tmp_path / "store"), 1))
     try:
         model = fully_shard(nn.Linear(2, 2))
@@ -223,5 +224,8 @@ def test_functions_that_take_no_sharded_model_say_so(tmp_path: Path) -> None:
             reprise.preflight(model, torch.ones(1, 2), "1GiB")
         with pytest.raises(reprise.Unsupported, match=r"reprise\.export does not"):
             reprise.export(model, nn.MSELoss(), [torch.ones(1, 2)], tmp_path / "step.program.json")
+        wrapped = DistributedDataParallel(nn.Sequential(nn.Linear(2, 2)))
+        with pytest.raises(reprise.Unsupported, match="DistributedDataParallel is not supported for a model that is planned in"):
+            reprise.compile(wrapped, BUDGET, regions=wrapped.module)
     finally:
         dist.destroy_process_group()

@@ -99,27 +99,27 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     if defer_logits and loss is not None:
         raise ValueError("defer_logits=True is for a loss that is computed outside of the step, and loss= makes it part of "
                          "the step: give one of them")
-    _torch.install_meter()
-    if schedule is not None:
-        _refuse_with_regions(capture, loss is not None, defer_logits, settings)
-        restore(schedule)
-        compile_schedule(schedule, settings)
-        schedule.__dict__["plan"].hold = model  # the settings hold it weakly
-        return schedule
-    restore(model)
     parts = innermost_units(model) if regions is None else list(regions)
-    if parts:
-        _refuse_with_regions(capture, loss is not None, defer_logits, settings)
-        compile_in_regions(model, parts, settings)
-        plan = model.__dict__["plan"]
-        weakref.finalize(model, plan.release).atexit = False
-        return model
-    settings.together = tensor_parallel(called)
+    if schedule is not None or parts:
+        _refuse_with_regions(model, capture, loss is not None, defer_logits, settings)
+    else:
+        settings.together = tensor_parallel(called)
     if settings.together is not None:
         refused_options("with distributed parameters (DTensor)", settings, capture, defer_logits,
                         {"host_budget": settings.options.host_budget_bytes > 0, "cuda_graphs=True": cuda_graphs is True,
                          "DistributedDataParallel": model is not called})
         settings.set_slices(False)  # All ranks would have to agree on those, too.
+    _torch.install_meter()
+    if schedule is not None:
+        restore(schedule)
+        compile_schedule(schedule, settings)
+        schedule.__dict__["plan"].hold = model  # the settings hold it weakly
+        return schedule
+    restore(model)
+    if parts:
+        compile_in_regions(model, parts, settings)
+        weakref.finalize(model, model.__dict__["plan"].release).atexit = False
+        return model
     runner = _Runner(called, settings, capture, None if loss is None else WithLoss(called._call_impl, loss), defer_logits)
     if isinstance(model, DistributedDataParallel):
         runner.join(model, is_older=True)
@@ -146,11 +146,13 @@ def restore(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def _refuse_with_regions(capture: str, has_loss: bool, defer_logits: bool, settings: Settings) -> None:
+def _refuse_with_regions(model: torch.nn.Module, capture: str, has_loss: bool, defer_logits: bool,
+                         settings: Settings) -> None:
     options = settings.options
     refused_options("for a model that is planned in regions, such as one of fully_shard", settings, capture, defer_logits,
                     {"loss=": has_loss, "host_budget=": options.host_budget_bytes > 0, 'slices="close"': options.slices == CLOSE,
-                     "cuda_graphs=True": options.cuda_graphs is True})
+                     "cuda_graphs=True": options.cuda_graphs is True,
+                     "DistributedDataParallel": isinstance(model, DistributedDataParallel)})
     settings.set_slices(False)
 
 

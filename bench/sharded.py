@@ -1,0 +1,172 @@
+"""FSDP2 with and without a budget, beside checkpointed blocks: bits, peak, and the time of a step.
+
+    python bench/sharded.py [--device cuda] [--ranks 1] [--samples 15] [--layers 8] [-o FILE]
+
+A GPT-2 whose blocks are units of fully_shard is trained in five ways, whose steps come in turns: as it is, with every block
+in torch.utils.checkpoint, and with Reprise without a budget, at 80 % of the plain peak and at the peak of the checkpointed one.
+Medians are compared with the plain way. Peaks are those of a process, from the call of the model to the end of backward, with its
+part of the parameters. Bits are those of losses, gradients and parameters after three steps. One
+process per GPU talks through NCCL, two on one GPU or on the CPU through gloo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import Tensor
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.distributed.fsdp import fully_shard
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import reprise
+from reprise import planning
+from reprise.local_tensors import local_tensors
+from reprise.native import _torch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Way:
+    """A model that is trained in one way."""
+
+    def __init__(self, device: torch.device, layers: int, checkpointed: bool = False) -> None:
+        torch.manual_seed(0)
+        self.device = device
+        width, length, batch, words = (1024, 1024, 8, 50257) if device.type == "cuda" else (256, 128, 8, 2000)
+        config = GPT2Config(vocab_size=words, n_embd=width, n_layer=layers, n_head=width // 64, n_positions=length,
+                            use_cache=False, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.0)
+        self.model = GPT2LMHeadModel(config).to(device).train()
+        blocks = self.model.transformer.h
+        for i, block in enumerate(blocks):
+            if checkpointed:
+                blocks[i] = checkpoint_wrapper(block, CheckpointImpl.NO_REENTRANT)
+            fully_shard(blocks[i])
+        fully_shard(self.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
+        self.words = torch.randint(0, words, (batch, length), device=device)
+        self.planned = False
+
+    def plan(self, budget: int | None) -> None:
+        reprise.compile(self.model, budget, optimizer=self.optimizer)
+        self.planned = True
+
+    def step(self) -> Tensor:
+        loss = self.model(self.words, labels=self.words).loss
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def bits(self) -> list[bytes]:
+        torch.manual_seed(1)
+        losses = [self.step() for _ in range(3)]
+        self.model(self.words, labels=self.words).loss.backward()
+        tensors = local_tensors([*losses, *self.model.parameters()])
+        self.optimizer.zero_grad()
+        return [tensor.detach().cpu().contiguous().numpy().tobytes() for tensor in tensors]
+
+    def seconds(self) -> float:
+        _synchronize(self.device)
+        begin = time.perf_counter()
+        self.step()
+        _synchronize(self.device)
+        return time.perf_counter() - begin
+
+    def peak_bytes(self) -> int:
+        if self.planned:
+            self.step()
+            return int(self.model.plan.measured_peak_bytes)
+        own = _torch.storage_bytes(local_tensors(self.model.parameters()), self.device)
+        _torch.reset_peak(self.device)
+        before = _torch.allocated_bytes(self.device)
+        self.model(self.words, labels=self.words).loss.backward()
+        peak = own + _torch.peak_bytes(self.device) - before
+        self.optimizer.zero_grad()
+        return peak
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def measure(device: torch.device, layers: int, samples: int) -> list[dict[str, Any]]:
+    _torch.install_meter()
+    # All models are there before the first one is compiled, because budgets count what is allocated from then on.
+    ways = {name: Way(device, layers, name == "checkpointed")
+            for name in ("fsdp2", "checkpointed", "planned", "planned, 80 %", "planned, as checkpointed")}
+    rivals = ("fsdp2", "checkpointed")
+    expected = {name: ways[name].bits() for name in rivals}
+    peaks = {name: ways[name].peak_bytes() for name in rivals}
+    beside = _torch.allocated_bytes(device) if device.type == "cuda" else 0
+    own = _torch.storage_bytes(local_tensors(ways["fsdp2"].model.parameters()), device)
+    others = max(0, beside - own)  # There, budgets count the other models, too.
+    budgets = {"planned": None, "planned, 80 %": others + peaks["fsdp2"] * 8 // 10,
+               "planned, as checkpointed": others + peaks["checkpointed"]}
+    for name, budget in budgets.items():
+        ways[name].plan(budget)
+        expected[name] = ways[name].bits()
+        peaks[name] = ways[name].peak_bytes() - others
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(samples):
+        for name, way in ways.items():
+            times[name].append(way.seconds())
+    rows = []
+    for name, way in ways.items():
+        row = {"way": name, "peak_bytes": peaks[name], "budget_bytes": budgets.get(name),
+               "ms": round(1e3 * statistics.median(times[name]), 2),
+               "ratio_to_fsdp2": round(statistics.median(times[name]) / statistics.median(times["fsdp2"]), 4),
+               "same": expected[name] == expected["fsdp2"]}
+        if way.planned:
+            plan = way.model.plan
+            row |= {"regions": len(reprise.explain(way.model).parts),
+                    "traced": len(plan.sessions), "preparation_s": round(sum(plan.preparation_seconds.values()), 2),
+                    "recomputation_percent": round(planning.recomputation_percent(plan.recompute_ns, plan.time_ns), 2)}
+        rows.append(row)
+    return rows
+
+
+def run(rank: int, options: argparse.Namespace, folder: str) -> None:
+    device = torch.device(options.device, 0) if options.device == "cuda" else torch.device("cpu")
+    torch.set_num_threads(1 if options.device == "cpu" else 8)
+    backend = "nccl" if options.device == "cuda" and options.ranks == 1 else "gloo"
+    dist.init_process_group(backend, rank=rank, world_size=options.ranks, store=dist.FileStore(f"{folder}/store", options.ranks))
+    rows = measure(device, options.layers, options.samples)
+    if rank == 0:
+        known = {"command": " ".join(["python", *sys.argv]), "machine": platform.machine(), "torch": torch.__version__,
+                 "backend": backend, "ranks": options.ranks, "layers": options.layers, "samples": options.samples,
+                 "gpu": torch.cuda.get_device_name(device) if options.device == "cuda" else None}
+        options.output.write_text(json.dumps({**known, "results": rows}, indent=1) + "\n")
+        for row in rows:
+            print(row, flush=True)
+    dist.destroy_process_group()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--samples", type=int, default=15)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "sharded.json")
+    options = parser.parse_args()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(run, (options, folder), nprocs=options.ranks)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
