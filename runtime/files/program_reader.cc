@@ -6,6 +6,7 @@
 #include <ATen/ScalarOps.h>
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_set>
 #include <utility>
 
@@ -271,10 +272,34 @@ constexpr JsonField<OpReading> kOpFields[] = {
     {"also_makes", [](JsonReader& in, OpReading& item) { item.op.also_makes = read_values(in, item.file->names); }},
 };
 
+// A number in the place of a tensor is a tensor of its own. The calls of one op share theirs, as in a step that was
+// captured, so that a program takes the same memory however it was made.
+void share_numbers(ProgramOp& op) {
+  std::vector<c10::IValue> numbers;
+  const auto is_same = [](const at::Tensor& a, const at::Tensor& b) {
+    return a.scalar_type() == b.scalar_type() &&
+           std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.element_size()) == 0;
+  };
+  for (auto* call : {&op.call, &op.first_call, &op.in_place_call}) {
+    if (!*call) continue;
+    for (Argument& argument : (*call)->arguments) {
+      if (!argument.constant.isTensor() || !argument.constant.toTensor().defined()) continue;
+      const auto known = std::ranges::find_if(
+          numbers, [&](const c10::IValue& number) { return is_same(number.toTensor(), argument.constant.toTensor()); });
+      if (known == numbers.end()) {
+        numbers.push_back(argument.constant);
+      } else {
+        argument.constant = *known;
+      }
+    }
+  }
+}
+
 void read_ops(JsonReader& in, Reading& file) {
   in.array([&] {
     OpReading item{&file, {}};
     in.object(kOpFields, item);
+    share_numbers(item.op);
     file.program().ops.push_back(std::move(item.op));
   });
 }

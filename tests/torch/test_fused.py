@@ -22,6 +22,7 @@ from training import DEVICE, batch
 import reprise
 from reprise.api.fused_step import STEPS_BEFORE, FusedStep
 from reprise.api.settings import Settings
+from reprise.trace import kept_traces
 from reprise.trace.fused import inductor, kept_steps
 from reprise.trace.fused.lowered import FIRST_FORM, Allocation, Extern, Form, Launch
 
@@ -287,11 +288,15 @@ def test_other_settings_and_other_steps_have_other_files(own_cache: Path, monkey
     Trained(reprise.compile(WithLoss(Dropouts()).to(DEVICE), engine="fused"), batch(256)).step()
     assert len(list((own_cache / "steps").iterdir())) == 3
     without_lowering(monkeypatch)
-    assert same(perceptron().step(), expected)
+    for keep in (True, False):
+        monkeypatch.setattr(kept_traces, "KEEP", keep)
+        assert same(perceptron().step(), expected)
 
 
 @pytest.mark.parametrize("broken", ["text", "contents", "kernels"])
-def test_a_broken_file_is_made_anew(broken: str, own_cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_file_is_made_anew(broken: str, own_cache: Path, caplog: pytest.LogCaptureFixture,
+                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_traces, "KEEP", False)  # Otherwise what was lowered is not read.
     expected = perceptron().step()
     (kept,) = (own_cache / "steps").iterdir()
     if broken == "text":

@@ -10,7 +10,8 @@ from torch import fx
 
 from ..errors import GraphBreak
 from ..trace.fused.lowered import FIRST_FORM, Form
-from ..trace.joint_graph import FUSED, JointGraph, Run, trace
+from ..trace.joint_graph import FUSED, JointGraph, Run
+from ..trace.kept_traces import KeptStep, find_or_trace
 from .fused_step import FusedStep
 from .session import StepSession
 from .settings import Settings, settings_from
@@ -33,7 +34,7 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
             f"the model cannot be captured as one graph: it breaks{where}: {reason.reason}. A budget needs the "
             "whole step: use fullgraph=True and change that line, or move it out of the model.")
 
-    def runs_of(joint: JointGraph) -> tuple[Run, Run]:
+    def runs_of(joint: JointGraph | KeptStep) -> tuple[Run, Run]:
         name = settings.name
 
         def session_of(form: Form) -> StepSession:
@@ -45,4 +46,4 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
         step = FusedStep(session_of, settings, joint.seed_bytes) if joint.engine == FUSED else session_of(FIRST_FORM)
         return step.forward, step.backward
 
-    return trace(gm, example_inputs, runs_of, settings.preparation, settings.engine)
+    return find_or_trace(gm, example_inputs, runs_of, settings.preparation, settings.engine, settings.name)

@@ -7,11 +7,10 @@ one planned step. If a number of an output is asked for before, the graph become
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,10 +21,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..collector import resting_collector
 from ..errors import ModifiedInPlace, RepriseError
+from ..trace.autocast import Autocast, autocast_now, set_autocast
 from ..trace.cut_rows import CutRows
 from ..trace.dynamo import own_errors, own_frame
 from ..trace.eager_way import Trace
-from ..trace.head import Autocast, Head, Then, find_head, losses_of, one_after_the_other, outputs_of, with_loss
+from ..trace.head import Head, Then, find_head, losses_of, one_after_the_other, outputs_of, with_loss
 from ..trace.step_capture import compiling
 from .backend import compile_graph
 from .model_plan import ModelPlan
@@ -235,19 +235,6 @@ def _random_state(device: torch.device) -> bytes:
     """Where the generators are. No tensor is kept, which would count."""
     states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
     return b"".join(state.numpy().tobytes() for state in states)
-
-
-def autocast_now(device: torch.device) -> list[Autocast]:
-    return [(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind), torch.is_autocast_cache_enabled())
-            for kind in dict.fromkeys((device.type, "cpu"))]
-
-
-@contextlib.contextmanager
-def set_autocast(settings: Sequence[Autocast]) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for kind, dtype, enabled, cache in settings:
-            stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=cache))
-        yield
 
 
 _SECOND_USE = ("the loss was computed without its logits, and then something else was computed from them that needs their "

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..errors import Unsupported
 from ..native import _torch
 from .captured import Captured
-from .layouts import Layouts, Number, extent_bytes, geometry_of, itself, layout_key, own_memory, storage_of, with_layouts
+from .layouts import Layout, Layouts, Number, extent_bytes, geometry_of, itself, layout_key, own_memory, storage_of, with_layouts
 from .nodes import check_size, check_supported, scope_of
 from .operators import fake_results, wanted_results
 from .sizes import Sizes
@@ -52,12 +52,14 @@ class Capture:
     memory: dict[int, int] = field(default_factory=dict, init=False)  # storage -> the builder's name for it
     builder: _torch.ProgramBuilder | _torch.ProgramFamily = field(init=False)
     forward: set[fx.Node] = field(default_factory=set, init=False)
+    asked: dict[str, list[Layout | None] | None] = field(default_factory=dict, init=False)
     keys: dict[int, str] = field(default_factory=dict, init=False)  # the keys of layouts, by the builder's number of a call
 
     def run(self) -> Captured:
         self.builder = builder = _torch.ProgramBuilder(self.name, self.device)
         program, origins = builder.finish(self._tell(), SPLIT_CONVOLUTIONS)
-        return Captured(program, {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys})
+        keys = {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys}
+        return Captured(program, keys, self.asked)
 
     def run_for_any_size(self) -> _torch.ProgramFamily:
         """The step for all sizes for which it was traced. REQUIRES: it has `sizes`."""
@@ -114,7 +116,8 @@ class Capture:
                         known = fake_results(node.target, args, kwargs)
                     result = wanted_results(node.target, args, known)
                     check_size(node, result)
-                    layouts = self.layouts.get(layout_key(node.target, args, kwargs, self.known_at))
+                    key = layout_key(node.target, args, kwargs, self.known_at)
+                    layouts = self.asked[key] = self.layouts.get(key)
                     self.env[node] = result if layouts is None else with_layouts(result, layouts, self.known_at)
 
     def _known_results(self, node: fx.Node) -> Any:

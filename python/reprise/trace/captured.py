@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..native import _torch
+from .layouts import Layout
 
 
 @dataclass
@@ -14,3 +15,5 @@ class Captured:
 
     program: _torch.Program
     keys: dict[int, str]  # by op
+    asked: dict[str, list[Layout | None] | None] = field(default_factory=dict)  # layouts that the capture asked for, and got
+    kernels: list[str] = field(default_factory=list)  # files of generated kernels

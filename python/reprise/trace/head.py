@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
+
+from .autocast import Autocast
 
 PRODUCTS = frozenset({"linear", "matmul", "mm", "addmm", "bmm", "einsum"})
 # Functions of one tensor that cut, see, cast or scale rows and have no effects. With numbers in place of tensors for
@@ -23,8 +24,6 @@ ROW_OPERATIONS = frozenset({
     "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "contiguous", "getitem", "narrow", "select",
     "transpose", "permute", "movedim", "t", "float", "double", "half", "bfloat16", "to", "type", "mul", "div", "truediv",
     "log_softmax"})
-
-Autocast = tuple[str, torch.dtype, bool, bool]  # a kind of device, a dtype, whether it is enabled, whether it has a cache
 
 
 def name_of(function: Any) -> str:

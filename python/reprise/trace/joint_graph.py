@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._guards import TracingContext
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ..errors import GraphBreak, Unsupported
@@ -89,25 +90,30 @@ class JointGraph:
 
 def trace(gm: fx.GraphModule, inputs: Sequence[Any],
           runs_of: Callable[[JointGraph], tuple[Run, Run]], preparation: Preparation | None = None,
-          engine: str = EAGER) -> Callable[..., Any]:
+          engine: str = EAGER, found_out: Callable[[Any, fx.GraphModule], None] | None = None) -> Callable[..., Any]:
     """What torch.compile calls instead of `gm`: the forward and backward that `runs_of` makes of the joint graph.
-    Without gradients there is no joint graph, and `gm` runs as it is."""
+    Without gradients there is no joint graph, and `gm` runs as it is.
+
+    found_out: gets what AOTAutograd knows of the inputs and outputs, and the stand-in for backward."""
     runs: list[tuple[Run, Run]] = []
+    shells: list[fx.GraphModule] = []
     phase = (preparation or Preparation()).phase
 
     def partition(joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int,
                   **_: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         primals, tangents = joint_inputs
         device = _device_of(primals)
-        shells = _shells(joint, num_fwd_outputs, len(primals))
+        shells.extend(_shells(joint, num_fwd_outputs, len(primals)))
         if engine == EAGER:
             with phase("lowering"):
                 lower(joint, device)
         objects = objects_of(joint, primals, num_fwd_outputs)
         runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device, engine, objects)))
-        return shells
+        return shells[0], shells[1]
 
     def forward(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        if runs and found_out is not None and (context := TracingContext.try_get()) is not None:
+            found_out(context.fw_metadata, shells[1])
         return _boxed(runs[0][0] if runs else lambda args: fx.Interpreter(module).boxed_run(args))
 
     def backward(*_: Any) -> Callable[..., Any]:

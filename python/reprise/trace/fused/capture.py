@@ -21,7 +21,7 @@ from torch.utils._pytree import SequenceKey, tree_flatten_with_path, tree_leaves
 from ...errors import Unsupported
 from ...native import _torch
 from ..captured import Captured
-from ..layouts import Layouts, extent_bytes, geometry_of, layout_key, storage_of, with_layouts
+from ..layouts import Layout, Layouts, extent_bytes, geometry_of, layout_key, storage_of, with_layouts
 from .kept_steps import compiled_step
 from .lowered import FIRST_FORM, Allocation, CompiledStep, Extern, Form, KernelFile, Launch, Lowered, Part, Scratch
 
@@ -91,7 +91,7 @@ class FusedCapture:
         self.compiled = self.compiled_as(form)
         self.step = self.compiled.lowered
         self.builder = _torch.ProgramBuilder(name, self.device)
-        self.layouts, self.keys = layouts, dict[int, str]()
+        self.layouts, self.keys, self.asked = layouts, dict[int, str](), dict[str, list[Layout | None] | None]()
         self.places: dict[str, _Place] = {}
         self.changing = {self._primal(effect.buffer) for effect in self.effects}
         for i, fake in enumerate(self.primals):
@@ -107,7 +107,8 @@ class FusedCapture:
         handed_over = [None if use is None else (use, geometry_of(primal), f"gradient_{i}", "")
                        for i, (use, primal) in enumerate(zip(gradients, self.primals, strict=True))]
         program, origins = self.builder.finish(handed_over, False)
-        return Captured(program, {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys})
+        keys = {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys}
+        return Captured(program, keys, self.asked, sorted(self.compiled.files))
 
     def _copy_buffers(self, outputs: Sequence[Any]) -> None:
         """Copies what forward made into the model's buffers, all that have one type in one call: a network has hundreds of
@@ -276,6 +277,7 @@ class FusedCapture:
             args, kwargs = tree_map_only(Part, fake, (list(extern.args), extern.kwargs))
             key = layout_key(operator, args, kwargs)
             found, known = operator(*args, **kwargs), self.layouts.get(key)
+            self.asked[key] = known
             return (found if known is None else with_layouts(found, known)), key
 
     def _call(self, operator: OpOverload, extern: Extern, results: Sequence[tuple[tuple[int, ...], Part]]) -> None:

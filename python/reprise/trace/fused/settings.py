@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch._inductor.lowering  # noqa: F401  the decomposition of max pooling looks into it and does not import it
 from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
-from torch._inductor.decomposition import select_decomp_table
 
-# Operators that Inductor takes apart before it lowers a graph, and into what.
-decompositions: Callable[[], dict[Any, Any]] = select_decomp_table
+
+def decompositions() -> dict[Any, Any]:
+    """Operators that Inductor takes apart before it lowers a graph, and into what."""
+    import torch._inductor.lowering  # noqa: F401  the decomposition of max pooling looks into it and does not import it
+    from torch._inductor.decomposition import select_decomp_table
+
+    return select_decomp_table()
 
 
 def configuration() -> str:
