@@ -1,13 +1,13 @@
 """Where the time goes from reprise.compile, or torch.compile, to the end of the second step, with empty and full caches.
 
     python bench/first_steps.py [--device cuda] [--cases resnet50,unrolled] [--engine eager fused]
-                                [--rival inductor aot_eager] [--share 0.5] [-o FILE]
+                                [--traced eager fused] [--rival inductor aot_eager] [--share 0.5] [-o FILE]
 
 Each case runs in each way in two processes that share cache folders of their own, also for Inductor and Triton: the first one
 has to measure, to plan and to generate kernels, and the second one finds the results in the caches. "Importing" is the time of
 importing torch.compile's own modules, if nothing has imported them before. "Rest" is what is not preparation: the two steps
-themselves, and torch's guards. For torch.compile itself, with the backend that --rival names, everything but the call that
-compiles the model is counted as rest.
+themselves, and torch's guards. With --traced, steps are not looked for in the cache, but traced in every process. For
+torch.compile itself, with the backend that --rival names, everything but the call that compiles the model is counted as rest.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def row_text(row: Row) -> str:
 
 
 def ways_of(options: argparse.Namespace) -> list[Way]:
-    engines = options.engine or ([] if options.rival else ["eager"])
-    return [*(("engine", name) for name in engines), *(("rival", name) for name in options.rival)]
+    engines = options.engine or ([] if options.rival or options.traced else ["eager"])
+    return [*(("engine", name) for name in engines), *(("traced", name) for name in options.traced),
+            *(("rival", name) for name in options.rival)]
 
 
 def rows_of(command: list[str]) -> Iterator[Row]:
@@ -57,7 +58,8 @@ def rows_of(command: list[str]) -> Iterator[Row]:
 
 def write(path: Path, options: argparse.Namespace, rows: list[Row]) -> None:
     on_gpu = options.device.type == "cuda"
-    asked = "".join(f" --{option} {' '.join(names)}" for option in ("engine", "rival") if (names := getattr(options, option)))
+    asked = "".join(f" --{option} {' '.join(names)}" for option in ("engine", "traced", "rival")
+                    if (names := getattr(options, option)))
     path.write_text(json.dumps({
         "command": f"python bench/first_steps.py --device {options.device} --cases {options.cases}{asked}",
         "machine": torch.cuda.get_device_name(options.device) if on_gpu else platform.machine(), "cores": os.cpu_count(),
@@ -87,7 +89,9 @@ def main() -> int:
     parser.add_argument("--device", type=torch.device, default="cpu")
     parser.add_argument("--cases", help="by default resnet50 and gpt2_medium on a GPU, and resnet50_96 on the CPU")
     parser.add_argument("--engine", nargs="+", choices=("eager", "fused"), default=[],
-                        help="engines of reprise.compile; by default eager, or none if there is a --rival")
+                        help="engines of reprise.compile; by default eager, or none if there is another way")
+    parser.add_argument("--traced", nargs="+", choices=("eager", "fused"), default=[],
+                        help="engines of reprise.compile, with steps that are traced in every process")
     parser.add_argument("--rival", nargs="+", choices=("inductor", "aot_eager"), default=[], help="backends of torch.compile")
     parser.add_argument("--share", type=float, default=0.5, help="the budget, as a share of a plain step's peak")
     parser.add_argument("--case", help="run only this case, in the first way, in this process, and print JSON")

@@ -20,6 +20,7 @@ from preflight_check import fresh_model, inputs_at, peak_of_step
 
 import reprise
 from reprise.native import _torch
+from reprise.trace import kept_traces
 
 PHASES = ("importing", "tracing", "joint graph", "lowering", "capturing", "profiling", "planning", "first forward")
 Row = dict[str, Any]
@@ -45,8 +46,10 @@ def run(case: Case, device: torch.device, share: float, way: Way) -> Row:
     if option == "rival":
         return row | {"way": "torch.compile", "backend": name} | two_steps(
             case, device, model, lambda: torch.compile(model, backend=name))
+    kept_traces.KEEP = option == "engine"
     found = two_steps(case, device, model, lambda: reprise.compile(model, budget, engine=name))
-    return row | {"way": "reprise", "engine": name, "budget_bytes": budget} | found | planned(model.plan, found)
+    way = "reprise" if kept_traces.KEEP else "reprise, traced"
+    return row | {"way": way, "engine": name, "budget_bytes": budget} | found | planned(model.plan, found)
 
 
 def two_steps(case: Case, device: torch.device, model: torch.nn.Module, compiled: Callable[[], Any]) -> Row:

@@ -26,9 +26,11 @@ def test_two_processes_share_caches_that_nobody_else_has() -> None:
 
 
 def test_an_engine_is_measured_unless_rivals_alone_are_asked_for() -> None:
-    for engine, rival, found in (([], [], [("engine", "eager")]), ([], ["inductor"], [("rival", "inductor")]),
-                                 (["fused"], ["aot_eager"], [("engine", "fused"), ("rival", "aot_eager")])):
-        assert first_steps.ways_of(argparse.Namespace(engine=engine, rival=rival)) == found
+    for engine, traced, rival, found in (
+            ([], [], [], [("engine", "eager")]), ([], [], ["inductor"], [("rival", "inductor")]),
+            ([], ["eager"], [], [("traced", "eager")]),
+            (["fused"], ["fused"], ["aot_eager"], [("engine", "fused"), ("traced", "fused"), ("rival", "aot_eager")])):
+        assert first_steps.ways_of(argparse.Namespace(engine=engine, traced=traced, rival=rival)) == found
 
 
 def test_rows_say_their_way() -> None:
