@@ -137,6 +137,19 @@ def test_other_functions_refuse_distributed_parameters(alone: None, tmp_path: Pa
         reprise.compile(DDP(small(), init_sync=False), "1GiB")
 
 
+def test_some_of_the_distributed_parameters_may_be_frozen(alone: None) -> None:
+    torch.manual_seed(0)
+    model, x = small(), torch.randn(2, 4)
+    model[0].weight.requires_grad_(False)
+    found = []
+    for each in (model, reprise.compile(model, "1GiB")):
+        each.zero_grad()
+        each(x).sum().backward()
+        found.append([p.grad if p.grad is None else p.grad.to_local() for p in each.parameters()])
+    assert found[0][0] is None and found[1][0] is None
+    assert all(torch.equal(a, b) for a, b in zip(found[0][1:], found[1][1:], strict=True))
+
+
 def test_a_graph_break_is_an_error(alone: None) -> None:
     class Breaks(nn.Module):
         def __init__(self) -> None:

@@ -24,6 +24,7 @@ from ..native import _torch
 from .captured import Captured
 from .layouts import Layout, Layouts, Number, extent_bytes, geometry_of, itself, layout_key, own_memory, storage_of, with_layouts
 from .nodes import check_size, check_supported, scope_of
+from .objects import inputs_of_gradients
 from .operators import fake_results, wanted_results
 from .sizes import Sizes
 
@@ -82,8 +83,9 @@ class Capture:
         self._end_forward(nodes, outputs)
         for node in self._backward_order(nodes, gradients):
             self._emit(node)
-        return [(self._use(node), self._geometry(primal), node.name, scope_of(node))
-                if self._is_tensor(node) else None for node, primal in zip(gradients, self.primals, strict=True)]
+        owners = inputs_of_gradients([n for n in nodes if n.op == "placeholder"], self.primals, gradients)
+        return [(self._use(node), self._geometry(owner), node.name, scope_of(node))
+                if self._is_tensor(node) else None for node, owner in zip(gradients, owners, strict=True)]
 
     # -- Reading the graph.
 
