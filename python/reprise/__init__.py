@@ -66,6 +66,7 @@ __all__ = [
     "planner_names",
     "preflight",
     "restore",
+    "shard",
     "simulate",
     "solve",
     "timeline",
@@ -82,6 +83,7 @@ _WITH_TORCH = {
     "preflight": "api.preflight",
     "online": "api.online",
     "export": "api.exported_step",
+    "shard": "api.shard",
     "declare_repeatable": "trace.operators",
     "RepriseError": "errors",
     "InfeasibleBudget": "errors",
@@ -98,6 +100,7 @@ if TYPE_CHECKING:
     from .api.model_plan import explain
     from .api.online import online
     from .api.preflight import preflight
+    from .api.shard import shard
     from .api.verification import verify
     from .errors import (
         BudgetExceeded,

@@ -103,4 +103,5 @@ def test_a_page_adds_one_line_and_fits_a_screen(page: Path) -> None:
 
 
 def test_every_page_is_there() -> None:
-    assert [page.stem for page in PAGES] == ["accelerate", "ddp", "fsdp", "lightning", "loops", "tensor_parallel", "trainer"]
+    names = ["accelerate", "ddp", "fsdp", "lightning", "loops", "shard", "tensor_parallel", "trainer"]
+    assert [page.stem for page in PAGES] == names

@@ -20,6 +20,7 @@ from ..errors import GraphBreak, Unsupported
 from ..native import _torch
 from ..trace.dynamo import own_errors
 from ..trace.eager_way import goes_as_eager, install_hooks
+from ..trace.gathers import is_sharded
 from ..trace.joint_graph import EAGER
 from .data_parallel import DataParallel, one_graph
 from .deferred_call import Deferring
@@ -31,7 +32,7 @@ from .pipeline import compile_schedule, is_schedule, modules_of
 from .regions import compile_in_regions
 from .settings import CLOSE, Settings, settings_from
 from .shapes import Shapes
-from .tensor_parallel import tensor_parallel
+from .tensor_parallel import check_optimizer, tensor_parallel
 from .units import innermost_units
 from .with_loss import WithLoss
 
@@ -108,6 +109,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         refused_options("with distributed parameters (DTensor)", settings, capture, defer_logits,
                         {"host_budget": settings.options.host_budget_bytes > 0, "cuda_graphs=True": cuda_graphs is True,
                          "DistributedDataParallel": model is not called})
+        check_optimizer(optimizer, called)
         settings.set_slices(False)  # All ranks would have to agree on those, too.
     _torch.install_meter()
     if schedule is not None:
@@ -151,7 +153,7 @@ def _refuse_with_regions(model: torch.nn.Module, capture: str, has_loss: bool, d
     options = settings.options
     refused_options("for a model that is planned in regions, such as one of fully_shard", settings, capture, defer_logits,
                     {"loss=": has_loss, "host_budget=": options.host_budget_bytes > 0, 'slices="close"': options.slices == CLOSE,
-                     "cuda_graphs=True": options.cuda_graphs is True,
+                     "cuda_graphs=True": options.cuda_graphs is True, "reprise.shard": is_sharded(model),
                      "DistributedDataParallel": isinstance(model, DistributedDataParallel)})
     settings.set_slices(False)
 

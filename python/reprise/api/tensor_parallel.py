@@ -1,4 +1,4 @@
-"""Models whose parameters are distributed over processes (tensor parallel: DTensors).
+"""Models whose parameters are distributed over processes (DTensors), by parallelize_module or reprise.shard.
 
 Such a model communicates within the step, so every process has to run the same plan, or none. They agree on it at every call
 of the model, and at every backward they ask one another whether all can go on (runtime/session/session_together.cc). This is
@@ -89,6 +89,15 @@ def tensor_parallel(model: torch.nn.Module) -> TensorParallel | None:
     flat = next((mesh for mesh in meshes if mesh.ndim == 1), None)
     group = dist.new_group(ranks, backend=dist.Backend.GLOO, use_local_synchronization=True) if flat is None else flat.get_group()
     return TensorParallel(Ranks(group), frozenset(ranks))
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer | None, model: torch.nn.Module) -> None:
+    if optimizer is None:
+        return
+    trained = {p for group in optimizer.param_groups for p in group["params"]}
+    if trained.isdisjoint(model.parameters()):
+        raise ValueError("the optimizer has none of the model's parameters: make it after reprise.shard or parallelize_module, "
+                         "which put others in their place")
 
 
 def refuse_distributed(model: torch.nn.Module, what: str) -> None:

@@ -36,6 +36,12 @@ def wait_at_once(graph: fx.Graph) -> None:
         graph.erase_node(node)
 
 
+def waited_for(name: str, *args: Any) -> torch.Tensor:
+    """What a collective returns, when it is there."""
+    made: torch.Tensor = getattr(torch.ops, NAMESPACE).wait_tensor(getattr(getattr(torch.ops, NAMESPACE), name)(*args))
+    return made
+
+
 def is_collective(target: Any) -> bool:
     return isinstance(target, OpOverload) and target.namespace == NAMESPACE
 

@@ -24,6 +24,7 @@ from .capture import Capture
 from .captured import Captured
 from .eager_kernels import kept_whole
 from .fused.lowered import FIRST_FORM, Form
+from .gathers import merge_reads
 from .layouts import Layouts, extent_bytes
 from .lowering import lower
 from .objects import Objects, objects_of
@@ -95,6 +96,7 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
     Without gradients there is no joint graph, and `gm` runs as it is.
 
     found_out: gets what AOTAutograd knows of the inputs and outputs, and the stand-in for backward."""
+    merge_reads(gm)
     runs: list[tuple[Run, Run]] = []
     shells: list[fx.GraphModule] = []
     phase = (preparation or Preparation()).phase

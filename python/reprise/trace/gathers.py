@@ -1,0 +1,89 @@
+"""Parameters of which every process holds a part (reprise.shard): the whole parameter where a step reads it, the mean of its
+gradients afterwards.
+
+A read is one node of the graph that torch.compile traces. AOTAutograd takes it apart: a gather of the parts, which a plan may run
+again, and in backward a reduction, which runs once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx
+
+from .collectives import waited_for
+
+
+class Sharded:
+    """A base of the classes of modules that read whole parameters."""
+
+
+def is_sharded(model: torch.nn.Module) -> bool:
+    return any(isinstance(module, Sharded) for module in model.modules())
+
+
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
+def whole(parameter: Any, group: str, size: int, param_dtype: torch.dtype | None, reduce_dtype: torch.dtype | None) -> Tensor:
+    """The whole of a DTensor that is divided along one dimension, or of one that is there as a whole in all `size` processes of
+    `group`."""
+    (placement,) = parameter.placements
+    dim = placement.dim if placement.is_shard() else None
+    made: Tensor = _Whole.apply(parameter.to_local(), dim, group, size, param_dtype, reduce_dtype)  # type: ignore[no-untyped-call]
+    return made
+
+
+def merge_reads(module: fx.GraphModule) -> None:
+    """A parameter that is read twice is gathered once, and autograd adds its gradients before they are reduced."""
+    for part in module.modules():
+        if isinstance(part, fx.GraphModule):
+            _merge_reads(part.graph)
+
+
+def _merge_reads(graph: fx.Graph) -> None:
+    first: dict[Any, fx.Node] = {}
+    has_gradients = True
+    for node in list(graph.nodes):
+        if node.target is torch._C._set_grad_enabled:
+            has_gradients = cast(bool, node.args[0])
+        elif node.target is whole:
+            known = first.setdefault((node.args, has_gradients), node)
+            if known is not node:
+                node.replace_all_uses_with(known)
+                graph.erase_node(node)
+
+
+class _Whole(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, dim: int | None, group: str, size: int,
+                param_dtype: torch.dtype | None, reduce_dtype: torch.dtype | None) -> Tensor:
+        ctx.about = part.dtype, dim, group, size, reduce_dtype
+        is_cast = param_dtype not in (None, part.dtype) and part.is_floating_point()
+        wanted = part.to(param_dtype) if is_cast else part.view_as(part)
+        return wanted if dim is None else _gathered(wanted, dim, group, size)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        dtype, dim, group, size, reduce_dtype = ctx.about
+        if reduce_dtype is not None:
+            gradient = gradient.to(reduce_dtype)
+        mean = _mean(gradient, group, size) if dim is None else _mean_part(gradient, dim, group, size)
+        return mean.to(dtype), None, None, None, None, None
+
+
+def _gathered(part: Tensor, dim: int, group: str, size: int) -> Tensor:
+    pieces = waited_for("all_gather_into_tensor", part, size, group)
+    return pieces if dim == 0 else torch.cat(pieces.chunk(size), dim)
+
+
+def _mean_part(gradient: Tensor, dim: int, group: str, size: int) -> Tensor:
+    pieces = gradient if dim == 0 else torch.cat(gradient.chunk(size, dim))
+    return waited_for("reduce_scatter_tensor", pieces.contiguous(), _reduction(size), size, group)
+
+
+def _mean(gradient: Tensor, group: str, size: int) -> Tensor:
+    return waited_for("all_reduce", gradient.contiguous(), _reduction(size), group)
+
+
+def _reduction(size: int) -> str:
+    return "avg" if size > 1 else "sum"  # NCCL's average over one process may be wrong.

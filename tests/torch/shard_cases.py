@@ -1,0 +1,255 @@
+"""What two processes do for test_shard.py. Each case returns something that can be compared outside."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from several_processes import RANKS, leave_results
+from tensor_parallel_cases import actions_of, local_of, log_of, repeated
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+import reprise
+
+WIDTH, WORDS, LENGTH, BATCH = 32, 48, 16, 8
+BF16 = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(nn.functional.dropout(nn.functional.gelu(self.up(self.norm(x))), 0.1, self.training))
+
+
+class Net(nn.Module):
+    """Words and head are tied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.Sequential(*(Block() for _ in range(2)))
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.blocks(self.words(words)))
+
+
+class Odd(nn.Module):
+    """Parameters that two does not divide along their first dimension, or not at all; one is frozen, one is first read without
+    gradients, and inputs are numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grow, self.shrink, self.head = nn.Linear(WIDTH, 128), nn.Linear(128, 33), nn.Linear(33, WORDS)
+        self.grow.weight.requires_grad_(False)
+        self.mix = nn.Linear(33, 33)
+        self.scale = nn.Parameter(torch.ones(3, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            size = self.shrink.weight.abs().mean()
+        x = nn.functional.gelu(self.shrink(nn.functional.gelu(self.grow(x)))) * size
+        return self.head(nn.functional.gelu(self.mix(x))) * self.scale[2]
+
+
+def raw(tensor: Tensor) -> bytes:
+    """In memory that no budget counts."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+def part_of(tensor: Tensor) -> bytes:
+    return raw(local_of(tensor))
+
+
+def whole_of(tensor: Any) -> bytes:
+    return raw(tensor.full_tensor() if isinstance(tensor, DTensor) else tensor)
+
+
+class Training:
+    """A model that is trained several times from the same beginning. `bits` is how tensors are compared."""
+
+    def __init__(self, kind: type[nn.Module], mesh: DeviceMesh | None, bits: Callable[[Tensor], bytes] = part_of,
+                 clip: bool = True, compiled: bool = False, **options: Any) -> None:
+        self.bits, self.clip = bits, clip
+        torch.manual_seed(0)
+        self.model = kind()
+        if mesh is not None:
+            reprise.shard(self.model, mesh, **options)
+        else:
+            for block in getattr(self.model, "blocks", []):
+                fully_shard(block, **options)
+            fully_shard(self.model, **options)
+        self.beginning = [part_of(tensor) for tensor in self.model.parameters()]
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-2)
+        self.peaks: list[int] = []
+        if compiled:
+            reprise.compile(self.model, optimizer=self.optimizer, planning_seconds=1)
+
+    def loss(self, step: int = 0) -> Tensor:
+        torch.manual_seed(100 * dist.get_rank() + step)
+        words = torch.randint(0, WORDS, (BATCH, LENGTH + 1))
+        inputs = torch.randn(BATCH, LENGTH, WIDTH) if isinstance(self.model, Odd) else words[:, :-1]
+        return nn.functional.cross_entropy(self.model(inputs).float().flatten(0, 1), words[:, 1:].flatten())
+
+    def step(self, step: int = 0, micro: int = 1) -> list[bytes]:
+        """Loss and gradients."""
+        left = []
+        for part in range(micro):
+            loss = self.loss(10 * step + part)
+            loss.backward()
+            left.append(raw(loss))
+            if plan := getattr(self.model, "plan", None):
+                self.peaks.append(plan.measured_peak_bytes)
+        if self.clip:
+            left.append(self.bits(nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)))
+        left += [self.bits(p.grad) for p in self.model.parameters() if p.grad is not None]
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return left
+
+    def train(self, steps: int = 3, micro: int = 1) -> list[bytes]:
+        """Everything that has to be the same."""
+        for tensor, bits in zip(self.model.parameters(), self.beginning, strict=True):
+            local = local_of(tensor)
+            local.detach().copy_(torch.frombuffer(bytearray(bits), dtype=local.dtype).view(local.shape))
+        self.optimizer.state.clear()
+        self.peaks.clear()
+        left = [part for step in range(steps) for part in self.step(step, micro)]
+        return left + [self.bits(tensor) for tensor in self.model.parameters()]
+
+    def least_budget(self) -> int:
+        self.model.plan.set_budget(1)
+        try:
+            self.loss()
+        except reprise.InfeasibleBudget as error:
+            return error.smallest_budget_bytes
+        raise AssertionError("a budget of one byte was enough")
+
+    def at_budgets(self, expected: list[bytes], *others: str) -> dict[str, Any]:
+        """The bits without a budget, at the least and at others, and what they take."""
+        plan = self.model.plan
+        found: dict[str, Any] = {"none": {"same": self.train() == expected, "recompute_ns": plan.recompute_ns}}
+        found["once"] = [(plan.graph.op_name(op), plan.graph.once(op)) for op in range(plan.graph.num_ops)]
+        plain, least = plan.peak_bytes, self.least_budget()
+        for name in (*others, "least"):
+            budget = (least + plain) // 2 if name == "half" else least
+            plan.set_budget(budget)
+            found[name] = {"same": self.train() == expected, "recompute_ns": plan.recompute_ns, "budget": budget,
+                           "predicted": plan.peak_bytes, "measured": self.peaks[-1], "most": max(self.peaks),
+                           "plan": actions_of(self), "repeated": repeated(self)}
+        return found
+
+
+@functools.cache
+def fsdp2() -> Training:
+    return Training(Net, None)
+
+
+@functools.cache
+def planned(mesh: DeviceMesh) -> Training:
+    return Training(Net, mesh, compiled=True)
+
+
+def even(mesh: DeviceMesh) -> dict[str, Any]:
+    training = planned(mesh)
+    found = training.at_budgets(fsdp2().train(), "half")
+    found["log"] = log_of(training.step)
+    training.model.plan.set_budget(found["half"]["budget"] + sum(map(len, training.beginning)))
+    found["sums"] = training.train(micro=2) == fsdp2().train(micro=2)  # of gradients over several backwards
+    found["recompute_ns"] = training.model.plan.recompute_ns
+    return found
+
+
+@functools.cache
+def expected_of_odd() -> list[bytes]:
+    return Training(Odd, None, whole_of, clip=False, mp_policy=MixedPrecisionPolicy(**BF16)).train()
+
+
+def odd(mesh: DeviceMesh, placement: str) -> dict[str, Any]:
+    """Of whole tensors, because FSDP2 divides them in other ways."""
+    training = Training(Odd, mesh, whole_of, clip=False, compiled=True, placement=placement, **BF16)
+    found = training.at_budgets(expected_of_odd())
+    return found | {"placements": [str(p.placements[0]) for p in training.model.parameters()],
+                    "frozen": [not p.requires_grad for p in training.model.parameters()]}
+
+
+def whole(model: nn.Module) -> list[bytes]:
+    return [whole_of(tensor) for tensor in model.state_dict().values()]
+
+
+def saved(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    states = get_state_dict(model, optimizer)
+    dcp.save(dict(zip(("model", "optimizer"), states, strict=True)), checkpoint_id=folder)
+
+
+def loaded(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    dcp.load(states, checkpoint_id=folder)
+    set_state_dict(model, optimizer, model_state_dict=states["model"], optim_state_dict=states["optimizer"])
+
+
+def checkpoints(mesh: DeviceMesh, folder: Path) -> dict[str, Any]:
+    """From sharded parameters to FSDP2 and to a model that nobody sharded, and back."""
+    training, other = planned(mesh), fsdp2()
+    training.model.plan.set_budget(None)
+    training.train(2)
+    saved(training.model, training.optimizer, folder / "sharded")
+    torch.manual_seed(1)
+    plain = Net()
+    loaded(plain, torch.optim.AdamW(plain.parameters(), 1e-2), folder / "sharded")
+    loaded(other.model, other.optimizer, folder / "sharded")
+    found = {"plain": whole(plain) == whole(training.model), "fsdp2": training.step(2) == other.step(2)}
+
+    torch.manual_seed(2)
+    plain = Net()
+    optimizer = torch.optim.AdamW(plain.parameters(), 1e-2)
+    saved(plain, optimizer, folder / "plain")
+    loaded(training.model, training.optimizer, folder / "plain")
+    return found | {"back": whole(plain) == whole(training.model)}
+
+
+def outside(mesh: DeviceMesh) -> dict[str, Any]:
+    """What the model looks like when it does not train."""
+    model = planned(mesh).model
+    torch.manual_seed(2)
+    plain = Net()
+    words = torch.randint(0, WORDS, (BATCH, LENGTH))
+    for each in (model, plain):
+        each.eval()
+    with torch.no_grad():
+        same = torch.equal(model(words), plain(words))
+    model.train()
+    weight = model.blocks[0].up.weight
+    with torch.no_grad():
+        nn.init.constant_(model.blocks[0].norm.weight, 3)
+    return {"same without gradients": same, "is distributed": isinstance(weight, DTensor) and isinstance(weight, nn.Parameter),
+            "whole": tuple(weight.shape), "part": tuple(weight.to_local().shape),
+            "takes": local_of(weight).untyped_storage().nbytes(),
+            "keys": list(model.state_dict()) == list(plain.state_dict()),
+            "tied": model.head.weight is model.words.weight, "class": repr(model) == repr(plain),
+            "kinds": all(isinstance(mine, type(theirs)) for mine, theirs in zip(model.modules(), plain.modules(), strict=True)),
+            "initialised": bool((model.blocks[0].norm.weight.full_tensor() == 3).all())}
+
+
+def run(rank: int, folder: str) -> None:
+    """All cases in one process group."""
+    def results() -> dict[str, Any]:
+        mesh = init_device_mesh("cpu", (RANKS,))
+        return {"even": even(mesh), "odd": odd(mesh, "shard"), "replicated": odd(mesh, "replicate"),
+                "checkpoints": checkpoints(mesh, Path(folder)), "outside": outside(mesh)}
+
+    leave_results(rank, folder, results)
