@@ -32,6 +32,8 @@ def cases(on_gpu: bool) -> dict[str, Case]:
     resnet50 = FULL_CASES["resnet50"]
     return (FULL_CASES if on_gpu else CASES) | registry(
         Case("gpt2_medium", 8, partial(hf.gpt2, 24, 1024), tokens(50257, 1024), lambda output: NEXT_TOKEN(output.logits)),
+        # As many layers as gpt2_medium, in a form that a CPU can run.
+        Case("gpt2_thin", 2, partial(hf.gpt2, 24, 64, 1000, 64), tokens(1000, 64), lambda output: NEXT_TOKEN(output.logits)),
         Case("unrolled", 4, partial(UnrolledLanguageModel, 64, 32), tokens(64, 256), NEXT_TOKEN),  # about 20,000 calls
         Case("resnet50_96", 32, resnet50.make_model, square(96), resnet50.loss))
 

@@ -14,14 +14,17 @@ import pytest
 import torch
 from steps import bits_of
 from torch import Tensor, nn
+from torch._inductor.decomposition import decompositions
 from torch.nn import functional
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 import reprise
 from reprise.native import _torch
+from reprise.progress import Preparation
 from reprise.trace import capture, kept_traces
 from reprise.trace import step_key as keys
+from reprise.trace.joint_graph import FUSED
 from reprise.trace.kept_traces import KeptStep
 from reprise.trace.layouts import Layouts
 from reprise.trace.runtime_record import NoRecord, from_json, to_json
@@ -160,6 +163,41 @@ def test_it_does_not_matter_that_costs_are_gone(seen: Seen, own_cache: Path) -> 
     for path in own_cache.glob("costs-*"):
         path.unlink()
     assert planned()[1] == bits and seen.traces == 1
+
+
+class Stop(Exception):
+    pass
+
+
+def stop(_: list[Any]) -> list[Any]:
+    raise Stop
+
+
+def test_a_fused_step_that_is_found_is_traced_as_before_when_it_is_lowered_again(seen: Seen) -> None:
+    def backend(gm: Any, inputs: Any) -> Any:
+        return kept_traces.find_or_trace(gm, inputs, lambda step: (stop, stop), Preparation(), FUSED, "Mixed")
+
+    for _ in range(2):
+        torch._dynamo.reset()
+        with in_bfloat16(), pytest.raises(Stop):
+            torch.compile(made(), backend=backend, fullgraph=True, dynamic=False)(batch())
+    assert seen.traces == 1
+    first, second = (step._joint() for step in seen.steps)
+    assert seen.traces == 2 and first is not second and first.module.code == second.module.code
+    assert seen.steps[0].seed_bytes == seen.steps[1].seed_bytes == second.seed_bytes
+
+
+def test_regions_are_found(seen: Seen) -> None:
+    found, traces = [], []
+    for _ in range(2):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(Layer(), Layer())
+        reprise.compile(model, "10MB", regions=list(model))
+        model(rows()).sum().backward()
+        found.append([bits_of(p.grad) for p in model.parameters()])
+        traces.append(seen.traces)
+    assert found[0] == found[1] and traces == [2, 2]  # The first part reads no gradient, the second one does.
 
 
 # -- Several processes, and files that are broken.
@@ -337,3 +375,7 @@ def test_what_no_text_identifies_has_no_key() -> None:
     finally:
         changed._destroy()
     assert not key_of(layer, x).startswith("no key")
+    assert not key_of(layer, x, engine="fused").startswith("no key")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(decompositions, torch.ops.aten.hardswish.default, lambda x: x)
+        assert "taken apart" in key_of(layer, x, engine="fused")

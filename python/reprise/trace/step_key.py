@@ -91,8 +91,16 @@ def _check_surroundings(inputs: Sequence[Any], engine: str) -> None:
     if theirs := next((name for name in sorted(torch.library._impls) if _changes_gradients(name)), None):
         raise NoKey(f"an operator of PyTorch has other code: {theirs}")
     if engine == FUSED and (inductor := sys.modules.get("torch._inductor.decomposition")) is not None and not all(
-            _is_torchs(getattr(code, "func", code)) for code in inductor.decompositions.values()):
+            _has_code_of_torch(getattr(code, "func", code)) for code in inductor.decompositions.values()):
         raise NoKey("an operator of PyTorch is taken apart by code that is not PyTorch's own")
+
+
+def _has_code_of_torch(code: Any) -> bool:
+    """Whether a decomposition, and each function that it wraps, is written in a file of PyTorch."""
+    if not isinstance(code, FunctionType):
+        return isinstance(code, (OpOverload, OpOverloadPacket))
+    wrapped = [cell.cell_contents for cell in code.__closure__ or () if isinstance(cell.cell_contents, FunctionType)]
+    return code.__code__.co_filename.startswith(_TORCH) and all(map(_has_code_of_torch, wrapped))
 
 
 def _changes_gradients(name: str) -> bool:
