@@ -324,6 +324,9 @@ def test_a_key_is_of_one_step_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(capture, "SPLIT_CONVOLUTIONS", True)
         found["convolutions"] = key_of(layer, rows())
     with monkeypatch.context() as patch:
+        patch.setattr(keys, "REPEATABLE", {"aten::relu"})
+        found["repeatable"] = key_of(layer, rows())
+    with monkeypatch.context() as patch:
         patch.setattr(keys, "_own_code", lambda: "")
         found["own code"] = key_of(layer, rows())
     assert not [what for what, key in found.items() if key.startswith("no key")], found

@@ -12,12 +12,15 @@ from ..native import _torch
 from .collectives import is_collective, results_in_one_piece
 
 aten = torch.ops.aten
+REPEATABLE: set[str] = set()  # operators that the user has declared to be
 
 
 def declare_repeatable(operator: OpOverload | str) -> None:
     """Declares that a custom operator gives the same bits every time it runs on the same inputs,
     and changes nothing else, so that Reprise may compute it again."""
-    _torch.declare_repeatable(operator if isinstance(operator, str) else operator.name())
+    name = operator if isinstance(operator, str) else operator.name()
+    _torch.declare_repeatable(name)
+    REPEATABLE.add(name)
 
 
 def fake_results(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
