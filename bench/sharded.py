@@ -1,12 +1,13 @@
-"""FSDP2 with and without a budget, beside checkpointed blocks: bits, peak, and the time of a step.
+"""FSDP2 with and without a budget, and reprise.shard, beside checkpointed blocks: bits, peak, and the time of a step.
 
-    python bench/sharded.py [--device cuda] [--ranks 1] [--samples 15] [--layers 8] [-o FILE]
+    python bench/sharded.py [--device cuda] [--ranks 1] [--samples 15] [--layers 8] [--without KIND] [-o FILE]
 
-A GPT-2 whose blocks are units of fully_shard is trained in five ways, whose steps come in turns: as it is, with every block
-in torch.utils.checkpoint, and with Reprise without a budget, at 80 % of the plain peak and at the peak of the checkpointed one.
-Medians are compared with the plain way. Peaks are those of a process, from the call of the model to the end of backward, with its
-part of the parameters. Bits are those of losses, gradients and parameters after three steps. One
-process per GPU talks through NCCL, two on one GPU or on the CPU through gloo.
+A GPT-2 whose blocks are units of fully_shard is trained in several ways, whose steps come in turns: as it is, with every block
+in torch.utils.checkpoint, and planned by Reprise without a budget, at 80 % of the plain peak and at the peak of the checkpointed
+one; and in these three also with reprise.shard in the place of fully_shard ("sharded"). Medians are compared with the plain way.
+Peaks are those of a process, from the call of the model to the end of backward, with its part of the parameters. Bits are those
+of losses, gradients and parameters after three steps. One process per GPU talks through NCCL, two on one GPU or on the CPU
+through gloo.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch import Tensor
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -36,27 +38,34 @@ from reprise.local_tensors import local_tensors
 from reprise.native import _torch
 
 ROOT = Path(__file__).resolve().parent.parent
+PLAIN, CHECKPOINTED, PLANNED, SHARDED = "fsdp2", "checkpointed", "planned", "sharded"
 
 
 class Way:
     """A model that is trained in one way."""
 
-    def __init__(self, device: torch.device, layers: int, checkpointed: bool = False) -> None:
+    def __init__(self, device: torch.device, layers: int, kind: str) -> None:
         torch.manual_seed(0)
         self.device = device
         width, length, batch, words = (1024, 1024, 8, 50257) if device.type == "cuda" else (256, 128, 8, 2000)
         config = GPT2Config(vocab_size=words, n_embd=width, n_layer=layers, n_head=width // 64, n_positions=length,
                             use_cache=False, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.0)
         self.model = GPT2LMHeadModel(config).to(device).train()
+        if kind == SHARDED:
+            reprise.shard(self.model, init_device_mesh(device.type, (dist.get_world_size(),)))
+        else:
+            self.fully_shard(kind == CHECKPOINTED)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
+        self.words = torch.randint(0, words, (batch, length), device=device)
+        self.planned = False
+
+    def fully_shard(self, checkpointed: bool) -> None:
         blocks = self.model.transformer.h
         for i, block in enumerate(blocks):
             if checkpointed:
                 blocks[i] = checkpoint_wrapper(block, CheckpointImpl.NO_REENTRANT)
             fully_shard(blocks[i])
         fully_shard(self.model)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
-        self.words = torch.randint(0, words, (batch, length), device=device)
-        self.planned = False
 
     def plan(self, budget: int | None) -> None:
         reprise.compile(self.model, budget, optimizer=self.optimizer)
@@ -102,19 +111,22 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def measure(device: torch.device, layers: int, samples: int) -> list[dict[str, Any]]:
+def measure(device: torch.device, layers: int, samples: int, without: str | None) -> list[dict[str, Any]]:
     _torch.install_meter()
+    rivals = (PLAIN, CHECKPOINTED)
+    kinds = [kind for kind in (PLANNED, SHARDED) if kind != without]
     # All models are there before the first one is compiled, because budgets count what is allocated from then on.
-    ways = {name: Way(device, layers, name == "checkpointed")
-            for name in ("fsdp2", "checkpointed", "planned", "planned, 80 %", "planned, as checkpointed")}
-    rivals = ("fsdp2", "checkpointed")
+    ways = {name: Way(device, layers, name.partition(",")[0])
+            for name in (*rivals, *(kind + budget for kind in kinds for budget in ("", ", 80 %", ", as checkpointed")))}
     expected = {name: ways[name].bits() for name in rivals}
     peaks = {name: ways[name].peak_bytes() for name in rivals}
     beside = _torch.allocated_bytes(device) if device.type == "cuda" else 0
-    own = _torch.storage_bytes(local_tensors(ways["fsdp2"].model.parameters()), device)
+    own = _torch.storage_bytes(local_tensors(ways[PLAIN].model.parameters()), device)
     others = max(0, beside - own)  # There, budgets count the other models, too.
-    budgets = {"planned": None, "planned, 80 %": others + peaks["fsdp2"] * 8 // 10,
-               "planned, as checkpointed": others + peaks["checkpointed"]}
+    budgets: dict[str, int | None] = {}
+    for kind in kinds:
+        budgets |= {kind: None, f"{kind}, 80 %": others + peaks[PLAIN] * 8 // 10,
+                    f"{kind}, as checkpointed": others + peaks[CHECKPOINTED]}
     for name, budget in budgets.items():
         ways[name].plan(budget)
         expected[name] = ways[name].bits()
@@ -127,12 +139,13 @@ def measure(device: torch.device, layers: int, samples: int) -> list[dict[str, A
     for name, way in ways.items():
         row = {"way": name, "peak_bytes": peaks[name], "budget_bytes": budgets.get(name),
                "ms": round(1e3 * statistics.median(times[name]), 2),
-               "ratio_to_fsdp2": round(statistics.median(times[name]) / statistics.median(times["fsdp2"]), 4),
-               "same": expected[name] == expected["fsdp2"]}
+               "ratio_to_fsdp2": round(statistics.median(times[name]) / statistics.median(times[PLAIN]), 4),
+               "same": expected[name] == expected[PLAIN]}
         if way.planned:
             plan = way.model.plan
-            row |= {"regions": len(reprise.explain(way.model).parts),
-                    "traced": len(plan.sessions), "preparation_s": round(sum(plan.preparation_seconds.values()), 2),
+            if not name.startswith(SHARDED):
+                row |= {"regions": len(reprise.explain(way.model).parts), "traced": len(plan.sessions)}
+            row |= {"preparation_s": round(sum(plan.preparation_seconds.values()), 2),
                     "recomputation_percent": round(planning.recomputation_percent(plan.recompute_ns, plan.time_ns), 2)}
         rows.append(row)
     return rows
@@ -143,7 +156,7 @@ def run(rank: int, options: argparse.Namespace, folder: str) -> None:
     torch.set_num_threads(1 if options.device == "cpu" else 8)
     backend = "nccl" if options.device == "cuda" and options.ranks == 1 else "gloo"
     dist.init_process_group(backend, rank=rank, world_size=options.ranks, store=dist.FileStore(f"{folder}/store", options.ranks))
-    rows = measure(device, options.layers, options.samples)
+    rows = measure(device, options.layers, options.samples, options.without)
     if rank == 0:
         known = {"command": " ".join(["python", *sys.argv]), "machine": platform.machine(), "torch": torch.__version__,
                  "backend": backend, "ranks": options.ranks, "layers": options.layers, "samples": options.samples,
@@ -160,6 +173,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--samples", type=int, default=15)
     parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--without", choices=[PLANNED, SHARDED])
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "sharded.json")
     options = parser.parse_args()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
