@@ -97,7 +97,7 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-2)
         self.peaks: list[int] = []
         if compiled:
-            reprise.compile(self.model, optimizer=self.optimizer, planning_seconds=1)
+            reprise.compile(self.model, optimizer=self.optimizer, planning_seconds=0.5)
 
     def loss(self, step: int = 0) -> Tensor:
         torch.manual_seed(100 * dist.get_rank() + step)

@@ -103,7 +103,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer | None, model: torch.nn.Mod
 def refuse_distributed(model: torch.nn.Module, what: str) -> None:
     if _meshes(model):
         raise Unsupported(f"{what} does not take a model with distributed parameters (DTensor) yet: give it the model before "
-                          "parallelize_module or fully_shard")
+                          "reprise.shard, parallelize_module or fully_shard")
 
 
 def _meshes(model: torch.nn.Module) -> list[Any]:
