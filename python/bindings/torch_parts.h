@@ -9,10 +9,12 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "capsule.h"
 #include "runtime/program/captured_step.h"
+#include "runtime/program/family/size_table.h"
 
 namespace reprise {
 struct FoundPlan;
@@ -44,6 +46,11 @@ using LayoutTuples = std::vector<std::optional<LayoutTuple>>;
                                          const std::map<std::uint32_t, std::string>& keys);
 [[nodiscard]] CapturedStep captured_from(const py::tuple& captured);  // (program, keys)
 [[nodiscard]] std::map<std::uint32_t, std::string> key_numbers(const CapturedStep& step);
+
+// An expression over sizes: codes and numbers, operands first.
+using Postfix = std::vector<std::pair<std::string, std::int64_t>>;
+[[nodiscard]] SizeTable::Expression expression_from(const Postfix& postfix);
+[[nodiscard]] Postfix postfix_of(const SizeTable::Expression& expression);
 
 // True, False or "close".
 [[nodiscard]] UseSlices slices_from(const py::object& value);

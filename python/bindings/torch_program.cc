@@ -174,31 +174,14 @@ void bind_builder(py::module_& module) {
       py::arg("called"), "Whether the call draws random numbers.");
 }
 
-constexpr std::pair<std::string_view, SizeTable::Code> kCodes[] = {{"constant", SizeTable::Code::kConstant},
-                                                                   {"symbol", SizeTable::Code::kSymbol},
-                                                                   {"add", SizeTable::Code::kAdd},
-                                                                   {"multiply", SizeTable::Code::kMultiply},
-                                                                   {"divide", SizeTable::Code::kFloorDivide},
-                                                                   {"modulo", SizeTable::Code::kModulo},
-                                                                   {"maximum", SizeTable::Code::kMaximum},
-                                                                   {"minimum", SizeTable::Code::kMinimum}};
-
-std::int64_t add_size(ProgramFamily& family, const std::vector<std::pair<std::string, std::int64_t>>& postfix) {
-  SizeTable::Expression expression;
-  for (const auto& [code, number] : postfix) {
-    const auto known = std::ranges::find(kCodes, code, &std::pair<std::string_view, SizeTable::Code>::first);
-    if (known == std::end(kCodes)) throw InputError("sizes are not computed by '" + code + "'");
-    expression.push_back({known->second, number});
-  }
-  return family.size(std::move(expression));
-}
-
 void bind_family(py::module_& module) {
   py::class_<ProgramFamily, std::shared_ptr<ProgramFamily>>(
       module, "ProgramFamily", "A step for inputs of any size. It is told what a ProgramBuilder is told.")
       .def(py::init<std::string, at::Device, std::size_t>(), py::arg("name"), py::arg("device"), py::arg("num_symbols"))
-      .def("size", &add_size, py::arg("postfix"),
-           "The name of a number that follows from sizes, which stands for the number. postfix: codes and numbers.")
+      .def(
+          "size", [](ProgramFamily& family, const Postfix& postfix) { return family.size(expression_from(postfix)); },
+          py::arg("postfix"),
+          "The name of a number that follows from sizes, which stands for the number. postfix: codes and numbers.")
       .def("resident", memory_of(&ProgramFamily::resident), py::arg("bytes"), py::arg("device"))
       .def("made", memory_of(&ProgramFamily::made), py::arg("bytes"), py::arg("device"))
       .def("seed", memory_of(&ProgramFamily::seed), py::arg("bytes"), py::arg("device"))
@@ -230,6 +213,25 @@ void bind_family(py::module_& module) {
 }
 
 }  // namespace
+
+SizeTable::Expression expression_from(const Postfix& postfix) {
+  SizeTable::Expression expression;
+  for (const auto& [code, number] : postfix) {
+    const auto* known = std::ranges::find(kSizeCodes, code, &std::pair<std::string_view, SizeTable::Code>::first);
+    if (known == std::end(kSizeCodes)) throw InputError("sizes are not computed by '" + code + "'");
+    expression.push_back({known->second, number});
+  }
+  return expression;
+}
+
+Postfix postfix_of(const SizeTable::Expression& expression) {
+  Postfix postfix;
+  for (const auto& [code, number] : expression) {
+    const auto* known = std::ranges::find(kSizeCodes, code, &std::pair<std::string_view, SizeTable::Code>::second);
+    postfix.emplace_back(known->first, number);
+  }
+  return postfix;
+}
 
 void bind_program(py::module_& module) {
   bind_builder(module);

@@ -58,6 +58,23 @@ std::int64_t extent_bytes(const Geometry& geometry) {
   return (last + 1) * static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
 }
 
+bool is_possible(const Geometry& geometry) {
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 54;
+  std::int64_t last = geometry.offset;
+  std::int64_t count = 1;
+  bool possible = last >= 0 && last < kMostElements;
+  for (std::size_t i = 0; i < geometry.sizes.size() && possible; ++i) {
+    const std::int64_t steps = std::max<std::int64_t>(geometry.sizes[i], 1) - 1;
+    std::int64_t reach = 0;
+    const bool is_large = __builtin_mul_overflow(steps, geometry.strides[i], &reach) ||
+                          __builtin_add_overflow(last, reach, &last) ||
+                          __builtin_mul_overflow(count, std::max<std::int64_t>(geometry.sizes[i], 1), &count);
+    possible = !is_large && geometry.sizes[i] >= 0 && geometry.strides[i] >= 0 && last < kMostElements &&
+               count < kMostElements;
+  }
+  return possible;
+}
+
 std::string to_string(const Geometry& geometry) {
   std::string text = std::string(c10::toString(geometry.dtype)) + list_text(geometry.sizes) + " strides " +
                      list_text(geometry.strides);

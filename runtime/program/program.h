@@ -38,6 +38,9 @@ struct Geometry {
 [[nodiscard]] Geometry geometry_of(const at::Tensor& tensor);
 // Bytes from the beginning of the storage to the end of the last element.
 [[nodiscard]] std::int64_t extent_bytes(const Geometry& geometry);
+// Whether no number is negative, and the tensor reaches over less than 2^54 elements, so that nothing computed from
+// them is too large for 64 bits. REQUIRES: there are as many strides as sizes.
+[[nodiscard]] bool is_possible(const Geometry& geometry);
 [[nodiscard]] std::string to_string(const Geometry& geometry);  // "Float[2, 3] strides [3, 1]"
 
 struct TensorUse {

@@ -10,6 +10,7 @@
 
 #include "reprise/error.h"
 #include "runtime/program/family/difference.h"
+#include "runtime/program/family/size_limits.h"
 
 namespace reprise {
 namespace {
@@ -34,6 +35,10 @@ TEST(SizeTable, ComputesAsPythonDoes) {
   EXPECT_EQ(at(of_two(Code::kModulo, 4), {-7}), 1);
   EXPECT_EQ(at(of_two(Code::kMaximum, 4), {7}), 7);
   EXPECT_EQ(at(of_two(Code::kMinimum, 4), {7}), 4);
+  EXPECT_EQ(at(of_two(Code::kEqual, 7), {7}), 1);
+  EXPECT_EQ(at(of_two(Code::kEqual, 8), {7}), 0);
+  EXPECT_EQ(at(of_two(Code::kLess, 8), {7}), 1);
+  EXPECT_EQ(at(of_two(Code::kLess, 7), {7}), 0);
   // (a + b) * a
   EXPECT_EQ(at({{Code::kSymbol, 0}, {Code::kSymbol, 1}, {Code::kAdd}, {Code::kSymbol, 0}, {Code::kMultiply}}, {2, 5}),
             14);
@@ -55,6 +60,31 @@ TEST(SizeTable, RefusesWhatIsNoNumber) {
   EXPECT_THROW(table.add({{Code::kConstant, 1}, {Code::kConstant, 1}}, 1), InputError);
   EXPECT_THROW(at(of_two(Code::kFloorDivide, 0), {7}), InputError);
   EXPECT_THROW(at(of_two(Code::kMultiply, INT64_MAX), {7}), InputError);
+  for (const Code code : {Code::kFloorDivide, Code::kModulo}) {
+    EXPECT_THROW(at({{Code::kSymbol, 0}, {Code::kConstant, -1}, {code}}, {INT64_MIN}), InputError);
+  }
+}
+
+TEST(SizeLimits, HoldInsideOfTheirRangesWhereNoConditionFails) {
+  const SizeLimits limits{
+      .ranges = {{.least = 2, .most = 15}, {.least = 2}},
+      .conditions = {
+          {{Code::kSymbol, 0}, {Code::kSymbol, 1}, {Code::kLess}},
+          {{Code::kConstant, 60}, {Code::kSymbol, 0}, {Code::kModulo}, {Code::kConstant, 0}, {Code::kEqual}}}};
+  const auto hold_at = [&](std::int64_t a, std::int64_t b) { return limits.hold_at(std::vector{a, b}); };
+  EXPECT_TRUE(hold_at(2, 3));
+  EXPECT_TRUE(hold_at(15, 16));
+  EXPECT_FALSE(hold_at(1, 3));
+  EXPECT_FALSE(hold_at(20, 30));
+  EXPECT_FALSE(hold_at(3, 3));
+  EXPECT_FALSE(hold_at(7, 9));
+  EXPECT_FALSE(SizeLimits{.conditions = {of_two(Code::kFloorDivide, 0)}}.hold_at(std::vector<std::int64_t>{3}));
+  EXPECT_EQ(limits.words(std::vector<std::string>{"a", "b"}),
+            "a is from 2 to 15, b is at least 2, and (a < b), and ((60 % a) == 0)");
+  EXPECT_EQ(
+      SizeTable::words({{Code::kSymbol, 0}, {Code::kConstant, 16}, {Code::kLess}, {Code::kConstant, 0}, {Code::kEqual}},
+                       std::vector<std::string>{"a"}),
+      "not (a < 16)");
 }
 
 Geometry floats(std::vector<std::int64_t> sizes, std::vector<std::int64_t> strides) {

@@ -17,11 +17,9 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "runtime/program/family/size_table.h"
-#include "runtime/program/program_builder.h"
+#include "runtime/program/family/told_step.h"
 
 namespace reprise {
 
@@ -30,10 +28,12 @@ class ProgramFamily {
   using Gradients = std::vector<std::optional<ProgramBuilder::Gradient>>;
 
   ProgramFamily(std::string name, at::Device device, std::size_t num_symbols);
+  // What was told elsewhere (told_check.h).
+  explicit ProgramFamily(ToldStep told) : told_(std::move(told)) {}
 
   // Names an expression over the symbols.
   [[nodiscard]] std::int64_t size(SizeTable::Expression expression) {
-    return sizes_.add(std::move(expression), num_symbols_);
+    return told_.sizes.add(std::move(expression), told_.num_symbols);
   }
 
   // As in ProgramBuilder; memory has names of its own here.
@@ -46,40 +46,18 @@ class ProgramFamily {
   void end_forward(Uses outputs, Uses seeds);
   void finish(Gradients gradients, std::optional<bool> split);
 
-  [[nodiscard]] at::Device device() const { return device_; }
+  [[nodiscard]] at::Device device() const { return told_.device; }
+  [[nodiscard]] const ToldStep& told() const { return told_; }
   // The program at these sizes. Throws InputError if there is none.
   [[nodiscard]] Program at(std::span<const std::int64_t> symbols) const;
 
  private:
-  enum class Origin : std::uint8_t { kResident, kMade, kSeed };
-  struct Memory {
-    Origin origin;
-    std::int64_t bytes;
-    at::Device device;
-  };
-  struct Constant {
-    ValueId memory;
-    at::Tensor tensor;
-  };
-  struct Input {
-    std::optional<TensorUse> use;
-  };
-  struct EndOfForward {
-    Uses outputs;
-    Uses seeds;
-  };
   class Member;
 
-  [[nodiscard]] ValueId name(Memory memory);
+  [[nodiscard]] ValueId name(ToldStep::Memory memory);
 
-  std::string name_;
-  at::Device device_;
-  std::size_t num_symbols_;
-  SizeTable sizes_;
-  std::vector<Memory> memory_;                                                                        // by name
-  std::vector<std::variant<ValueId, Constant, Input, ProgramBuilder::SeenCall, EndOfForward>> told_;  // in order
-  Gradients gradients_;
-  std::optional<bool> split_{};
+  ToldStep told_;
+  bool is_backward_ = false;  // what is told now
 };
 
 }  // namespace reprise
