@@ -8,10 +8,28 @@
 
 #include "reprise/error.h"
 #include "runtime/files/program_text.h"
+#include "runtime/program/family/size_table.h"
 #include "runtime/program/tensor_memory.h"
 
 namespace reprise::detail {
 namespace {
+
+std::int64_t read_computed(JsonReader& in, const ProgramNames& names) {
+  const std::uint32_t position = in.id();
+  if (!names.num_computed) in.fail("this step is of one size, and nothing is computed from sizes");
+  if (position < *names.num_computed) return SizeTable::name(position);
+  in.fail("`computed` has " + std::to_string(*names.num_computed) + " expressions, and comes first");
+}
+
+struct ComputedReading {
+  const ProgramNames* names;
+  std::int64_t number = 0;
+};
+
+constexpr JsonField<ComputedReading> kComputedFields[] = {
+    {"computed", [](JsonReader& in, ComputedReading& item) { item.number = read_computed(in, *item.names); },
+     kRequired},
+};
 
 struct ArgumentReading {
   const ProgramNames* names;
@@ -28,9 +46,9 @@ double read_double(JsonReader& in) {
 }
 
 void read_number(JsonReader& in, ArgumentReading& item) {
-  const c10::Scalar number = in.at(JsonKind::kBoolean)   ? c10::Scalar(in.boolean())
-                             : in.at(JsonKind::kInteger) ? c10::Scalar(in.integer())
-                                                         : c10::Scalar(read_double(in));
+  const c10::Scalar number = in.at(JsonKind::kBoolean)  ? c10::Scalar(in.boolean())
+                             : in.at(JsonKind::kString) ? c10::Scalar(read_double(in))
+                                                        : c10::Scalar(read_integer(in, *item.names));
   item.set(wrapped_number(number));
 }
 
@@ -61,7 +79,11 @@ constexpr JsonField<ArgumentReading> kArgumentFields[] = {
     {"double", [](JsonReader& in, ArgumentReading& item) { item.set(read_double(in)); }},
     {"string", [](JsonReader& in, ArgumentReading& item) { item.set(in.string()); }},
     {"device", read_device_argument},
-    {"ints", [](JsonReader& in, ArgumentReading& item) { read_list<std::int64_t>(in, item, &JsonReader::integer); }},
+    {"ints",
+     [](JsonReader& in, ArgumentReading& item) {
+       read_list<std::int64_t>(in, item, [&](JsonReader& number) { return read_integer(number, *item.names); });
+     }},
+    {"computed", [](JsonReader& in, ArgumentReading& item) { item.set(read_computed(in, *item.names)); }},
     {"doubles", [](JsonReader& in, ArgumentReading& item) { read_list<double>(in, item, read_double); }},
     {"bools", [](JsonReader& in, ArgumentReading& item) { read_list<bool>(in, item, &JsonReader::boolean); }},
     {"number", read_number},
@@ -78,7 +100,7 @@ constexpr JsonField<ArgumentReading> kArgumentFields[] = {
 Argument read_argument(JsonReader& in, const ProgramNames& names) {
   if (in.at(JsonKind::kArray)) return {.kind = Argument::Kind::kTensor, .tensors = {read_use(in, names)}};
   if (in.at(JsonKind::kBoolean)) return {.constant = in.boolean()};
-  if (in.at(JsonKind::kInteger)) return {.constant = in.integer()};
+  if (in.at(JsonKind::kInteger)) return {.constant = read_integer(in, names)};
   if (in.at(JsonKind::kNull)) {
     in.null();
     return {};
@@ -154,10 +176,23 @@ constexpr JsonField<CallReading> kCallFields[] = {
 
 }  // namespace
 
+std::int64_t read_integer(JsonReader& in, const ProgramNames& names) {
+  if (in.at(JsonKind::kInteger)) {
+    const std::int64_t number = in.integer();
+    if (SizeTable::position(number)) in.fail(std::to_string(number) + " cannot be told from names of other numbers");
+    return number;
+  }
+  ComputedReading item{&names};
+  in.object(kComputedFields, item);
+  return item.number;
+}
+
 ValueId read_value(JsonReader& in, const ProgramNames& names) {
   const std::uint32_t id = in.id();
   if (id >= names.num_values) {
-    in.fail("value " + std::to_string(id) + " is unknown: `values` has " + std::to_string(names.num_values) +
+    const char* what = names.num_computed ? "memory" : "value";
+    in.fail(std::string(what) + ' ' + std::to_string(id) + " is unknown: `" +
+            (names.num_computed ? "memory" : "values") + "` has " + std::to_string(names.num_values) +
             ", and comes first");
   }
   return ValueId{id};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,9 +16,14 @@ namespace reprise::detail {
 // What has been read of a file so far and is named by its position from then on.
 struct ProgramNames {
   std::string torch_version;  // the version that wrote the file
-  std::vector<Geometry> geometries;
+  std::vector<std::string> scopes{};
+  std::vector<Geometry> geometries{};
   std::size_t num_values = 0;
+  std::optional<std::size_t> num_computed{};  // of a step of any size: numbers that follow from sizes (size_table.h)
 };
+
+// A number, which may be the name of one that follows from sizes.
+[[nodiscard]] std::int64_t read_integer(JsonReader& in, const ProgramNames& names);
 
 [[nodiscard]] ValueId read_value(JsonReader& in, const ProgramNames& names);
 [[nodiscard]] std::optional<TensorUse> read_use(JsonReader& in,
