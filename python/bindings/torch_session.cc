@@ -10,6 +10,7 @@
 #include "reprise/error.h"
 #include "runtime/program/program_queries.h"
 #include "runtime/session/session.h"
+#include "runtime/session/sizes_that_fit.h"
 #include "torch_parts.h"
 
 namespace reprise::bindings {
@@ -279,6 +280,18 @@ void bind_cuda_graphs(py::module_& module, py::class_<Session, std::shared_ptr<S
       .def("release_cuda_graphs", &Session::release_replay);
 }
 
+std::string words_of_sizes(SizeFamily& shared, const ProgramFamily& family, const std::vector<std::int64_t>& symbols,
+                           std::int64_t room_bytes, const std::function<bool(std::vector<std::int64_t>)>& holds,
+                           const std::vector<std::string>& words) {
+  const RefusedSize size{
+      .program = family,
+      .symbols = symbols,
+      .room_bytes = room_bytes,
+      .holds = [&](std::span<const std::int64_t> tried) { return holds(std::vector(tried.begin(), tried.end())); }};
+  const py::gil_scoped_release no_gil;  // which a function of Python takes when it is called
+  return sizes_that_fit(shared, size, words);
+}
+
 }  // namespace
 
 void bind_session(py::module_& module) {
@@ -287,7 +300,13 @@ void bind_session(py::module_& module) {
   py::class_<SizeFamily, std::shared_ptr<SizeFamily>>(module, "SizeFamily",
                                                       "What the sessions of one step at several sizes share.")
       .def("smallest_peak_bytes", &SizeFamily::smallest_peak_bytes, py::arg("program"),
-           py::call_guard<py::gil_scoped_release>(), "The least that a known plan takes at the size of the program.");
+           py::call_guard<py::gil_scoped_release>(), "The least that a known plan takes at the size of the program.")
+      .def("sizes_that_fit", &words_of_sizes, py::arg("family"), py::arg("symbols"), py::arg("room_bytes"),
+           py::arg("holds"), py::arg("words"),
+           "What to add to the refusal of a size: the largest sizes that would fit, in words. holds(symbols): whether "
+           "the step is the same there. words: of the symbols.")
+      .def_property_readonly_static(
+          "most_members", [](const py::object&) { return SizeFamily::kMostMembers; }, "Sizes whose sessions are kept.");
   module.def("backward", &run_backward, py::arg("handle"), py::arg("seeds"), py::arg("take") = py::none(),
              "Of the step whose forward gave the handle. Gradients with a taker may be passed to take(taker, gradient) "
              "before backward ends, and are not returned then.");

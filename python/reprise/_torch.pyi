@@ -1,7 +1,7 @@
 """Programs, what they cost, and sessions that run them: the libtorch side of Reprise."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -240,7 +240,16 @@ class CudaGraphsUse:
     def hidden_bytes(self) -> int: ...
 
 class SizeFamily:
+    most_members: ClassVar[int]
     def smallest_peak_bytes(self, program: Program) -> int: ...
+    def sizes_that_fit(
+        self,
+        family: ProgramFamily,
+        symbols: Sequence[int],
+        room_bytes: int,
+        holds: Callable[[list[int]], bool],
+        words: Sequence[str],
+    ) -> str: ...
 
 def backward(
     handle: Tensor, seeds: Sequence[object], take: Callable[[int, Tensor], object] | None = None
@@ -326,6 +335,24 @@ def format_program(
     program: Program, state_names: Sequence[str], inputs: Sequence[int], gradients: Sequence[int]
 ) -> str: ...
 def parse_program(text: str, source: str) -> tuple[Program, list[str], list[int], list[int]]: ...
+def format_family(
+    family: ProgramFamily,
+    state_names: Sequence[str],
+    inputs: Sequence[int],
+    gradients: Sequence[int],
+    symbols: Sequence[tuple[int, int, int, int, int | None]],
+    conditions: Sequence[Sequence[tuple[str, int]]],
+) -> str: ...
+def parse_family(
+    text: str, source: str
+) -> tuple[
+    ProgramFamily,
+    list[str],
+    list[int],
+    list[int],
+    list[tuple[int, int, int, int, int | None]],
+    list[list[tuple[str, int]]],
+]: ...
 def read_cache(name: str) -> bytes | None: ...
 def write_cache(name: str, text: bytes) -> bool: ...
 def refuse_cache(name: str, why: str) -> None: ...

@@ -8,6 +8,7 @@
 
 #include "reprise/error.h"
 #include "reprise/io.h"
+#include "runtime/files/family_io.h"
 #include "runtime/files/program_io.h"
 
 namespace reprise {
@@ -64,6 +65,21 @@ fs::path beside(const fs::path& program, std::string_view ending) {
   std::string name = program.filename().string();
   if (name.ends_with(kEnding)) name.resize(name.size() - kEnding.size());
   return fs::path(program).replace_filename(name.append(ending));
+}
+
+ProgramFile parsed(std::string_view text, const std::string& source) {
+  if (!is_family(text)) return {.step = parse_program(text, source)};
+  StepFamily family = parse_family(text, source);
+  const std::vector<std::int64_t> sizes = family.traced_at();
+  if (!family.limits.hold_at(sizes)) throw InputError(source + ": the step does not hold where it was traced");
+  StepProgram step = [&] {
+    try {
+      return family.at(sizes);
+    } catch (const InputError& error) {
+      throw InputError(source + ": " + error.what());
+    }
+  }();
+  return {.step = std::move(step), .family = std::move(family)};
 }
 
 void check_state(const ProgramFile& file, const fs::path& path) {
@@ -123,7 +139,7 @@ void save_state(const fs::path& path, std::span<const std::string> names, std::s
 ProgramFile load_program(const fs::path& program) { return load_program(program, parameters_path(program)); }
 
 ProgramFile load_program(const fs::path& program, const fs::path& parameters) {
-  ProgramFile file{.step = parse_program(read_text(program), program.string())};
+  ProgramFile file = parsed(read_text(program), program.string());
   file.state = load_state(parameters, file.step.state_names);
   check_state(file, parameters);
   return file;

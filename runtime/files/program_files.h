@@ -5,17 +5,20 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "runtime/program/family/step_family.h"
 #include "runtime/program/step_program.h"
 
 namespace reprise {
 
 struct ProgramFile {
-  StepProgram step;
-  std::vector<at::Tensor> state;  // by position in step.state_names
+  StepProgram step;                    // at the sizes that it was exported with
+  std::optional<StepFamily> family{};  // if it is a step of any size
+  std::vector<at::Tensor> state{};     // by position in step.state_names
 };
 
 // Reads net.program.json, and the parameters from net.parameters.pt beside it or from another file, such as that of an

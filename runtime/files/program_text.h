@@ -17,6 +17,8 @@ namespace reprise::detail {
 
 inline constexpr std::string_view kProgramFormat = "reprise.program";
 inline constexpr std::int64_t kProgramVersion = 1;
+inline constexpr std::string_view kFamilyFormat = "reprise.family";
+inline constexpr std::int64_t kFamilyVersion = 1;
 inline constexpr std::size_t kMostConstantBytes = std::size_t{16} << 20;
 
 inline constexpr std::pair<std::string_view, ProgramOp::Kind> kOpKinds[] = {

@@ -127,6 +127,7 @@ void ProgramBuilder::note_added_seed(ProgramOp& op) const {
   const Call& call = *op.call;
   if (call.op.operator_name().name != "aten::add" || call.op.operator_name().overload_name != "Tensor") return;
   if (!call.arguments[2].constant.isInt() || call.arguments[2].constant.toInt() != 1) return;
+  if (op.outputs.size() != 1 || !op.outputs.front()) return;
   std::vector<ValueId> seeds;
   std::vector<ValueId> others;
   for (const Argument& argument : {call.arguments[0], call.arguments[1]}) {

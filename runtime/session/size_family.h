@@ -23,6 +23,9 @@ namespace reprise {
 
 class SizeFamily {
  public:
+  // Sizes whose sessions are kept; another one takes the place of the one that was used longest ago.
+  static constexpr std::size_t kMostMembers = 256;
+
   // A step at the size where it was profiled, and the plans that it runs with.
   struct Profiled {
     std::shared_ptr<const Program> program;

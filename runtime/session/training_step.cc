@@ -4,7 +4,9 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <list>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +21,7 @@
 #include "runtime/record/module_state.h"
 #include "runtime/session/optimizer_state.h"
 #include "runtime/session/session.h"
+#include "runtime/session/sizes_that_fit.h"
 
 namespace reprise {
 namespace {
@@ -82,11 +85,20 @@ struct Shape {
   }
 };
 
-// The state of a step that comes from a module, which is captured for each shape, or from a file, which has one shape.
+// A step of any size that was read from a file, and what its sizes share once there is a second one.
+struct ExportedSizes {
+  StepFamily step;
+  std::shared_ptr<SizeFamily> shared{};
+  std::list<Key> recent{};  // sizes in use, the latest one first
+};
+
+// The state of a step that comes from a module, which is captured for each shape, or from a file, which has one shape
+// or knows how it is at any.
 struct TrainingStep::State {
   std::shared_ptr<torch::nn::Module> module;
   LossFunction loss;
   ModuleState loaded{};  // if there is no module
+  std::optional<ExportedSizes> sizes{};
   const torch::optim::Optimizer* optimizer = nullptr;
   std::shared_ptr<SessionOptions> options = std::make_shared<SessionOptions>();
   std::map<Key, Shape> shapes{};
@@ -96,10 +108,12 @@ struct TrainingStep::State {
 
   [[nodiscard]] ModuleState current() const { return module ? state_of(*module) : loaded; }
 
-  Shape& add(const Key& key, StepProgram step) {
+  Shape& add(const Key& key, StepProgram step, std::shared_ptr<SizeFamily> family = nullptr) {
     const std::shared_ptr<Program> program = step.program;
     Surroundings around;
     around.caller_is_user = false;
+    const bool is_member = family != nullptr;
+    around.family = std::move(family);
     around.known_tensors = [this] {
       std::vector<at::Tensor> tensors = current().tensors;
       if (optimizer == nullptr) return tensors;
@@ -115,11 +129,22 @@ struct TrainingStep::State {
       return owned;
     };
     auto session = std::make_unique<Session>(CapturedStep{.program = program}, options, std::move(around));
+    if (is_member) price_member(*session);
     latest = &shapes.emplace(key, Shape{std::move(step), std::move(session)}).first->second;
     return *latest;
   }
 
+  // Throws where the device lays results out in another way than at the size where the step was profiled.
+  static void price_member(Session& session) {
+    try {
+      static_cast<void>(session.costs());
+    } catch (const Unsupported& error) {
+      throw InputError(std::string(error.what()) + ". Export another file with a batch of this size");
+    }
+  }
+
   Shape& shape_for(const ModuleState& state, const std::vector<at::Tensor>& batch) {
+    if (sizes) return shape_at(sizes->step.sizes_of(batch));
     if (!module) return *latest;
     const Key key = key_of(*module, state, batch);
     const auto found = shapes.find(key);
@@ -129,6 +154,40 @@ struct TrainingStep::State {
     Shape& shape = add(key, std::move(step));
     shape.note(batch);
     return shape;
+  }
+
+  // The first size is the one that the step was exported with: costs and plans of others come from there.
+  Shape& shape_at(const Key& key) {
+    const auto found = shapes.find(key);
+    if (found == shapes.end()) {
+      if (sizes->shared == nullptr) sizes->shared = latest->session->make_family();
+      StepProgram step = sizes->step.at(key);
+      add(key, std::move(step), sizes->shared);
+    } else {
+      latest = &found->second;
+    }
+    note_use(key);
+    return *latest;
+  }
+
+  // The refusal of a size, with the sizes that would fit.
+  InfeasibleBudget with_sizes(const InfeasibleBudget& refusal, const Shape& shape) {
+    if (!sizes || sizes->shared == nullptr) return refusal;
+    const StepFamily& step = sizes->step;
+    const RefusedSize size{.program = *step.program,
+                           .symbols = sizes->recent.front(),
+                           .room_bytes = shape.session->room_bytes().value_or(0),
+                           .holds = [&](auto symbols) { return step.limits.hold_at(symbols); }};
+    return {refusal.what() + sizes_that_fit(*sizes->shared, size, step.words()), refusal.budget_bytes(),
+            refusal.smallest_budget_bytes()};
+  }
+
+  void note_use(const Key& key) {
+    sizes->recent.remove(key);
+    sizes->recent.push_front(key);
+    if (sizes->recent.size() <= SizeFamily::kMostMembers) return;
+    shapes.erase(sizes->recent.back());
+    sizes->recent.pop_back();
   }
 
   void take(const StepOptions& asked) {
@@ -201,7 +260,12 @@ TrainingStep load_step(const std::string& program, const std::string& parameters
   for (const std::int32_t i : file.step.gradients) {
     if (i >= 0) state->loaded.tensors[static_cast<std::size_t>(i)].set_requires_grad(true);
   }
-  state->add(Key(), std::move(file.step));
+  const Key key = file.family ? file.family->traced_at() : Key();
+  state->add(key, std::move(file.step));
+  if (file.family) {
+    state->sizes = ExportedSizes{.step = *std::move(file.family)};
+    state->note_use(key);
+  }
   return TrainingStep(std::move(state));
 }
 
@@ -223,7 +287,13 @@ at::Tensor TrainingStep::run(const std::vector<at::Tensor>& batch) {
   shape.note(batch);
   const at::NoGradGuard no_grad;
   RunningStep running;
-  auto outputs = shape.session->forward(arguments_of(shape.step, state.tensors, batch), running);
+  auto outputs = [&] {
+    try {
+      return shape.session->forward(arguments_of(shape.step, state.tensors, batch), running);
+    } catch (const InfeasibleBudget& refusal) {
+      throw state_->with_sizes(refusal, shape);
+    }
+  }();
   const auto gradients = shape.session->backward(loss_seeds(*shape.step.program), running);
   add_gradients(shape.step, gradients, state.tensors);
   return std::move(*outputs.front());

@@ -1,6 +1,7 @@
 // train_program net.program.json batches.pt RATE STEPS trained.pt [SHARE]
 //
-// Trains a program with SGD, one batch in each step, inside a budget of this share of the plain peak. batches.pt and
+// Trains a program with SGD, one batch in each step, inside a budget of this share of the plain peak at the sizes that
+// it was exported with. batches.pt and
 // trained.pt are dicts of tensors: "0.1" is the second tensor of the first batch, and "loss 0" is its loss.
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
@@ -32,22 +33,25 @@ std::vector<at::Tensor> batch_of(const Options& options, std::size_t size, int s
   return load_state(options.batches, names);
 }
 
-void plan(TrainingStep& step, double share) {
+// Returns the budget.
+std::int64_t plan(TrainingStep& step, double share) {
   const StepSummary plain = step.plan({});
-  if (share >= 1) return;
+  if (share >= 1) return plain.peak_bytes;
   const auto budget = static_cast<std::int64_t>(share * static_cast<double>(plain.peak_bytes));
   if (step.plan({.budget_bytes = budget, .planning_seconds = 2}).recompute_ns == 0) {
     throw std::runtime_error("nothing is computed again");
   }
+  return budget;
 }
 
 void train(const Options& options, std::size_t batch_size) {
   TrainingStep step = load_step(options.program);
-  plan(step, options.share);
+  const std::int64_t budget = plan(step, options.share);
   std::vector<at::Tensor> losses;
   for (int i = 0; i < options.steps; ++i) {
     losses.push_back(step.run(batch_of(options, batch_size, i)));
     if (step.measured_peak_bytes() != step.summary().peak_bytes) throw std::runtime_error("the peak was not predicted");
+    if (options.share < 1 && step.measured_peak_bytes() > budget) throw std::runtime_error("the budget was exceeded");
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : step.parameters()) {
       parameter.sub_(parameter.grad(), options.rate);

@@ -170,6 +170,102 @@ def test_cpp_trains_to_the_bits_of_eager(case: Any, tmp_path: Path, share: float
     assert not kept, kept
 
 
+class Images(nn.Module):
+    """Convolutions with strides and statistics, over images of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2),
+                                  nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).flatten(1))
+
+
+def images() -> tuple[nn.Module, Loss, Callable[..., Batch], list[tuple[int, int]]]:
+    def batch(seed: int, size: tuple[int, int]) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(size[0], 3, size[1], size[1], generator=generator), torch.randint(0, 5, size[:1], generator=generator)
+
+    return Images(), lambda model, x, y: F.cross_entropy(model(x), y), batch, [(24, 32), (20, 24), (17, 29), (18, 32), (20, 24)]
+
+
+def sentences() -> tuple[nn.Module, Loss, Callable[..., Batch], list[tuple[int, int]]]:
+    model, loss, _ = gpt2()
+
+    def batch(seed: int, size: tuple[int, int]) -> Batch:
+        return (torch.randint(0, 96, size, generator=torch.Generator().manual_seed(seed)),)
+
+    return model, loss, batch, [(4, 32), (3, 20), (2, 7), (4, 31), (4, 32), (3, 9)]
+
+
+MANY_SIZES = {"images": images, "sentences": sentences}
+
+
+class Exported:
+    """A file for the sizes of the first batch and all others, and the driver that trains it."""
+
+    def __init__(self, model: nn.Module, loss: Loss, batch: Callable[..., Batch], sizes: list[tuple[int, int]], folder: Path):
+        self.model, self.loss, self.batch, self.sizes, self.folder = model, loss, batch, sizes, folder
+        reprise.export(model, loss, batch(99, sizes[0]), folder / "it.program.json", also=[batch(98, sizes[1])])
+
+    def train(self, batches: list[Batch], share: float) -> subprocess.CompletedProcess[str]:
+        torch.save({f"{i}.{k}": t for i, tensors in enumerate(batches) for k, t in enumerate(tensors)},
+                   self.folder / "batches.pt")
+        return subprocess.run([DRIVER, "it.program.json", "batches.pt", str(RATE), str(len(batches)), "trained.pt", str(share)],
+                              cwd=self.folder, capture_output=True, text=True, check=False,
+                              env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())})
+
+
+@pytest.fixture(params=MANY_SIZES, scope="module")
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    torch.manual_seed(0)
+    model, loss, batch, sizes = MANY_SIZES[request.param]()
+    return Exported(model.train(), loss, batch, sizes, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.mark.skipif(not DRIVER.exists(), reason="the build has no tests: configure it with -DREPRISE_TESTS=ON")
+@pytest.mark.parametrize("share", [1.0, 0.85])
+def test_cpp_trains_all_sizes_of_one_file_to_the_bits_of_eager(exported: Exported, share: float) -> None:
+    """The driver fails if a peak is not the predicted one, to the byte, or is above the budget."""
+    batches = [exported.batch(seed, size) for seed, size in enumerate(exported.sizes)]
+    ran = exported.train(batches, share)
+    assert ran.returncode == 0, ran.stderr
+    trained = torch.load(exported.folder / "trained.pt", weights_only=True)
+    expected = eager(copy.deepcopy(exported.model), exported.loss, batches)
+    assert [name for name in expected if bits_of(trained[name]) != bits_of(expected[name])] == []
+
+
+@pytest.mark.skipif(not DRIVER.exists(), reason="the build has no tests: configure it with -DREPRISE_TESTS=ON")
+def test_cpp_says_which_sizes_fit_and_for_which_the_file_is(exported: Exported) -> None:
+    rows, length = exported.sizes[0]
+    first = exported.batch(0, exported.sizes[1])
+    ran = exported.train([first, exported.batch(1, (40 * rows, length))], 0.85)
+    assert ran.returncode == 1
+    found = re.search(r"This budget is enough if batch\[0\].size\(0\) is at most (\d+)", ran.stderr)
+    assert found is not None, ran.stderr
+    ran = exported.train([first, exported.batch(1, (int(found[1]), length))], 0.85)
+    assert ran.returncode == 0, ran.stderr
+
+    ran = exported.train([first, exported.batch(1, (1, length))], 0.85)
+    assert ran.returncode == 1
+    assert "was exported for other sizes than those of this batch" in ran.stderr
+    assert re.search(r"It holds where .*if batch\[0\].size\(0\) is at least \d+", ran.stderr), ran.stderr
+
+
+def test_a_file_for_many_sizes_is_the_capture_at_each_of_them(exported: Exported) -> None:
+    text = (exported.folder / "it.program.json").read_text()
+    family, names, inputs, gradients, symbols, conditions = _torch.parse_family(text, "it.program.json")
+    assert _torch.format_family(family, names, inputs, gradients, symbols, conditions) == text
+    rows, length = exported.sizes[2]
+    reprise.export(exported.model, exported.loss, exported.batch(97, (rows, length)), exported.folder / "one.program.json")
+    captured, *_ = _torch.parse_program((exported.folder / "one.program.json").read_text(), "one.program.json")
+    assert {here for _, _, here, _, _ in symbols} == set(exported.sizes[0])
+    there = [{exported.sizes[0][0]: rows, exported.sizes[0][1]: length}[here] for _, _, here, _, _ in symbols]
+    assert family.at(there).difference(captured) is None
+
+
 def refused(tmp_path: Path, model: nn.Module, loss: Loss, batch: Any, error: type[Exception], what: str,
             name: str = "it.program.json") -> None:
     with pytest.raises(error, match=what):
@@ -190,6 +286,23 @@ def test_refusals_write_nothing(tmp_path: Path) -> None:
     refused(tmp_path, model, lambda m, x: m(x), (x,), reprise.Unsupported, re.escape("it returns ((4, 2))"))
     refused(tmp_path, model, lambda m, x: (m(x).mean(), m(x).sum()), (x,), reprise.Unsupported, "one number")
     refused(tmp_path, model.requires_grad_(False), mean, (x,), reprise.RepriseError, "nothing that it returns requires a grad")
+
+
+def test_batches_of_other_sizes_have_to_be_of_one_step(tmp_path: Path) -> None:
+    class Branches(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return (super().forward(x) if len(x) < 12 else 2 * super().forward(x)).mean()
+
+    def refused_with(also: list[Batch], error: type[Exception], what: str, **options: Any) -> None:
+        with pytest.raises(error, match=what):
+            reprise.export(model, lambda m, x: m(x), batch, tmp_path / "it.program.json", also=also, **options)
+        assert list(tmp_path.iterdir()) == []
+
+    model, batch = Branches(3, 2), (torch.randn(4, 3),)
+    refused_with([(torch.randn(12, 3),)], reprise.Unsupported, r"with a batch of the sizes \(12, 3\) it is another step")
+    refused_with([(torch.randn(4, 3),)], ValueError, "have the sizes of `inputs`")
+    refused_with([(torch.randn(4, 3, 1),)], ValueError, "in more than sizes")
+    refused_with([(torch.randn(5, 3),)], ValueError, "for one size", engine="fused")
 
 
 def test_tensors_without_a_name_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ..trace.any_size import AnySize
 from .model_plan import ModelPlan
 from .session import StepSession, backward
 
-MAX_MEMBERS = 256  # sizes whose sessions are kept; another one takes the place of the one that was used longest ago
+MAX_MEMBERS = _torch.SizeFamily.most_members
 
 
 class FamilyStep:
@@ -50,20 +50,6 @@ class FamilyStep:
 
     def _with_sizes(self, error: InfeasibleBudget, symbols: tuple[int, ...], room: int) -> InfeasibleBudget:
         """The refusal, with the largest sizes that would fit."""
-        found = [f"{self._traced.words(i)} is at most {size}" for i in range(len(symbols))
-                 if (size := self._largest(symbols, i, room)) is not None]
-        if not found:
-            return error
-        return InfeasibleBudget(f"{error}. This budget is enough if {' or if '.join(found)}",
-                                error.budget_bytes, error.smallest_budget_bytes)
-
-    def _largest(self, symbols: tuple[int, ...], varied: int, room: int) -> int | None:
-        fits, fails = 1, symbols[varied]
-        while fails - fits > 1:
-            size = (fits + fails) // 2
-            tried = [*symbols[:varied], size, *symbols[varied + 1:]]
-            if self._shared.smallest_peak_bytes(self._family.at(tried)) <= room:
-                fits = size
-            else:
-                fails = size
-        return fits if fits > 1 else None
+        words = [self._traced.words(i) for i in range(len(symbols))]
+        fitting = self._shared.sizes_that_fit(self._family, symbols, room, self._traced.holds_at, words)
+        return InfeasibleBudget(f"{error}{fitting}", error.budget_bytes, error.smallest_budget_bytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,8 +21,9 @@ from ..errors import RepriseError
 from ..native import _torch
 from .joint_graph import JointGraph
 from .layouts import Layouts
-from .sizes import Sizes
+from .sizes import Postfix, Sizes
 
+Range = tuple[int, int | None]
 Dim = tuple[int, int]  # the number of a tensor among the inputs, and a dimension of it
 
 
@@ -89,6 +91,26 @@ class AnySize:
             if shape != tuple(int(size.xreplace(values)) for size in expected):
                 return None
         return [values[symbol] for symbol in self.sizes.symbols] if self._holds(values) else None
+
+    def holds_at(self, symbols: Sequence[int]) -> bool:
+        """Whether it is the same step where the symbols are these numbers."""
+        return self._holds(dict(zip(self.sizes.symbols, symbols, strict=True)))
+
+    def limits(self) -> tuple[list[Range], list[Postfix]]:
+        """Where the step holds: for each symbol the least and the most, and expressions that are not 0."""
+        ranges = []
+        for symbol in self.sizes.symbols:
+            bounds = self.env.var_to_range[symbol]
+            ranges.append((int(bounds.lower), None if bounds.upper >= sys.maxsize - 1 else int(bounds.upper)))
+        conditions = [self.env.replace(guard.expr) for guard in self.env.guards]
+        return ranges, [self.sizes.condition(condition) for condition in conditions if condition != sympy.true]
+
+    def source_of(self, symbol: int) -> tuple[int, int]:
+        """The input whose size a symbol is, by its position, and the dimension. REQUIRES: inputs are given by position."""
+        source, dim = self.sources[self.sizes.symbols[symbol]]
+        position = re.fullmatch(r"L\['args'\]\[(\d+)\]", source)
+        assert position is not None
+        return int(position[1]), dim
 
     def words(self, symbol: int) -> str:
         """What a symbol is, for people: dimension 1 of input_ids."""

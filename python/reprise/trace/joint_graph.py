@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ..errors import GraphBreak, Unsupported
@@ -71,6 +72,11 @@ class JointGraph:
         known_at: the numbers of the symbols at the size where the layouts were found."""
         return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts,
                        sizes, sizes.at(known_at)).run_for_any_size()
+
+    def fakes_of(self, tensors: Sequence[torch.Tensor]) -> list[FakeTensor]:
+        """The fake tensors of the graph's inputs: tensors that share memory share it there too."""
+        mode = next(p.fake_mode for p in self.primals if isinstance(p, FakeTensor))
+        return [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
 
     @property
     def kernel_files(self) -> list[str]:

@@ -76,6 +76,30 @@ class Sizes:
             self.names[expression] = family.size(self._postfix(expression))
         return self.names[expression]
 
+    def condition(self, condition: sympy.Basic) -> Postfix:
+        """An expression that is 1 where the condition holds, and 0 elsewhere."""
+        if condition in (sympy.true, sympy.false):
+            return [("constant", int(condition == sympy.true))]
+        parts = condition.args
+        if isinstance(condition, sympy.Not):
+            return _negated(self.condition(parts[0]))
+        if isinstance(condition, (sympy.And, sympy.Or)):
+            code = self.condition(parts[0])
+            for part in parts[1:]:
+                code += [*self.condition(part), ("minimum" if isinstance(condition, sympy.And) else "maximum", 0)]
+            return code
+        if not isinstance(condition, sympy.core.relational.Relational):
+            raise Unsupported(f"a condition on sizes is of a kind that is not known here: {condition}")
+        left, right = self._postfix(parts[0]), self._postfix(parts[1])
+        if isinstance(condition, (sympy.Eq, sympy.Ne)):
+            equal: Postfix = [*left, *right, ("equal", 0)]
+            return equal if isinstance(condition, sympy.Eq) else _negated(equal)
+        if isinstance(condition, (sympy.StrictLessThan, sympy.GreaterThan)):
+            less: Postfix = [*left, *right, ("less", 0)]
+            return less if isinstance(condition, sympy.StrictLessThan) else _negated(less)
+        greater: Postfix = [*right, *left, ("less", 0)]
+        return greater if isinstance(condition, sympy.StrictGreaterThan) else _negated(greater)
+
     def _postfix(self, expression: sympy.Expr) -> Postfix:
         if expression.is_Integer:
             return [("constant", int(expression))]
@@ -99,3 +123,7 @@ class Sizes:
         dividend, divisor = quotient.args
         sign: Postfix = [("constant", -1), ("multiply", 0)] if is_up else []
         return [*self._postfix(dividend), *sign, *self._postfix(divisor), ("divide", 0), *sign]
+
+
+def _negated(condition: Postfix) -> Postfix:
+    return [*condition, ("constant", 0), ("equal", 0)]

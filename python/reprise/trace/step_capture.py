@@ -19,7 +19,6 @@ from torch._dynamo.eval_frame import set_enable_dynamic
 from torch._dynamo.utils import get_metrics_context
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
@@ -63,11 +62,6 @@ class CapturedStep:
         _torch.install_meter()
         with measuring():
             return _core.Costs.from_capsule(_torch.measure_step(self.captured.program, self.captured.keys, again))
-
-    def fakes_of(self, tensors: Sequence[Tensor]) -> list[FakeTensor]:
-        """The fake tensors of the joint graph's inputs: tensors that share memory share it there too."""
-        mode = next(p.fake_mode for p in self.joint.primals if isinstance(p, FakeTensor))
-        return [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
 
 
 def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str,
