@@ -50,6 +50,7 @@ int run_simulate(Options& options) {
     report.time("wait_ns", "waiting for copies", found.total.wait_ns, in_units)
         .bytes("host_peak_bytes", "host's memory", found.total.host_peak_bytes);
   }
+  add_exposed(found.total, step.graph, report);
   report.bytes("start_bytes", "at the start", found.start_bytes)
       .text("", "peak at", action_text(step.graph, file.plan, found.peak_action))
       .number("peak_action", "", static_cast<std::int64_t>(found.peak_action))

@@ -32,8 +32,9 @@ Report::Number planned_bound(const Solution& solution) {
   return solution.lower_bound_ns ? Report::Number(*solution.lower_bound_ns) : std::nullopt;
 }
 
-// The time of the step without recomputation and waiting.
-std::int64_t step_ns(const Simulation& found) { return found.time_ns - found.recompute_ns - found.wait_ns; }
+// What the step takes longer than without recomputation and waiting.
+std::int64_t added_ns(const Simulation& found) { return found.recompute_ns + found.wait_ns + found.exposed_ns; }
+std::int64_t step_ns(const Simulation& found) { return found.time_ns - added_ns(found); }
 
 // How far the plan is from the proven lower bound.
 std::string gap_text(const Solution& solution) {
@@ -48,14 +49,13 @@ std::string costs_text(const Simulation& s) {
          std::to_string(s.recompute_ns) +
          (s.host_peak_bytes == 0
               ? ""
-              : ", wait_ns " + std::to_string(s.wait_ns) + ", host_peak_bytes " + std::to_string(s.host_peak_bytes));
+              : ", wait_ns " + std::to_string(s.wait_ns) + ", host_peak_bytes " + std::to_string(s.host_peak_bytes)) +
+         (s.exposed_ns == 0 ? "" : ", exposed_ns " + std::to_string(s.exposed_ns));
 }
 
 }  // namespace
 
-std::string overhead_text(const Simulation& found) {
-  return percent(found.recompute_ns + found.wait_ns, step_ns(found));
-}
+std::string overhead_text(const Simulation& found) { return percent(added_ns(found), step_ns(found)); }
 
 std::string status_name(Status status) {
   switch (status) {
@@ -114,6 +114,12 @@ Report graph_report(const Graph& graph) {
       .number("values", "values", number(graph.num_values()));
 }
 
+void add_exposed(const Simulation& found, const Graph& graph, Report& report) {
+  if (graph.num_communicators() == 0) return;
+  report.number("communicators", "communicators", graph.num_communicators())
+      .time("exposed_ns", "waiting for them", found.exposed_ns, graph.forward_only());
+}
+
 bool has_plan(const Solution& solution) { return solution.found() || !solution.plan.actions.empty(); }
 
 void add_solution(const Solution& solution, const Graph& graph, Report& report) {
@@ -126,8 +132,9 @@ void add_solution(const Solution& solution, const Graph& graph, Report& report) 
       .bytes("peak_bytes", "peak", planned(found.peak_bytes))
       .time("time_ns", "time", planned(found.time_ns), graph.forward_only())
       .time("recompute_ns", "recomputed", planned(found.recompute_ns), graph.forward_only())
-      .text("", "overhead", has_plan(solution) ? overhead_text(found) : "")
-      .time("lower_bound_ns", "", planned_bound(solution), graph.forward_only())
+      .text("", "overhead", has_plan(solution) ? overhead_text(found) : "");
+  add_exposed(found, graph, report);
+  report.time("lower_bound_ns", "", planned_bound(solution), graph.forward_only())
       .flag("reordered", solution.reordered)
       .text("", "gap", gap_text(solution))
       .bytes("floor_bytes", "floor", solution.floor_bytes > 0 ? Report::Number(solution.floor_bytes) : std::nullopt)

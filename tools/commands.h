@@ -71,6 +71,8 @@ void add_report_options(CLI::App& app, Options& options);
 [[nodiscard]] bool has_plan(const Solution& solution);
 // Arena and load, if there are addresses.
 void add_placement(const std::optional<Placement>& placement, Report& report);
+// How long the device waits for communicators, if there are any.
+void add_exposed(const Simulation& found, const Graph& graph, Report& report);
 // What is stored in the host's memory, and how long the device waits for it.
 void add_copies(const Solution& solution, const Graph& graph, Report& report);
 // Peak, time and the rest, added to the report.

@@ -4,6 +4,11 @@
 // A value is one version of one storage. Views are not values. An output may *overwrite* one input of its op (an
 // in-place op). If the op runs in place, the output takes over that input's memory and the input is gone; otherwise the
 // output is a fresh copy.
+//
+// An op on a *communicator* (a collective) runs beside the device. It is two ops: a *start*, whose stream is that of
+// the communicator, and its *wait*. What a start makes is *in flight*: the result, and perhaps scratch memory. The wait
+// takes no time of its own; it reads all that is in flight and all that the start read, so that both stay live until
+// then, and makes the result's next version over it, always in place.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +53,13 @@ class Graph {
   [[nodiscard]] const std::vector<std::string>& scopes() const { return scope_names_; }
   [[nodiscard]] Phase phase(OpId op) const { return phase_[index(op)]; }
   [[nodiscard]] bool once(OpId op) const { return once_[index(op)] != 0; }
+  // 0: the device's own; from 1 on: a communicator's, numbered in the order of their first starts.
+  [[nodiscard]] std::uint32_t stream(OpId op) const { return stream_[index(op)]; }
+  [[nodiscard]] std::uint32_t num_communicators() const { return num_communicators_; }
+  [[nodiscard]] bool is_start(OpId op) const { return stream(op) != 0; }
+  [[nodiscard]] bool is_wait(OpId op) const { return stream(op) == 0 && partner_[index(op)] != kNoOp; }
+  // The wait of a start, the start of a wait, and kNoOp for all other ops.
+  [[nodiscard]] OpId partner(OpId op) const { return partner_[index(op)]; }
   [[nodiscard]] BackwardReads backward_reads(OpId op) const { return backward_reads_[index(op)]; }
   [[nodiscard]] std::span<const ValueId> inputs(OpId op) const { return row(inputs_, index(op)); }
   [[nodiscard]] std::span<const ValueId> outputs(OpId op) const { return row(outputs_, index(op)); }
@@ -59,6 +71,8 @@ class Graph {
   [[nodiscard]] std::span<const OpId> readers(ValueId value) const { return row(readers_, index(value)); }
   // The input that the value may overwrite, or kNoValue.
   [[nodiscard]] ValueId overwrites(ValueId value) const { return overwrites_[index(value)]; }
+  // Made by a start: only its wait reads it.
+  [[nodiscard]] bool in_flight(ValueId value) const { return producer(value) != kNoOp && is_start(producer(value)); }
   // Never freed by a plan: resident, or owned by the caller too.
   [[nodiscard]] bool pinned(ValueId value) const { return residence(value) == Residence::kResident || held(value); }
   [[nodiscard]] std::span<const ValueId> step_outputs() const { return step_outputs_; }
@@ -67,8 +81,8 @@ class Graph {
   // scopes may differ.
   [[nodiscard]] bool same_structure(const Graph& other) const {
     return phase_ == other.phase_ && once_ == other.once_ && inputs_ == other.inputs_ && outputs_ == other.outputs_ &&
-           residence_ == other.residence_ && held_ == other.held_ && overwrites_ == other.overwrites_ &&
-           step_outputs_ == other.step_outputs_;
+           stream_ == other.stream_ && residence_ == other.residence_ && held_ == other.held_ &&
+           overwrites_ == other.overwrites_ && step_outputs_ == other.step_outputs_;
   }
 
   friend bool operator==(const Graph&, const Graph&) = default;
@@ -89,12 +103,15 @@ class Graph {
 
   std::string name_;
   OpId caller_op_ = kNoOp;
+  std::uint32_t num_communicators_ = 0;
   std::vector<std::string> scope_names_;
   // Indexed by op.
   std::vector<std::string> op_name_;
   std::vector<ScopeId> scope_;
   std::vector<Phase> phase_;
   std::vector<std::uint8_t> once_;
+  std::vector<std::uint32_t> stream_;
+  std::vector<OpId> partner_;
   std::vector<BackwardReads> backward_reads_;
   Rows<ValueId> inputs_;
   Rows<ValueId> outputs_;

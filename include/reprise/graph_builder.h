@@ -23,7 +23,8 @@ struct OpSpec {
   Phase phase = Phase::kForward;
   std::int64_t time_ns = 0;
   std::int64_t workspace_bytes = 0;
-  bool once = false;  // must not be repeated; always true for the caller's op
+  bool once = false;         // must not be repeated; always true for the caller's op
+  std::uint32_t stream = 0;  // above 0: a start on that communicator (graph.h)
   BackwardReads backward_reads = BackwardReads::kInputs;
   std::vector<ValueId> inputs{};
   std::vector<ValueId> outputs{};
@@ -57,6 +58,9 @@ class GraphBuilder {
   void check_produced() const;
   void check_overwrites() const;
   void check_overwrite(std::size_t op, ValueId new_value, ValueId old_value) const;
+  void check_streams();
+  void check_start(std::size_t op) const;
+  void check_wait(std::size_t op, OpId start) const;
   void freeze();
 
   Graph graph_;

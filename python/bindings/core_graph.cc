@@ -77,10 +77,13 @@ void bind_ops_and_values(GraphClass& graph) {
   def_of_op(graph, "scope_name", &Graph::scope_name, "The user's module path, '' if the op has none.");
   def_of_op(graph, "phase", &Graph::phase, "'forward', 'caller' or 'backward'.");
   def_of_op(graph, "once", &Graph::once, "Whether the op must not be repeated.");
+  def_of_op(graph, "stream", &Graph::stream, "0: the device's own; above: the communicator's on which the op starts.");
+  def_of_op(graph, "partner", &Graph::partner, "The wait of a start, the start of a wait; None for all other ops.");
   def_of_op(graph, "inputs", &Graph::inputs, "The values it reads.");
   def_of_op(graph, "outputs", &Graph::outputs, "The values it makes.");
   def_of_value(graph, "residence", &Graph::residence, "'planned', 'arriving' or 'resident'.");
   def_of_value(graph, "held", &Graph::held, "Whether the caller owns it too.");
+  def_of_value(graph, "in_flight", &Graph::in_flight, "Whether a start makes it, so that only its wait reads it.");
   def_of_value(graph, "producer", &Graph::producer, "The op that makes it; None if it is present at the start.");
   def_of_value(graph, "overwrites", &Graph::overwrites, "The value whose memory it may take over, or None.");
   def_of_value(graph, "readers", &Graph::readers, "The ops that read it.");
@@ -152,6 +155,7 @@ void bind_graph(py::module_& module) {
       .def_property_readonly("name", &Graph::name)
       .def_property_readonly("num_ops", &Graph::num_ops)
       .def_property_readonly("num_values", &Graph::num_values)
+      .def_property_readonly("num_communicators", &Graph::num_communicators)
       .def_property_readonly("forward_only", &Graph::forward_only)
       .def_property_readonly(
           "caller_op", [](const Graph& g) { return id_or_none(g.caller_op(), kNoOp); },

@@ -136,6 +136,8 @@ void bind_simulation(py::module_& module) {
       .def_readonly("recompute_ns", &Simulation::recompute_ns, "The part of time_ns spent in runs after an op's first.")
       .def_readonly("wait_ns", &Simulation::wait_ns, "The part of time_ns in which the device waits for copies.")
       .def_readonly("host_peak_bytes", &Simulation::host_peak_bytes)
+      .def_readonly("exposed_ns", &Simulation::exposed_ns,
+                    "The part of time_ns in which the device waits for communicators.")
       .def(
           "__eq__", [](const Simulation& a, const Simulation& b) { return a == b; }, py::is_operator())
       .def("__repr__",
@@ -149,7 +151,8 @@ void bind_simulation(py::module_& module) {
       .def_readonly("start_bytes", &Timeline::start_bytes, "Resident and arriving values.")
       .def_readonly("during_bytes", &Timeline::during_bytes, "Per action, at its highest instant.")
       .def_readonly("after_bytes", &Timeline::after_bytes, "Per action.")
-      .def_readonly("begin_ns", &Timeline::begin_ns, "Per action: when its run or its copy begins.")
+      .def_readonly("begin_ns", &Timeline::begin_ns,
+                    "Per action: when its run, on the device or a communicator, or its copy begins.")
       .def_readonly("end_ns", &Timeline::end_ns, "Per action: when its run or its copy ends.")
       .def_readonly("peak_action", &Timeline::peak_action, "The first action that reaches the peak.")
       .def_property_readonly(

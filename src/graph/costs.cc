@@ -60,6 +60,15 @@ void check_overwrites(const Graph& graph, const Costs& costs) {
   }
 }
 
+// What a collective takes is counted at its start.
+void check_waits(const Graph& graph, const Costs& costs) {
+  for (std::size_t i = 0; i < graph.num_ops() && graph.num_communicators() > 0; ++i) {
+    if (!graph.is_wait(op_id(i)) || (costs.time_ns[i] == 0 && costs.workspace_bytes[i] == 0)) continue;
+    throw InputError("op " + std::to_string(i) + " '" + graph.op_name(op_id(i)) +
+                     "': a wait has no time and no workspace of its own; its start has them");
+  }
+}
+
 }  // namespace
 
 std::int64_t Link::down_ns(std::int64_t bytes) const { return copy_ns(bytes, down_bytes_per_s, latency_ns); }
@@ -75,6 +84,7 @@ void check_costs(const Graph& graph, const Costs& costs) {
   for (const std::int64_t b : costs.workspace_bytes) bytes.add(b);
   for (const std::int64_t t : costs.time_ns) time.add(t);
   check_overwrites(graph, costs);
+  check_waits(graph, costs);
   if (costs.link) check_link(*costs.link);
 }
 

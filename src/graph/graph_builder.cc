@@ -166,6 +166,71 @@ void GraphBuilder::check_overwrite(std::size_t op, ValueId new_value, ValueId ol
   }
 }
 
+// Finds the wait of every start, and checks both.
+void GraphBuilder::check_streams() {
+  graph_.partner_.assign(specs_.size(), kNoOp);
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].stream == 0) continue;
+    if (specs_[i].stream > graph_.num_communicators_ + 1) {
+      throw InputError(name_of(specs_[i], i) + ": stream " + std::to_string(specs_[i].stream) + " before stream " +
+                       std::to_string(graph_.num_communicators_ + 1) +
+                       "; number communicators in the order of their first starts");
+    }
+    graph_.num_communicators_ = std::max(graph_.num_communicators_, specs_[i].stream);
+    check_start(i);
+  }
+  if (graph_.num_communicators_ == 0) return;
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    for (const ValueId v : specs_[i].inputs) {
+      const OpId start = graph_.producer(v);
+      if (start == kNoOp || specs_[index(start)].stream == 0 || graph_.partner_[i] == start) continue;
+      check_wait(i, start);
+      graph_.partner_[i] = start;
+      graph_.partner_[index(start)] = op_id(i);
+    }
+  }
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].stream != 0 && graph_.partner_[i] == kNoOp) {
+      throw InputError(name_of(specs_[i], i) + ": a start without a wait");
+    }
+  }
+}
+
+void GraphBuilder::check_start(std::size_t op) const {
+  const OpSpec& spec = specs_[op];
+  if (spec.phase == Phase::kCaller) throw InputError(name_of(spec, op) + ": the caller's op has stream 0");
+  if (graph_.caller_op_ == kNoOp) throw InputError(name_of(spec, op) + ": a forward-only graph has no communicators");
+  for (const ValueId v : spec.outputs) {
+    const char* wrong = graph_.held(v)                     ? ", which the caller holds"
+                        : graph_.is_output(v)              ? ", which is a step output"
+                        : graph_.overwrites(v) != kNoValue ? ", which overwrites another value"
+                                                           : nullptr;
+    if (wrong != nullptr) throw InputError(name_of(spec, op) + ": a start makes " + name_of(v) + wrong);
+  }
+}
+
+void GraphBuilder::check_wait(std::size_t op, OpId start) const {
+  const OpSpec& spec = specs_[op];
+  const OpSpec& started = specs_[index(start)];
+  const auto refuse = [&](const std::string& why) {
+    throw InputError(name_of(spec, op) + ": reads what " + name_of(started, index(start)) + " has in flight, " + why);
+  };
+  if (graph_.partner_[index(start)] != kNoOp) refuse("which has another wait");
+  if (graph_.partner_[op] != kNoOp) refuse("and that of another start");
+  if (spec.stream != 0) refuse("but is a start itself");
+  if (spec.phase != started.phase || spec.once != started.once) refuse("but differs from it in phase or once");
+  for (const auto* read : {&started.inputs, &started.outputs}) {
+    for (const ValueId v : *read) {
+      if (std::ranges::find(spec.inputs, v) == spec.inputs.end()) refuse("but not its " + name_of(v));
+    }
+  }
+  if (spec.inputs.size() != started.inputs.size() + started.outputs.size()) refuse("and something else");
+  const bool makes_next = spec.outputs.size() == 1 && graph_.overwrites(spec.outputs[0]) != kNoValue &&
+                          graph_.producer(graph_.overwrites(spec.outputs[0])) == start;
+  if (!makes_next) refuse("but does not make one value over it");
+  if (graph_.held(spec.outputs[0]) && !spec.once) refuse("and makes a value that the caller holds, so it must be once");
+}
+
 void GraphBuilder::freeze() {
   Graph& g = graph_;
   std::vector<std::uint32_t> readers(g.num_values() + 1, 0);
@@ -180,6 +245,7 @@ void GraphBuilder::freeze() {
     costs_.time_ns.push_back(spec.time_ns);
     costs_.workspace_bytes.push_back(spec.workspace_bytes);
     g.once_.push_back(spec.once || spec.phase == Phase::kCaller ? 1 : 0);
+    g.stream_.push_back(spec.stream);
     g.backward_reads_.push_back(spec.backward_reads);
     g.inputs_.items.insert(g.inputs_.items.end(), spec.inputs.begin(), spec.inputs.end());
     g.inputs_.begin.push_back(static_cast<std::uint32_t>(g.inputs_.items.size()));
@@ -204,6 +270,7 @@ CostedGraph GraphBuilder::build() {
   connect();
   check_produced();
   check_overwrites();
+  check_streams();
   freeze();
   check_costs(graph_, costs_);
   return {.graph = std::move(graph_), .costs = std::move(costs_)};

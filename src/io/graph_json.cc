@@ -1,4 +1,5 @@
 // Graphs as JSON: docs/formats.md.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +38,12 @@ struct ValuesPart {
   std::vector<std::pair<ValueId, ValueId>> overwrites;
 };
 
+// A version-2 file is a version-1 file with ops on communicators.
+constexpr std::int64_t kGraphVersion = 1;
+constexpr std::int64_t kGraphVersionWithStreams = 2;
+
 struct GraphFile {
+  std::int64_t version = 0;
   std::string name;
   std::vector<std::string> scopes;
   ValuesPart values;
@@ -88,6 +94,7 @@ constexpr JsonField<OpSpec> kOpFields[] = {
     {"time_ns", [](JsonReader& in, OpSpec& op) { op.time_ns = in.size(); }},
     {"workspace_bytes", [](JsonReader& in, OpSpec& op) { op.workspace_bytes = in.size(); }},
     {"once", [](JsonReader& in, OpSpec& op) { op.once = in.boolean(); }},
+    {"stream", [](JsonReader& in, OpSpec& op) { op.stream = in.id(); }},
     {"backward_reads", [](JsonReader& in, OpSpec& op) { op.backward_reads = in.choice(kBackwardReads); }},
     {"inputs", [](JsonReader& in, OpSpec& op) { op.inputs = value_list(in); }},
     {"outputs", [](JsonReader& in, OpSpec& op) { op.outputs = value_list(in); }},
@@ -103,7 +110,9 @@ constexpr JsonField<ValuesPart> kValuesFields[] = {
 
 constexpr JsonField<GraphFile> kGraphFields[] = {
     {"format", [](JsonReader& in, GraphFile&) { in.format("reprise.graph"); }, kRequired},
-    {"version", [](JsonReader& in, GraphFile&) { in.version(1); }, kRequired},
+    {"version",
+     [](JsonReader& in, GraphFile& file) { file.version = in.version(kGraphVersion, kGraphVersionWithStreams); },
+     kRequired},
     {"name", [](JsonReader& in, GraphFile& file) { file.name = in.string(); }},
     {"scopes", [](JsonReader& in, GraphFile& file) { in.array([&] { file.scopes.push_back(in.string()); }); }},
     {"values", [](JsonReader& in, GraphFile& file) { in.object(kValuesFields, file.values); }, kRequired},
@@ -142,7 +151,16 @@ void add_values(const ValuesPart& values, GraphBuilder& builder) {
   for (const auto& [new_value, old_value] : values.overwrites) builder.overwrite(new_value, old_value);
 }
 
+void check_version(const GraphFile& file) {
+  const auto on_device = [](const OpSpec& op) { return op.stream == 0; };
+  const bool streams = !std::ranges::all_of(file.ops, on_device);
+  if (streams == (file.version == kGraphVersionWithStreams)) return;
+  throw InputError(streams ? "version 1 has no ops on communicators; version 2 does"
+                           : "version 2 has ops on communicators, but no op has a stream above 0");
+}
+
 CostedGraph build(GraphFile file) {
+  check_version(file);
   GraphBuilder builder(std::move(file.name));
   for (std::string& scope : file.scopes) builder.scope(std::move(scope));
   add_values(file.values, builder);
@@ -182,6 +200,7 @@ void append_op(std::string& out, const Graph& graph, const Costs& costs, OpId op
   object.unless("time_ns", costs.time_ns[index(op)], 0);
   object.unless("workspace_bytes", costs.workspace_bytes[index(op)], 0);
   object.unless("once", graph.once(op) && phase != Phase::kCaller, false);
+  object.unless("stream", graph.stream(op), 0U);
   if (reads != BackwardReads::kInputs) object.field("backward_reads", name_of(kBackwardReads, reads));
   object.unless_empty("inputs", graph.inputs(op));
   object.unless_empty("outputs", graph.outputs(op));
@@ -206,7 +225,7 @@ std::string format_graph(const Graph& graph, const Costs& costs) {
   {
     JsonObject file(out);
     file.line("format", "reprise.graph");
-    file.field("version", 1);
+    file.field("version", graph.num_communicators() > 0 ? kGraphVersionWithStreams : kGraphVersion);
     file.line("name", graph.name());
     file.line("scopes", graph.scopes());
     append_values(file.line("values"), graph, costs);

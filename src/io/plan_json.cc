@@ -43,12 +43,15 @@ std::optional<Action> parse_action(std::string_view text) {
 
 std::size_t count(JsonReader& in) { return static_cast<std::size_t>(in.size()); }
 
-// A version-3 file is a version-2 file that also has an arena. A version-4 file has a link, and perhaps an arena.
+// A version-3 file is a version-2 file that also has an arena. A version-4 file has a link, and perhaps an arena. A
+// version-5 file says for how long the device waits for communicators, and may have both.
 constexpr std::int64_t kVersion = 2;
 constexpr std::int64_t kVersionWithArena = 3;
 constexpr std::int64_t kVersionWithLink = 4;
+constexpr std::int64_t kVersionExposed = 5;
 
 std::int64_t version_of(const PlanFile& file) {
+  if (file.simulation.exposed_ns > 0) return kVersionExposed;
   return file.link ? kVersionWithLink : file.placement ? kVersionWithArena : kVersion;
 }
 
@@ -103,7 +106,7 @@ constexpr JsonField<Link> kLinkFields[] = {
 
 constexpr JsonField<Reading> kPlanFields[] = {
     {"format", [](JsonReader& in, Reading&) { in.format("reprise.plan"); }, kRequired},
-    {"version", [](JsonReader& in, Reading& r) { r.version = in.version(kVersion, kVersionWithLink); }, kRequired},
+    {"version", [](JsonReader& in, Reading& r) { r.version = in.version(kVersion, kVersionExposed); }, kRequired},
     {"graph", [](JsonReader& in, Reading& r) { r.file.graph = in.string(); }, kRequired},
     {"ops", [](JsonReader& in, Reading& r) { r.file.ops = count(in); }, kRequired},
     {"values", [](JsonReader& in, Reading& r) { r.file.values = count(in); }, kRequired},
@@ -116,6 +119,7 @@ constexpr JsonField<Reading> kPlanFields[] = {
      kRequired},
     {"wait_ns", [](JsonReader& in, Reading& r) { r.file.simulation.wait_ns = in.size(); }},
     {"host_peak_bytes", [](JsonReader& in, Reading& r) { r.file.simulation.host_peak_bytes = in.size(); }},
+    {"exposed_ns", [](JsonReader& in, Reading& r) { r.file.simulation.exposed_ns = in.size(); }},
     {"link", [](JsonReader& in, Reading& r) { in.object(kLinkFields, r.file.link.emplace()); }},
     {"arena", [](JsonReader& in, Reading& r) { in.object(kArenaFields, r.file.placement.emplace()); }},
 };
@@ -135,10 +139,12 @@ void check_ids(const PlanFile& file, std::string_view source) {
 
 void check_version(const Reading& read, std::string_view source) {
   if (version_of(read.file) == read.version) return;
-  const char* has = read.version == kVersionWithLink    ? " has a link, but there is no key 'link'"
-                    : read.file.link                    ? " has no key 'link'; version 4 does"
-                    : read.version == kVersionWithArena ? " has an arena, but there is no key 'arena'"
-                                                        : " has no key 'arena'; version 3 does";
+  const char* has = read.version == kVersionExposed ? " has exposed time, but there is no key 'exposed_ns' above 0"
+                    : read.file.simulation.exposed_ns > 0 ? " has no key 'exposed_ns'; version 5 does"
+                    : read.version == kVersionWithLink    ? " has a link, but there is no key 'link'"
+                    : read.file.link                      ? " has no key 'link'; version 4 does"
+                    : read.version == kVersionWithArena   ? " has an arena, but there is no key 'arena'"
+                                                          : " has no key 'arena'; version 3 does";
   throw InputError(std::string(source) + ": version " + std::to_string(read.version) + has);
 }
 
@@ -248,6 +254,7 @@ std::string format_plan(const PlanFile& file) {
     object.field("peak_bytes", file.simulation.peak_bytes);
     object.field("time_ns", file.simulation.time_ns);
     object.field("recompute_ns", file.simulation.recompute_ns);
+    if (file.simulation.exposed_ns > 0) object.field("exposed_ns", file.simulation.exposed_ns);
     if (file.link) {
       object.field("wait_ns", file.simulation.wait_ns);
       object.field("host_peak_bytes", file.simulation.host_peak_bytes);

@@ -1,5 +1,6 @@
 #include "reprise/validate.h"
 
+#include <algorithm>
 #include <deque>
 #include <set>
 
@@ -17,7 +18,12 @@ class Replay {
       if (graph.pinned(v)) pinned_memory_.insert(v);
     }
     for (std::size_t i = 0; i < graph.num_ops(); ++i) {
-      if (graph.once(op_id(i))) pending_once_.push_back(op_id(i));
+      if (!graph.once(op_id(i))) continue;
+      if (graph.partner(op_id(i)) == kNoOp) {
+        pending_once_.push_back(op_id(i));
+      } else {
+        pending_collectives_.insert(op_id(i));
+      }
     }
   }
 
@@ -42,7 +48,11 @@ class Replay {
     for (const ValueId v : graph_.step_outputs()) {
       if (!live_.contains(v)) return "step output " + text(v) + " is not live at the end";
     }
-    return pending_once_.empty() ? "" : text(pending_once_.front()) + " must run once and never does";
+    if (!flying_.empty()) return text(*flying_.begin()) + " is never waited for";
+    const OpId missing = !pending_once_.empty()          ? pending_once_.front()
+                         : !pending_collectives_.empty() ? *pending_collectives_.begin()
+                                                         : kNoOp;
+    return missing == kNoOp ? "" : text(missing) + " must run once and never does";
   }
 
  private:
@@ -55,6 +65,7 @@ class Replay {
     if (index(v) >= graph_.num_values()) return "frees unknown " + text(v);
     if (!live_.contains(v)) return "frees " + text(v) + ", which is not live";
     if (pinned_memory_.contains(v)) return "frees " + text(v) + ", whose memory is resident or held by the caller";
+    if (const OpId start = flying_with(v); start != kNoOp) return "frees " + text(v) + needed_by(start);
     live_.erase(v);
     return "";
   }
@@ -63,6 +74,7 @@ class Replay {
     if (index(v) >= graph_.num_values()) return "stores unknown " + text(v);
     if (!live_.contains(v)) return "stores " + text(v) + ", which is not live";
     if (pinned_memory_.contains(v)) return "stores " + text(v) + ", whose memory is resident or held by the caller";
+    if (graph_.in_flight(v)) return "stores " + text(v) + ", which is in flight";
     if (!stored_.insert(v).second) return "stores " + text(v) + ", which has been stored before";
     return "";
   }
@@ -81,6 +93,7 @@ class Replay {
       if (!live_.contains(v)) return what + ", whose input " + text(v) + " is not live";
     }
     if (const std::string wrong = check_once(op); !wrong.empty()) return what + wrong;
+    if (const std::string wrong = check_flights(op, in_place); !wrong.empty()) return what + wrong;
     if (in_place) {
       if (const std::string wrong = take_over(op); !wrong.empty()) return what + wrong;
     }
@@ -95,6 +108,7 @@ class Replay {
 
   std::string check_once(OpId op) {
     if (!graph_.once(op)) return "";
+    if (graph_.partner(op) != kNoOp) return pending_collectives_.erase(op) != 0 ? "" : ", which must not be repeated";
     if (pending_once_.empty() || pending_once_.front() > op) return ", which must not be repeated";
     if (pending_once_.front() < op) return " before " + text(pending_once_.front()) + ", which comes first";
     pending_once_.pop_front();
@@ -109,6 +123,7 @@ class Replay {
       if (old == kNoValue) continue;
       any = true;
       if (live_.contains(v)) return " in place, but its output " + text(v) + " is still live";
+      if (const OpId start = flying_with(old); start != kNoOp) return " in place over " + text(old) + needed_by(start);
       live_.erase(old);
       if (pinned_memory_.erase(old) != 0) {
         pinned_memory_.insert(v);
@@ -119,11 +134,34 @@ class Replay {
     return any ? "" : " in place, but none of its outputs overwrites an input";
   }
 
+  // A start takes off, a wait lands, and everything has landed at the caller's op.
+  std::string check_flights(OpId op, bool in_place) {
+    if (op == graph_.caller_op() && !flying_.empty()) return " before the wait for " + text(*flying_.begin());
+    if (graph_.is_start(op) && !flying_.insert(op).second) return ", whose last run has not been waited for";
+    if (!graph_.is_wait(op)) return "";
+    if (!in_place) return " into fresh memory, but waits run in place";
+    flying_.erase(graph_.partner(op));
+    return "";
+  }
+
+  // A start that has not been waited for, and that reads or makes the value; or kNoOp.
+  [[nodiscard]] OpId flying_with(ValueId v) const {
+    for (const OpId start : flying_) {
+      for (const auto values : {graph_.inputs(start), graph_.outputs(start)}) {
+        if (std::ranges::find(values, v) != values.end()) return start;
+      }
+    }
+    return kNoOp;
+  }
+  [[nodiscard]] std::string needed_by(OpId start) const { return ", which " + text(start) + " has in flight"; }
+
   const Graph& graph_;
   std::set<ValueId> live_;
   std::set<ValueId> stored_;
-  std::set<ValueId> pinned_memory_;  // live values that the plan may not free
-  std::deque<OpId> pending_once_;    // in graph order
+  std::set<ValueId> pinned_memory_;     // live values that the plan may not free
+  std::deque<OpId> pending_once_;       // in graph order, without the next
+  std::set<OpId> pending_collectives_;  // starts and waits that are once
+  std::set<OpId> flying_;               // starts that have not been waited for
 };
 
 }  // namespace

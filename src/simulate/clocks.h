@@ -1,4 +1,4 @@
-// The time of a plan by the three clocks of simulate.h, action by action.
+// The time of a plan by the clocks of simulate.h, action by action.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,21 @@ class Clocks {
   // The graph and the costs must outlive it.
   Clocks(const Graph& graph, const Costs& costs);
 
-  // When the run or the copy that the action begins goes on. Throws InputError if it copies and there is no link.
+  // When the run, on the device or a communicator, or the copy that the action begins goes on. Throws InputError if it
+  // copies and there is no link.
   Span take(Action action);
 
   [[nodiscard]] std::int64_t now_ns() const { return device_ns_; }
-  [[nodiscard]] std::int64_t wait_ns() const { return wait_ns_; }
+  [[nodiscard]] std::int64_t wait_ns() const { return wait_ns_; }        // for copies
+  [[nodiscard]] std::int64_t exposed_ns() const { return exposed_ns_; }  // for communicators
 
  private:
   static constexpr std::int64_t kNothing = -1;
 
   [[nodiscard]] const Link& link() const;
   Span compute(OpId op, bool in_place);
-  Span copy(std::int64_t& clock_ns, std::int64_t not_before_ns, std::int64_t duration_ns) const;
-  void wait_until(std::int64_t at_ns);
+  Span take_turn(std::int64_t& clock_ns, std::int64_t not_before_ns, std::int64_t duration_ns) const;
+  void wait_until(std::int64_t at_ns, std::int64_t& waited_ns);
   void wait_for_arrival(ValueId value);
   void wait_for_store(ValueId value);
 
@@ -49,9 +51,11 @@ class Clocks {
   std::int64_t device_ns_ = 0;
   std::int64_t down_ns_ = 0;
   std::int64_t up_ns_ = 0;
+  std::vector<std::int64_t> communicator_ns_;  // by stream, from 1 on
   std::int64_t wait_ns_ = 0;
+  std::int64_t exposed_ns_ = 0;
   ByValue<std::int64_t> stored_ns_;   // when its copy to the host is done; kNothing: there is none
-  ByValue<std::int64_t> arrival_ns_;  // kNothing: it is not on its way
+  ByValue<std::int64_t> arrival_ns_;  // of a copy back or of a collective; kNothing: it is not on its way
 };
 
 }  // namespace reprise::detail

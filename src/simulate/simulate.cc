@@ -24,7 +24,7 @@ Simulator::Simulator(const Graph& graph, const Costs& costs) : graph_(graph), co
   ops_.reserve(graph.num_ops());
   for (std::size_t i = 0; i < graph.num_ops(); ++i) {
     const OpId op = op_id(i);
-    OpCost cost{.time_ns = costs.time_ns[index(op)],
+    OpCost cost{.time_ns = graph.is_start(op) ? 0 : costs.time_ns[index(op)],
                 .transient_bytes = costs.workspace_bytes[index(op)],
                 .output_bytes = 0,
                 .in_place_bytes = 0,
@@ -112,19 +112,23 @@ std::int64_t Simulator::host_peak_bytes(const Plan& plan) const {
   return peak;
 }
 
+// Without copies and communicators the time is the sum over the runs.
+bool Simulator::needs_clocks(const Plan& plan) const { return graph_.num_communicators() > 0 || copies(plan); }
+
 // Puts the time by the clocks in place of the sum over the runs, which leaves out waits.
-void Simulator::add_copies(const Plan& plan, const Clocks& clocks, Simulation& total) const {
+void Simulator::take_from(const Clocks& clocks, const Plan& plan, Simulation& total) const {
   total.time_ns = clocks.now_ns();
   total.wait_ns = clocks.wait_ns();
+  total.exposed_ns = clocks.exposed_ns();
   total.host_peak_bytes = host_peak_bytes(plan);
 }
 
 Simulation Simulator::run(const Plan& plan) {
   Simulation result = walk(plan.actions, [](std::int64_t, std::int64_t) {});
-  if (!copies(plan)) return result;
+  if (!needs_clocks(plan)) return result;
   Clocks clocks(graph_, costs_);
   for (const Action action : plan.actions) clocks.take(action);
-  add_copies(plan, clocks, result);
+  take_from(clocks, plan, result);
   return result;
 }
 
@@ -141,7 +145,7 @@ Timeline Simulator::timeline(const Plan& plan) {
     result.begin_ns.push_back(span.begin_ns);
     result.end_ns.push_back(span.end_ns);
   }
-  if (copies(plan)) add_copies(plan, clocks, result.total);
+  if (needs_clocks(plan)) take_from(clocks, plan, result.total);
   const auto highest = std::ranges::max_element(result.during_bytes);
   result.peak_action = static_cast<std::size_t>(highest - result.during_bytes.begin());
   const bool frees = !plan.actions.empty() && plan.actions[result.peak_action].kind() == Action::Kind::kFree;

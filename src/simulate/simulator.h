@@ -21,12 +21,13 @@ class Simulator {
 
  private:
   [[nodiscard]] std::int64_t host_peak_bytes(const Plan& plan) const;
-  void add_copies(const Plan& plan, const Clocks& clocks, Simulation& total) const;
+  [[nodiscard]] bool needs_clocks(const Plan& plan) const;
+  void take_from(const Clocks& clocks, const Plan& plan, Simulation& total) const;
   template <typename Observe>
   Simulation walk(std::span<const Action> actions, const Observe& observe);
 
   struct OpCost {
-    std::int64_t time_ns;
+    std::int64_t time_ns;          // on the device; 0 of a start
     std::int64_t transient_bytes;  // outputs and workspace, run into fresh memory
     std::int64_t output_bytes;
     std::int64_t in_place_bytes;  // the part of output_bytes that an in-place run does not need

@@ -32,8 +32,8 @@ TEST(CopiesTest, TakeTheTimeOfAQueueOfEvents) {
     ASSERT_EQ(found.total.time_ns, events.time_ns());
     ASSERT_EQ(found.total.wait_ns, events.wait_ns());
     for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-      ASSERT_EQ(found.begin_ns[i], events.tasks()[i].begin_ns) << "action " << i;
-      ASSERT_EQ(found.end_ns[i], events.tasks()[i].end_ns) << "action " << i;
+      ASSERT_EQ(found.begin_ns[i], events.of_action(i).begin_ns) << "action " << i;
+      ASSERT_EQ(found.end_ns[i], events.of_action(i).end_ns) << "action " << i;
     }
     waiting += found.total.wait_ns > 0 ? 1 : 0;
   });

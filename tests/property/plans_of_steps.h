@@ -47,6 +47,19 @@ void for_odd_copying_plans(Check check) {
   }
 }
 
+// Plans with collectives on up to three communicators; some of them copy, too.
+template <typename Check>
+void for_odd_overlapping_plans(Check check) {
+  for (std::uint64_t seed = 0; seed < kOddPlans && !testing::Test::HasFatalFailure(); ++seed) {
+    const int communicators = static_cast<int>(1 + seed % 3);
+    auto [graph, costs] = odd_step(seed, {.forward_ops = 8, .backward_ops = 8, .communicators = communicators});
+    costs.link = Link{.down_bytes_per_s = 1'000'000'000, .up_bytes_per_s = 2'000'000'000, .latency_ns = 2};
+    const Plan plan = seed % 2 == 0 ? odd_plan(graph, seed) : odd_copying_plan(graph, seed);
+    SCOPED_TRACE(text_of(plan) + '\n' + format_graph(graph, costs));
+    check(graph, costs, plan);
+  }
+}
+
 inline CostedGraph some_random_step(std::uint64_t seed) {
   Random random(seed);
   const StepOptions options{.forward_ops = random.between(2, 12), .backward_ops = random.between(1, 14)};

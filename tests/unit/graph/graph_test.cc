@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fixtures/odd_steps.h"
+#include "fixtures/steps.h"
 #include "reprise/error.h"
 #include "reprise/graph_builder.h"
 #include "support/input_error.h"
@@ -246,6 +247,110 @@ TEST(GraphBuilderTest, SumsStayBelowTwoToThe59) {
   b.arriving(kLimit - 2);
   b.op({.name = "a", .time_ns = kLimit - 1, .workspace_bytes = 1});
   EXPECT_EQ(b.build().costs.value_bytes[0], kLimit - 2);
+}
+
+// A start over x that makes r and s, and its wait that makes w, changed by `spoil`.
+struct Collective {
+  ValueId x, other, r, s, w;
+  OpSpec start{.name = "start", .time_ns = 5, .stream = 1};
+  OpSpec wait{.name = "wait"};
+};
+
+std::function<void(GraphBuilder&)> collective(const std::function<void(GraphBuilder&, Collective&)>& spoil) {
+  return [spoil](GraphBuilder& b) {
+    Collective both{.x = b.arriving(8), .other = b.arriving(8), .r = b.value(8), .s = b.value(4), .w = b.value(8)};
+    both.start.inputs = {both.x};
+    both.start.outputs = {both.r, both.s};
+    both.wait.inputs = {both.r, both.s, both.x};
+    both.wait.outputs = {both.w};
+    b.overwrite(both.w, both.r);
+    spoil(b, both);
+    b.op(both.start);
+    b.op(both.wait);
+    b.op({.name = "caller", .phase = Phase::kCaller});
+  };
+}
+
+TEST(GraphBuilderTest, RefusesCollectivesThatAreNotWaitedForInFull) {
+  const std::string reads = "op 1 'wait': reads what op 0 'start' has in flight, ";
+  const std::string in_part = reads + "but not its value 0", more = reads + "and something else",
+                    makes = reads + "but does not make one value over it", starts = reads + "but is a start itself",
+                    differs = reads + "but differs from it in phase or once",
+                    held = reads + "and makes a value that the caller holds, so it must be once",
+                    again = "op 2 'again': reads what op 0 'start' has in flight, which has another wait";
+  expect_refused({
+      {in_part.c_str(), collective([](GraphBuilder&, Collective& c) {
+         c.wait.inputs = {c.r, c.s};
+       })},
+      {more.c_str(), collective([](GraphBuilder&, Collective& c) { c.wait.inputs.push_back(c.other); })},
+      {makes.c_str(), collective([](GraphBuilder& b, Collective& c) { c.wait.outputs.push_back(b.value(1)); })},
+      {starts.c_str(),
+       [](GraphBuilder& b) {
+         const ValueId r = b.value(8), w = b.value(8);
+         b.op({.name = "start", .stream = 1, .outputs = {r}});
+         b.op({.name = "wait", .stream = 1, .inputs = {r}, .outputs = {w}});
+         b.op({.name = "caller", .phase = Phase::kCaller});
+       }},
+      {differs.c_str(), collective([](GraphBuilder&, Collective& c) { c.start.once = true; })},
+      {held.c_str(), collective([](GraphBuilder& b, Collective& c) {
+         b.hold(c.w);
+         b.output(c.w);
+       })},
+      {again.c_str(),
+       [](GraphBuilder& b) {
+         const ValueId r = b.value(8), w = b.value(8), more_of_it = b.value(8);
+         b.overwrite(w, r);
+         b.overwrite(more_of_it, r);
+         b.op({.name = "start", .stream = 1, .outputs = {r}});
+         b.op({.name = "wait", .inputs = {r}, .outputs = {w}});
+         b.op({.name = "again", .inputs = {r}, .outputs = {more_of_it}});
+         b.op({.name = "caller", .phase = Phase::kCaller});
+       }},
+      {"op 0 'start': a start makes value 2, which the caller holds", collective([](GraphBuilder& b, Collective& c) {
+         b.hold(c.r);
+         b.output(c.w);
+       })},
+      {"op 0 'start': a start makes value 3, which is a step output",
+       collective([](GraphBuilder& b, Collective& c) { b.output(c.s); })},
+      {"op 0 'start': a start makes value 3, which overwrites another value",
+       collective([](GraphBuilder& b, Collective& c) {
+         c.x = b.arriving(4);
+         c.start.inputs.push_back(c.x);
+         b.overwrite(c.s, c.x);
+       })},
+      {"op 0 'start': stream 2 before stream 1; number communicators in the order of their first starts",
+       collective([](GraphBuilder&, Collective& c) { c.start.stream = 2; })},
+      {"op 0 'start': a start without a wait",
+       [](GraphBuilder& b) {
+         b.op({.name = "start", .stream = 1, .outputs = {b.value(1)}});
+         b.op({.name = "caller", .phase = Phase::kCaller});
+       }},
+      {"op 0 'start': a forward-only graph has no communicators",
+       [](GraphBuilder& b) { b.op({.name = "start", .stream = 1, .outputs = {b.value(1)}}); }},
+      {"op 0 'caller': the caller's op has stream 0",
+       [](GraphBuilder& b) { b.op({.name = "caller", .phase = Phase::kCaller, .stream = 1}); }},
+  });
+  EXPECT_EQ(input_error([] {
+              GraphBuilder b;
+              collective([](GraphBuilder&, Collective&) {})(b);
+              static_cast<void>(b.build());
+            }),
+            "(no error)");
+}
+
+TEST(GraphTest, KnowsCollectives) {
+  const Graph graph = test::two_gathered_layers_step().graph;
+  EXPECT_EQ(graph.num_communicators(), 1U);
+  EXPECT_TRUE(graph.is_start(op_id(0)));
+  EXPECT_FALSE(graph.is_wait(op_id(0)));
+  EXPECT_TRUE(graph.is_wait(op_id(1)));
+  EXPECT_EQ(graph.partner(op_id(0)), op_id(1));
+  EXPECT_EQ(graph.partner(op_id(1)), op_id(0));
+  EXPECT_EQ(graph.partner(op_id(2)), kNoOp);
+  EXPECT_TRUE(graph.in_flight(value_id(3)));
+  EXPECT_TRUE(graph.in_flight(value_id(4)));
+  EXPECT_FALSE(graph.in_flight(value_id(5)));
+  EXPECT_FALSE(graph.in_flight(value_id(0)));
 }
 
 TEST(GraphTest, KeepsWhatItWasGiven) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "fixtures/steps.h"
 #include "reprise/graph_builder.h"
 #include "reprise/io.h"
 #include "support/costed.h"
@@ -123,10 +124,24 @@ TEST(GraphJsonTest, KeysMayComeInAnyOrderAndDefaultsMayBeLeftOut) {
 TEST(GraphJsonTest, RefusesOtherFormatsAndVersions) {
   EXPECT_EQ(graph_error(Parts{.header = R"("format":"reprise.plan","version":1)"}.text()),
             "g.json:2:10: format: expected 'reprise.graph', found 'reprise.plan'");
-  EXPECT_EQ(graph_error(Parts{.header = R"("format":"reprise.graph","version":2)"}.text()),
-            "g.json:2:36: version: version 2 is unknown; this reader knows 1");
+  EXPECT_EQ(graph_error(Parts{.header = R"("format":"reprise.graph","version":3)"}.text()),
+            "g.json:2:36: version: version 3 is unknown; this reader knows 1 to 2");
   EXPECT_EQ(graph_error(Parts{.header = R"("version":1)"}.text()), "g.json:1:1: key 'format' is missing");
   EXPECT_EQ(graph_error(Parts{.header = R"("format":"reprise.graph")"}.text()), "g.json:1:1: key 'version' is missing");
+}
+
+TEST(GraphJsonTest, OpsOnCommunicatorsNeedVersionTwo) {
+  const CostedGraph step = test::two_gathered_layers_step();
+  const std::string text = format_graph(step);
+  EXPECT_THAT(text, testing::HasSubstr("\"version\":2"));
+  EXPECT_THAT(text, testing::HasSubstr("\"time_ns\":10,\"once\":true,\"stream\":1,"));
+  EXPECT_EQ(parse_graph(text, "g.json"), step);
+  EXPECT_EQ(format_graph(parse_graph(text, "g.json")), text);
+  std::string older = text;
+  older.replace(older.find("\"version\":2"), 11, "\"version\":1");
+  EXPECT_EQ(graph_error(older), "g.json: version 1 has no ops on communicators; version 2 does");
+  EXPECT_EQ(graph_error(Parts{.header = R"("format":"reprise.graph","version":2)"}.text()),
+            "g.json: version 2 has ops on communicators, but no op has a stream above 0");
 }
 
 TEST(GraphJsonTest, ErrorsNameThePlaceInTheFile) {

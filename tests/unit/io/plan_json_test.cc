@@ -136,7 +136,7 @@ TEST(PlanJsonTest, RefusesWhatIsMissingOrOfAnotherFormat) {
   EXPECT_EQ(plan_error(R"({"format":"reprise.graph"})"),
             "p.json:1:11: format: expected 'reprise.plan', found 'reprise.graph'");
   EXPECT_EQ(plan_error(R"({"format":"reprise.plan","version":1})"),
-            "p.json:1:36: version: version 1 is unknown; this reader knows 2 to 4");
+            "p.json:1:36: version: version 1 is unknown; this reader knows 2 to 5");
   for (const char* key :
        {"graph", "ops", "values", "planner", "budget_bytes", "peak_bytes", "time_ns", "recompute_ns"}) {
     std::string text(kPlanExample);
