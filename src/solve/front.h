@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <unordered_set>
+#include <utility>
 
 #include "reprise/solve.h"
 #include "simulate/simulator.h"
@@ -29,6 +30,8 @@ class Front {
   // Runs of ops in any number and order; reruns that nobody reads are left out.
   void add(std::span<const OpId> runs, const std::optional<Formula>& formula);
 
+  // A plan that is complete.
+  void add(Plan plan) { add_plan(std::move(plan), std::nullopt); }
   // A plan that stores and fetches; it is left out if it takes more of the host's memory.
   void add_carrying(Plan plan, std::int64_t host_budget_bytes);
 

@@ -51,6 +51,7 @@ void check_legal(const Graph& graph, const Plan& plan) {
 PlanFamily::PlanFamily(Graph graph, Costs costs, std::size_t most_plans)
     : graph_(std::move(graph)), costs_(std::move(costs)) {
   if (graph_.forward_only()) throw InputError("a family needs a step with backward ops; complete_backward makes one");
+  if (graph_.num_communicators() > 0) throw InputError("a family does not take steps with communicators");
   if (most_plans <= kAlwaysKept) throw InputError("a family must keep at least 3 plans");
   check_costs(graph_, costs_);
   plain_ = plain_plan(graph_);

@@ -12,6 +12,8 @@
 #include "solve/auto/lower_bound.h"
 #include "solve/carry/carry.h"
 #include "solve/front.h"
+#include "solve/overlap/joined.h"
+#include "solve/overlap/overlap_search.h"
 #include "solve/planner.h"
 #include "solve/planner_knobs.h"
 
@@ -71,7 +73,10 @@ class Certificate {
  public:
   Certificate(const Planner& planner, const Problem& problem, const SolveOptions& options) {
     if (&planner != &detail::kAutoPlanner || !knobs_of(options).techniques.bound) return;
-    model_.emplace(problem.step(), problem.costs());
+    // A collective that is hidden costs nothing.
+    if (problem.step().num_communicators() > 0) joined_.emplace(problem.step(), problem.costs(), /*price=*/0);
+    model_.emplace(joined_ ? joined_->graph() : problem.step(), joined_ ? joined_->costs() : problem.costs());
+    communication_ns_ = most_communication_ns(problem.step(), problem.costs());
     work_ = detail::asked_to_stop(options) ? 0 : knobs_of(options).bound_work;
     if (options.host_budget_bytes > 0) host_budget_bytes_ = options.host_budget_bytes;
   }
@@ -89,7 +94,7 @@ class Certificate {
     if (solution.budget_bytes < solution.floor_bytes) return;
     solution.lower_bound_ns = host_budget_bytes_ > 0
                                   ? bound.time_ns(solution.budget_bytes, *model_->costs.link, host_budget_bytes_)
-                                  : bound.time_ns(solution.budget_bytes);
+                                  : std::max(bound.time_ns(solution.budget_bytes), communication_ns_);
   }
 
  private:
@@ -100,10 +105,21 @@ class Certificate {
     Order order;
     detail::ByOp<std::uint8_t> done(model_->num_ops(), 0);
     for (const Action& action : plan.actions) {
-      if (!action.computes() || std::exchange(done[action.op()], 1) != 0) continue;
-      if (action.op() > model_->caller) order.push_back(action.op());
+      if (!action.computes()) continue;
+      const OpId op = joined_ ? joined_->joined(action.op()) : action.op();
+      if (op == kNoOp || std::exchange(done[op], 1) != 0) continue;
+      if (op > model_->caller) order.push_back(op);
     }
     return order.empty() ? model_->captured_order : order;
+  }
+
+  // The communicator with the most to do takes at least this, for collectives that some op needs.
+  [[nodiscard]] static std::int64_t most_communication_ns(const Graph& graph, const Costs& costs) {
+    std::vector<std::int64_t> by_stream(std::size_t{graph.num_communicators()} + 1, 0);
+    for (OpId op{0}; index(op) < graph.num_ops(); ++op) {
+      if (graph.is_start(op) && graph.once(op)) by_stream[graph.stream(op)] += costs.time_ns[index(op)];
+    }
+    return std::ranges::max(by_stream);
   }
 
   const detail::LowerBound& bound_for(const Order& order) {
@@ -116,7 +132,9 @@ class Certificate {
     return *bound;
   }
 
+  std::optional<detail::JoinedStep> joined_;  // of a step with communicators
   std::optional<detail::StepModel> model_;
+  std::int64_t communication_ns_ = 0;
   std::size_t work_ = 0;
   std::int64_t host_budget_bytes_ = 0;
   std::map<Order, std::optional<detail::LowerBound>> bounds_;
@@ -139,17 +157,21 @@ Solution solve_as_printed(const Planner& planner, const Problem& problem, const 
 Solution fill(Front& front, const Planner& planner, const Problem& problem, const SolveOptions& options) {
   Solution solution = blank_solution(planner, problem);
   solution.status = Status::kFeasible;
-  planner.propose(problem, options, front, solution);
+  if (problem.step().num_communicators() > 0) {
+    detail::propose_overlapping(planner, problem, options, front, solution);
+  } else {
+    planner.propose(problem, options, front, solution);
+  }
   if (options.host_budget_bytes > 0 && options.budget_bytes) {
     detail::CarrySearch(problem, options, front).run(/*searches=*/&planner == &detail::kAutoPlanner);
   }
   return solution;
 }
 
-// Whether the step without recomputation fits; then no plan is better.
+// Whether the step without recomputation fits, and waits for no communicator; then no plan is better.
 bool fits_as_it_is(const Front& front, const SolveOptions& options) {
   const Front::Point* plain = front.fastest(options.budget_bytes.value_or(-1));
-  return plain != nullptr && plain->simulation.recompute_ns == 0;
+  return plain != nullptr && plain->simulation.recompute_ns == 0 && plain->simulation.exposed_ns == 0;
 }
 
 // The fastest plan whose arena was found to fit, or else the fastest.
@@ -205,7 +227,22 @@ Solution solve_simulated(const Planner& planner, const Problem& problem, const S
   return solution;
 }
 
-void check_options(const Costs& costs, const SolveOptions& options) {
+// What is not planned for steps with communicators.
+void check_overlapping(const Graph& graph, const SolveOptions& options) {
+  if (graph.num_communicators() == 0) return;
+  if (options.judge == Judge::kFormula) {
+    throw InputError("the papers' formulas know no communicators, and '" + graph.name() +
+                     "' has some; use judge simulated");
+  }
+  if (options.host_budget_bytes > 0) {
+    throw InputError(
+        "plans of '" + graph.name() +
+        "', which has communicators, cannot store values in the host's memory; leave host_budget_bytes at 0");
+  }
+}
+
+void check_options(const Graph& graph, const Costs& costs, const SolveOptions& options) {
+  check_overlapping(graph, options);
   if (options.budget_bytes && *options.budget_bytes < 0) {
     throw InputError("budget_bytes is negative: " + std::to_string(*options.budget_bytes));
   }
@@ -226,7 +263,7 @@ void check_options(const Costs& costs, const SolveOptions& options) {
 
 Solution solve(const Graph& graph, const Costs& costs, const SolveOptions& options) {
   const Planner& planner = planner_named(options.planner);
-  check_options(costs, options);
+  check_options(graph, costs, options);
   const Problem problem(graph, costs);
   Solution solution = options.judge == Judge::kFormula ? solve_as_printed(planner, problem, options)
                                                        : solve_simulated(planner, problem, options);
@@ -255,7 +292,7 @@ Curve curve(const Graph& graph, const Costs& costs, const SolveOptions& options)
   all_budgets.all_budgets = true;
   all_budgets.arena_within_budget = false;
   all_budgets.host_budget_bytes = 0;
-  check_options(costs, all_budgets);
+  check_options(graph, costs, all_budgets);
   const Problem problem(graph, costs);
   Front front(problem);
   front.add_plain();

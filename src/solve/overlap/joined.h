@@ -1,0 +1,38 @@
+// The step as planners see it: each collective is one op, made where its wait stands.
+//
+//   shard -> gather (start) -> in flight -> wait -> w        becomes        shard -> gather -> w
+//
+// The one op takes a share of the collective's time and needs its scratch memory as workspace, so a plan of the joined
+// step has the peak of the plan in which every start stands just before its wait. A hidden collective costs the device
+// nothing and an exposed one all of its time; planners get something between (`price`), and `hoist` then finds out.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "graph/by_id.h"
+#include "reprise/costs.h"
+#include "reprise/graph.h"
+
+namespace reprise::detail {
+
+class JoinedStep {
+ public:
+  // `price`: the share of a collective's time that its op takes.
+  JoinedStep(const Graph& graph, const Costs& costs, double price);
+
+  [[nodiscard]] const Graph& graph() const { return joined_.graph; }
+  [[nodiscard]] const Costs& costs() const { return joined_.costs; }
+  // Of an op of the whole graph that is no start. REQUIRES: it is none.
+  [[nodiscard]] OpId joined(OpId whole) const { return joined_of_[whole]; }
+  // Runs of the joined step as runs of the whole: each start just before its wait.
+  [[nodiscard]] std::vector<OpId> whole(std::span<const OpId> runs) const;
+
+ private:
+  const Graph& whole_;
+  ByOp<OpId> joined_of_;  // kNoOp for starts
+  ByOp<OpId> whole_of_;   // for a collective, its wait
+  CostedGraph joined_;
+};
+
+}  // namespace reprise::detail
