@@ -88,12 +88,13 @@ bool changes_its_reserve(std::string_view name, const Call& call) {
 }
 
 // Waits until the results of a collective are there. On the CPU, a thread of gloo lets go of them and of its own memory
-// a little later than it says that they are there; what it holds until then is not planned for.
+// a little later than it says that they are there; what it holds until then is not planned for. On a busy machine, a
+// little is long.
 void wait_for(const std::vector<at::Tensor>& results) {
   static const auto wait = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
                                .typed<at::Tensor(const at::Tensor&)>();
-  constexpr std::chrono::milliseconds kLongest{100};
+  constexpr std::chrono::seconds kLongest{2};
   for (const at::Tensor& result : results) {
     if (!result.defined()) continue;
     (void)wait.call(result);
