@@ -50,7 +50,7 @@ def difference(case: Case, model: nn.Module, plain: nn.Module, batch: int) -> st
 def measure(case: Case) -> dict[str, Any]:
     torch.manual_seed(0)
     plain = case.make_model().train()
-    model = reprise.compile(copy.deepcopy(plain), profile="roofline")
+    model = reprise.compile(copy.deepcopy(plain))
     row: dict[str, Any] = {"case": case.name, "alone": 0, "members": 0, "different_members": [], "other_bits": []}
     for batch in SIZES:
         found = results_of(case, model, batch)

@@ -17,7 +17,6 @@ namespace reprise {
 namespace {
 
 using detail::JsonField;
-using detail::JsonKind;
 using detail::JsonReader;
 using detail::kRequired;
 using detail::ProgramNames;
