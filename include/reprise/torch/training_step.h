@@ -141,8 +141,8 @@ class TrainingStep {
 
 // A step that reprise.export has written in Python: net.program.json, and net.parameters.pt beside it or another file
 // of the same tensors, such as one that save() wrote; the generated kernels of a fused step lie beside it in
-// net.kernels. Its batches must have the shapes it was exported with, or, if it was exported for many sizes, be of one of
-// these: run() makes the step at a new size without capturing anything. Throws InputError if a file is not what it
+// net.kernels. Its batches must have the shapes it was exported with, or, if it was exported for many sizes, be of one
+// of these: run() makes the step at a new size without capturing anything. Throws InputError if a file is not what it
 // should be, or calls operators that this libtorch does not have.
 [[nodiscard]] TrainingStep load_step(const std::string& program, const std::string& parameters = "");
 
