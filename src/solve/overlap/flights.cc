@@ -37,7 +37,7 @@ void Flights::divide(std::span<const OpId> runs) {
                   .floats = graph_.once(op),
                   .order = order};
     for (const ValueId v : graph_.outputs(start)) flight.up_bytes += costs_.value_bytes[index(v)];
-    take_feeders(flight);
+    if (!flight.floats) take_feeders(flight);
     flight.home = base_.size();
     flight.start_at = flight.wait_at = flight.home;
     if (!flight.floats) {
@@ -53,6 +53,8 @@ void Flights::divide(std::span<const OpId> runs) {
 void Flights::take_feeders(Flight& flight) {
   const auto feeds = [&](OpId op) {
     if (graph_.once(op) || graph_.partner(op) != kNoOp || graph_.outputs(op).empty()) return false;
+    const auto made = [&](ValueId v) { return graph_.residence(v) == Residence::kPlanned; };
+    if (std::ranges::any_of(graph_.inputs(op), made)) return false;
     return std::ranges::all_of(graph_.outputs(op), [&](ValueId v) {
       const auto elsewhere = [&](OpId reader) { return reader != flight.start && reader != flight.wait; };
       return !graph_.readers(v).empty() && graph_.overwrites(v) == kNoValue && !graph_.pinned(v) &&

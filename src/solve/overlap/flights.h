@@ -2,9 +2,10 @@
 //
 // All runs except starts and the waits of `once` collectives keep their order; place i lies before the i-th of them,
 // and what floats (starts, and these waits) lies at places. At one place, things stand in the order in which the runs
-// came. Moving a start up by some runs adds what it makes to the bytes of each of them; moving a wait down adds what is
-// freed after it. Both are exact except that what happens at place i counts for the run after it, so that bytes are
-// never too few.
+// came. The start of a gather takes its *feeders* with it: the ops just before it that make nothing but its operands,
+// from what is there when the step begins, for example the cast of a shard.
+//
+// Moving a start up adds what it makes to the bytes of what it passes; moving a wait down adds what is freed after it.
 #pragma once
 
 #include <cstddef>
