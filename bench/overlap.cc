@@ -140,23 +140,8 @@ Json planned(const CostedGraph& step, std::int64_t budget_bytes) {
   return made;
 }
 
-// The step whose gathers must not run again: weights stay where they are, and activations alone are planned.
-CostedGraph with_weights_kept(const CostedGraph& step) {
-  std::string text = format_graph(step.graph, step.costs);
-  const std::string_view start = R"("stream":1,)", wait = R"({"name":"wait_tensor)";
-  for (std::size_t at = text.find(start); at != std::string::npos; at = text.find(start, at + 1)) {
-    if (text.compare(at - 12, 12, R"("once":true,)") == 0) continue;
-    text.insert(at, R"("once":true,)");
-    const std::size_t inputs = text.find(R"("inputs")", text.find(wait, at));
-    text.insert(inputs, R"("once":true,)");
-    at += 12;
-  }
-  return parse_graph(text, "weights kept");
-}
-
 Json compare(const std::string& path) {
   const CostedGraph step = parse_graph(read_text(path), path);
-  const CostedGraph kept = with_weights_kept(step);
   constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 2;
   std::vector<OpId> captured;
   for (std::size_t i = 0; i < step.graph.num_ops(); ++i) captured.push_back(op_id(i));
@@ -169,7 +154,6 @@ Json compare(const std::string& path) {
     Json row{{"policy", policy.name}, {"fixed", described(step, plan)}};
     const std::int64_t budget = row["fixed"]["peak_bytes"];
     row["auto"] = planned(step, budget);
-    row["weights_kept"] = planned(kept, budget);
     found["policies"].push_back(std::move(row));
   }
   return found;

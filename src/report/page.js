@@ -52,7 +52,8 @@ const onSearch = [];
 // ---- The lead.
 
 const plain = data.plain, planned = data.planned;
-const waits = () => planned.host_peak_bytes > 0 ? `, and ${time(planned.wait_ns)} of waiting for copies` : "";
+const waits = () => (planned.host_peak_bytes > 0 ? `, and ${time(planned.wait_ns)} of waiting for copies` : "") +
+  (planned.exposed_ns > 0 ? `, and ${time(planned.exposed_ns)} of waiting for communicators` : "");
 function lead() {
   const budget = data.budget_bytes;
   at("title").textContent = budget === null ? `${data.name || "A training step"}, planned`
@@ -83,6 +84,10 @@ function lead() {
   if (planned.host_peak_bytes > 0) {
     tile("In the host's memory", value("planned.host_peak_bytes", planned.host_peak_bytes, bytes(planned.host_peak_bytes)),
       `the device waits ${value("planned.wait_ns", planned.wait_ns, time(planned.wait_ns))} for copies`);
+  }
+  if (planned.exposed_ns !== undefined) {
+    tile("Communication exposed", value("planned.exposed_ns", planned.exposed_ns, time(planned.exposed_ns)),
+      `plain ${value("plain.exposed_ns", plain.exposed_ns, time(plain.exposed_ns))}`);
   }
   tile("Kept for backward", value("planned.kept_bytes", planned.kept_bytes, bytes(planned.kept_bytes)),
     `plain ${value("plain.kept_bytes", plain.kept_bytes, bytes(plain.kept_bytes))}`);
@@ -123,13 +128,17 @@ function tickBelow(x, y, down, end, text) {
 
 // ---- Memory over the step.
 
+// A start takes no time of the device; its communicator works beside it.
+const onCommunicator = (op) => ops.stream !== undefined && ops.stream[op] > 0;
+const deviceTime = (op) => onCommunicator(op) ? 0 : ops.time_ns[op];
+
 // Begin and end of every run. Runs of no time (effects) have both at one place.
 function clocked(runs) {
   const begin = new Float64Array(runs.op.length), end = new Float64Array(runs.op.length);
   let now = 0;
-  runs.op.forEach((op, i) => {  // a plan that copies may wait before a run
+  runs.op.forEach((op, i) => {  // the device may wait before a run
     begin[i] = runs.begin_ns === undefined ? now : runs.begin_ns[i];
-    end[i] = now = begin[i] + ops.time_ns[op];
+    end[i] = now = begin[i] + deviceTime(op);
   });
   return { ...runs, begin, end, total: now };
 }
@@ -204,7 +213,7 @@ const memory = (() => {
     for (let i = Math.max(0, firstAfter(runs.end, from) - 1); i < runs.op.length && runs.begin[i] <= to; i++) {
       const op = runs.op[i], a = x(runs.begin[i]), b = Math.max(x(runs.end[i]), a + 0.5);
       const lane = runs.again[i] ? "again" : ops.phase[op] === 2 ? "backward" : "forward";
-      if (ops.time_ns[op] > 0) put(lanes[lane], a, b);
+      if (deviceTime(op) > 0) put(lanes[lane], a, b);
       if (wanted && opMatches(op)) put(lanes.hit, a, Math.max(b, a + 1.5));
     }
     return kinds.map(([lane, color], row) => {

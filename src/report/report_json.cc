@@ -119,6 +119,7 @@ class Writer {
     total.line("time_ns", story.total.time_ns);
     total.line("recompute_ns", story.total.recompute_ns);
     total.line("kept_bytes", sum(story.live_at_caller));
+    if (graph_.num_communicators() > 0) total.line("exposed_ns", story.total.exposed_ns);
     if (story.total.host_peak_bytes == 0) return;
     total.line("wait_ns", story.total.wait_ns);
     total.line("host_peak_bytes", story.total.host_peak_bytes);
@@ -159,6 +160,9 @@ class Writer {
     columns.column("kind", ops, [&](OpId op) { return kind_of_[index(op)]; });
     columns.column("phase", ops, [&](OpId op) { return static_cast<int>(graph_.phase(op)); });
     columns.column("time_ns", ops, [&](OpId op) { return costs_.time_ns[index(op)]; });
+    if (graph_.num_communicators() > 0) {
+      columns.column("stream", ops, [&](OpId op) { return graph_.stream(op); });
+    }
     columns.column("workspace_bytes", ops, [&](OpId op) { return costs_.workspace_bytes[index(op)]; });
     columns.column("output_bytes", ops, [&](OpId op) {
       std::int64_t bytes = 0;
@@ -173,7 +177,7 @@ class Writer {
     columns.column("again", story.runs, [](const StepRun& run) { return run.again ? 1 : 0; });
     columns.column("during_bytes", story.runs, [&](const StepRun& run) { return all(run.during_bytes); });
     columns.column("after_bytes", story.runs, [&](const StepRun& run) { return all(run.after_bytes); });
-    if (story.total.host_peak_bytes > 0) {  // it may wait, so that times do not add up
+    if (story.total.host_peak_bytes > 0 || graph_.num_communicators() > 0) {  // times do not add up
       columns.column("begin_ns", story.runs, [](const StepRun& run) { return run.begin_ns; });
     }
     if (measured == nullptr) return;

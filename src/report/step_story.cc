@@ -28,8 +28,14 @@ class Teller {
     story_.live_at_peak = times_.live_at_peak;
     for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
       if (plan_.actions[i].computes()) {
-        note_run(plan_.actions[i].op(), i);
-      } else if (!story_.runs.empty()) {
+        const OpId op = plan_.actions[i].op();
+        if (!graph_.is_start(op)) device_ns_ = times_.begin_ns[i];
+        note_run(op, i);
+        if (!graph_.is_start(op)) device_ns_ = times_.end_ns[i];
+        continue;
+      }
+      if (plan_.actions[i].kind() == Action::Kind::kFree) device_ns_ = times_.end_ns[i];
+      if (!story_.runs.empty()) {
         story_.runs.back().after_bytes = times_.after_bytes[i];
       }
     }
@@ -43,7 +49,7 @@ class Teller {
     if (op == graph_.caller_op()) note_caller(at);
     if (at == times_.peak_action) story_.peak_run = story_.runs.size();
     const bool again = runs_[index(op)]++ != 0;
-    story_.runs.push_back({op, again, at, times_.begin_ns[at], times_.during_bytes[at], times_.after_bytes[at]});
+    story_.runs.push_back({op, again, at, device_ns_, times_.during_bytes[at], times_.after_bytes[at]});
     if (!again) {
       story_.reordered = story_.reordered || index(op) < latest_first_;
       latest_first_ = index(op);
@@ -95,6 +101,7 @@ class Teller {
   const Lives lives_;
   StepStory story_;
   std::vector<std::uint32_t> runs_;
+  std::int64_t device_ns_ = 0;
   std::size_t latest_first_ = 0;    // op that ran for the first time last
   std::vector<std::size_t> of_op_;  // by op: its entry in story_.recomputed
 };

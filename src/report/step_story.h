@@ -17,9 +17,9 @@ namespace reprise::detail {
 
 struct StepRun {
   OpId op;
-  bool again;          // not the op's first
-  std::size_t action;  // of the plan
-  std::int64_t begin_ns;
+  bool again;                 // not the op's first
+  std::size_t action;         // of the plan
+  std::int64_t begin_ns;      // of a start: when the device comes to it
   std::int64_t during_bytes;  // highest while it ran
   std::int64_t after_bytes;   // when the frees after it are done
 };

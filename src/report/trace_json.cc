@@ -1,6 +1,6 @@
 // A planned step in the Trace Event Format, which Perfetto and chrome://tracing open: one track per phase and one for
-// recomputation, an X event per run, and two counters; for a plan that copies, also a track per direction. Times are
-// microseconds from the start of the step.
+// recomputation, an X event per run, and two counters; for a plan that copies, also a track per direction, and one per
+// communicator. Times are microseconds from the start of the step.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,7 +17,8 @@ using detail::JsonObject;
 using detail::kind_name;
 using detail::StepRun;
 
-enum Track : std::uint8_t { kForwardTrack = 1, kBackwardTrack = 2, kAgainTrack = 3, kDownTrack = 4, kUpTrack = 5 };
+// The track of communicator s is kUpTrack + s.
+enum Track : std::uint32_t { kForwardTrack = 1, kBackwardTrack = 2, kAgainTrack = 3, kDownTrack = 4, kUpTrack = 5 };
 
 // Microseconds with three digits: nanoseconds, exactly.
 void append_us(std::string& out, std::int64_t ns) {
@@ -35,10 +36,11 @@ struct Event : JsonObject {
   }
 };
 
-void append_name(std::string& out, std::string_view what, std::string_view name, std::optional<Track> track = {}) {
+void append_name(std::string& out, std::string_view what, std::string_view name,
+                 std::optional<std::uint32_t> track = {}) {
   {
     Event event(out, "M");
-    if (track) event.field("tid", static_cast<int>(*track));
+    if (track) event.field("tid", *track);
     event.field("name", what);
     JsonObject(event.key("args")).field("name", name);
   }
@@ -100,6 +102,32 @@ void append_copies(std::string& out, const ReportInput& input) {
   }
 }
 
+// Every collective from its begin to its end, on the track of its communicator.
+void append_collectives(std::string& out, const ReportInput& input) {
+  const Graph& graph = input.graph;
+  if (graph.num_communicators() == 0) return;
+  for (std::uint32_t s = 1; s <= graph.num_communicators(); ++s) {
+    append_name(out, "thread_name", "communicator " + std::to_string(s), kUpTrack + s);
+  }
+  const Timeline times = timeline(graph, input.costs, input.plan);
+  for (std::size_t i = 0; i < input.plan.actions.size(); ++i) {
+    const Action action = input.plan.actions[i];
+    if (!action.computes() || !graph.is_start(action.op())) continue;
+    const std::string_view scope = graph.scope_name(action.op());
+    {
+      Event event(out, "X");
+      event.field("tid", kUpTrack + graph.stream(action.op()));
+      event.field("name", std::string(scope) + (scope.empty() ? "" : " ") + std::string(kind_name(graph, action.op())));
+      event.field("cat", "collective");
+      append_us(event.key("ts"), times.begin_ns[i]);
+      append_us(event.key("dur"), times.end_ns[i] - times.begin_ns[i]);
+      JsonObject arguments(event.key("args"));
+      arguments.field("op", graph.op_name(action.op()));
+    }
+    out += ",\n";
+  }
+}
+
 }  // namespace
 
 std::string trace_json(const ReportInput& input) {
@@ -114,9 +142,10 @@ std::string trace_json(const ReportInput& input) {
   append_counter(out, "memory", 0, story.start_bytes + input.outside_bytes);
   for (std::size_t i = 0; i < story.runs.size(); ++i) {
     const StepRun& run = story.runs[i];
-    const std::int64_t begin_ns = run.begin_ns, end_ns = begin_ns + input.costs.time_ns[index(run.op)];
+    const bool is_start = graph.is_start(run.op);  // it takes no time of the device, and has a track of its own
+    const std::int64_t begin_ns = run.begin_ns, end_ns = begin_ns + (is_start ? 0 : input.costs.time_ns[index(run.op)]);
     const std::int64_t peak_bytes = run.during_bytes + input.outside_bytes;
-    append_run(out, input, run, begin_ns, peak_bytes);
+    if (!is_start) append_run(out, input, run, begin_ns, peak_bytes);
     append_counter(out, "memory", begin_ns, peak_bytes);
     append_counter(out, "memory", end_ns, run.after_bytes + input.outside_bytes);
     if (!input.measured) continue;
@@ -125,6 +154,7 @@ std::string trace_json(const ReportInput& input) {
     append_counter(out, "memory, measured", end_ns, input.measured->after_bytes[next - 1]);
   }
   append_copies(out, input);
+  append_collectives(out, input);
   if (input.budget_bytes > 0) {
     append_counter(out, "budget", 0, input.budget_bytes);
     append_counter(out, "budget", story.total.time_ns, input.budget_bytes);

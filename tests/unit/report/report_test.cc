@@ -215,6 +215,25 @@ TEST(TraceJsonTest, CopiesHaveTracksOfTheirOwn) {
   EXPECT_THAT(trace, HasSubstr(R"("tid":5,"name":"F1","cat":"fetch","ts":0.050,"dur":0.020,)"));
 }
 
+// Two gathered layers as captured: every collective is waited for at once.
+TEST(TraceJsonTest, CommunicatorsHaveTracksOfTheirOwn) {
+  const auto [graph, costs] = test::two_gathered_layers_step();
+  using test::c_in_place;
+  const Plan plan{{c(0),  c_in_place(1), f(4), c(2),  c(3),           c_in_place(4), f(8),  c(5),  c(6),
+                   c(7),  f(10),         f(6), f(9),  c(8),           c_in_place(9), f(15), f(12), c(10),
+                   f(11), f(2),          f(5), c(11), c_in_place(12), f(18),         f(13)}};
+  const std::string trace = trace_json({.graph = graph, .costs = costs, .plan = plan});
+  EXPECT_THAT(trace, HasSubstr(R"("tid":6,"name":"thread_name","args":{"name":"communicator 1"})"));
+  EXPECT_THAT(trace, HasSubstr(R"("tid":6,"name":"gather1","cat":"collective","ts":0.020,"dur":0.010,)"));
+  EXPECT_THAT(trace, HasSubstr(R"("tid":1,"name":"F1","cat":"forward","ts":0.030,"dur":0.010,)"));
+  EXPECT_THAT(trace, Not(HasSubstr(R"("name":"gather1","cat":"forward")")));
+  const std::string json = report_json({.graph = graph, .costs = costs, .plan = plan});
+  EXPECT_THAT(json, HasSubstr("\"time_ns\":100,\n\"recompute_ns\":0,\n"));
+  EXPECT_THAT(json, HasSubstr("\"exposed_ns\":40"));
+  EXPECT_THAT(json, HasSubstr("\"begin_ns\":[0,10,10,20,30,30,40,40,60,70,70,90,100]"));
+  EXPECT_THAT(json, HasSubstr("\"stream\":[1,0,0,1,0,0,0,0,1,0,0,1,0]"));
+}
+
 TEST(TraceJsonTest, RunsAndCountersIncludeWhatLiesBesideTheStep) {
   const auto [graph, costs] = two_modules();
   const Plan plan = without_a();
