@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch_config
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -29,6 +30,7 @@ from .gathers import merge_reads
 from .layouts import Layouts, extent_bytes
 from .lowering import lower
 from .objects import Objects, objects_of
+from .shared_casts import mark_regions, share_casts
 from .sizes import Sizes
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
 
     found_out: gets what AOTAutograd knows of the inputs and outputs, and the stand-in for backward."""
     merge_reads(gm)
+    mark_regions(gm)
     runs: list[tuple[Run, Run]] = []
     shells: list[fx.GraphModule] = []
     phase = (preparation or Preparation()).phase
@@ -114,6 +117,7 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
         shells.extend(_shells(joint, num_fwd_outputs, len(primals)))
         if engine == EAGER:
             with phase("lowering"):
+                share_casts(joint, num_fwd_outputs, gm, inputs)
                 lower(joint, device)
         objects = objects_of(joint, primals, num_fwd_outputs)
         runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device, engine, objects)))
@@ -131,13 +135,20 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
                             inference_compiler=forward, keep_inference_input_mutations=True,
                             decompositions=_decompositions(engine))
     try:
-        with phase("joint graph"), contextlib.nullcontext() if engine == FUSED else kept_whole():
+        with phase("joint graph"), contextlib.nullcontext() if engine == FUSED else _as_in_eager():
             return compiler(gm, inputs)
     except GuardOnDataDependentSymNode as error:
         raise GraphBreak(
             "the model cannot be captured as one graph: its shapes or branches depend on a number read out of a "
             f"tensor (.item(), int(), bool()). Change the line below or move it out of the model:{_reads(gm) or _asks(error)}"
         ) from error
+
+
+@contextlib.contextmanager
+def _as_in_eager() -> Iterator[None]:
+    """Operators stay whole, and backward is traced without autocast, as loops call it outside of it."""
+    with kept_whole(), functorch_config.patch(backward_pass_autocast="off"):
+        yield
 
 
 def _decompositions(engine: str) -> Any:

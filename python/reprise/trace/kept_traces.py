@@ -34,6 +34,7 @@ from .joint_graph import JointGraph, Run, trace
 from .layouts import Layout, Layouts
 from .objects import Objects
 from .runtime_record import NoRecord, from_json, inputs_without_gradients, to_json
+from .shared_casts import mark_regions
 from .step_key import NoKey, step_key
 
 log = logging.getLogger("reprise")
@@ -203,6 +204,7 @@ class _Again:
         self.inputs = [tensor if isinstance(tensor, FakeTensor) else self.mode.from_tensor(tensor, static_shapes=True)
                        for tensor in inputs]
         self.autocast, self.with_gradients = autocast_now(device), torch.is_grad_enabled()
+        mark_regions(gm)
         self.joint: JointGraph | None = None
 
     def __call__(self) -> JointGraph:

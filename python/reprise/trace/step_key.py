@@ -26,7 +26,7 @@ from torch.fx.node import _get_qualified_name
 
 from ..native import _torch
 from . import capture
-from .autocast import autocast_now
+from .autocast import autocast_now, is_within_autocast
 from .fused.settings import configuration
 from .joint_graph import FUSED
 from .nodes import scope_of
@@ -111,7 +111,7 @@ def _changes_gradients(name: str) -> bool:
 
 def _surroundings(devices: set[torch.device], engine: str) -> Iterator[str]:
     for device in sorted({*devices, torch.device("cpu")}, key=str):
-        yield f"{device} {_torch.environment(device)} {autocast_now(device)}"
+        yield f"{device} {_torch.environment(device)} {autocast_now(device)} {is_within_autocast()}"
     backends = torch.backends
     yield repr([torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled(),
                 torch.get_default_dtype(), torch.get_default_device(), capture.SPLIT_CONVOLUTIONS])
