@@ -381,6 +381,7 @@ def test_two_forwards_may_share_one_backward() -> None:
     assert_same(Mlp(), loop, budget=None)
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_a_third_batch_size_is_not_traced_again() -> None:
     captured = []
 

@@ -141,6 +141,7 @@ def test_progress_is_for_terminals_alone(terminal: bool) -> None:
         assert stream.getvalue().endswith("\r\x1b[K")  # This clears the line.
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_where_the_time_before_the_first_step_went() -> None:
     model = reprise.compile(Mlp())
     begin = time.perf_counter()
@@ -155,6 +156,7 @@ def test_where_the_time_before_the_first_step_went() -> None:
     assert model.plan.preparation_seconds == spent
 
 
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_garbage_collector_rests_while_a_step_is_prepared(enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
