@@ -13,12 +13,76 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+import reprise
 
 RANKS = 2
 SECONDS = 900  # far more than it takes, so that a process that waits for another one ends
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "training"
 
 Results = list[dict[str, Any]]
+
+
+def local_of(tensor: Any) -> Any:
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def raw(tensor: Tensor) -> bytes:
+    """In memory that no budget counts."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+def part_of(tensor: Tensor) -> bytes:
+    return raw(local_of(tensor))
+
+
+class Training:
+    """A model that is trained several times from the same beginning. `bits` is how tensors are compared."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, bits: Callable[[Tensor], bytes] = part_of,
+                 clip: bool = False) -> None:
+        self.model, self.optimizer, self.bits, self.clip = model, optimizer, bits, clip
+        self.beginning = [part_of(tensor) for tensor in model.parameters()]
+        self.peaks: list[int] = []
+
+    def loss(self, step: int = 0) -> Tensor:
+        raise NotImplementedError
+
+    def step(self, step: int = 0, micro: int = 1) -> list[bytes]:
+        """Loss and gradients."""
+        left = []
+        for part in range(micro):
+            loss = self.loss(10 * step + part)
+            loss.backward()
+            left.append(raw(loss))
+            if plan := getattr(self.model, "plan", None):
+                self.peaks.append(plan.measured_peak_bytes)
+        if self.clip:
+            left.append(self.bits(nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)))
+        left += [self.bits(p.grad) for p in self.model.parameters() if p.grad is not None]
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return left
+
+    def train(self, steps: int = 3, micro: int = 1) -> list[bytes]:
+        """Everything that has to be the same."""
+        for tensor, bits in zip(self.model.parameters(), self.beginning, strict=True):
+            local = local_of(tensor)
+            local.detach().copy_(torch.frombuffer(bytearray(bits), dtype=local.dtype).view(local.shape))
+        self.optimizer.state.clear()
+        self.peaks.clear()
+        left = [part for step in range(steps) for part in self.step(step, micro)]
+        return left + [self.bits(tensor) for tensor in self.model.parameters()]
+
+    def least_budget(self) -> int:
+        self.model.plan.set_budget(1)
+        try:
+            self.loss()
+        except reprise.InfeasibleBudget as error:
+            return error.smallest_budget_bytes
+        raise AssertionError("a budget of one byte was enough")
 
 
 def results_of(run: Callable[[int, str], None], folder: Path) -> Results:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from several_processes import RANKS, leave_results
-from tensor_parallel_cases import actions_of, local_of, log_of, repeated
+from several_processes import RANKS, Training, leave_results, local_of, part_of, raw
+from tensor_parallel_cases import actions_of, log_of, repeated
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -66,78 +66,30 @@ class Odd(nn.Module):
         return self.head(nn.functional.gelu(self.mix(x))) * self.scale[2]
 
 
-def raw(tensor: Tensor) -> bytes:
-    """In memory that no budget counts."""
-    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-
-
-def part_of(tensor: Tensor) -> bytes:
-    return raw(local_of(tensor))
-
-
 def whole_of(tensor: Any) -> bytes:
     return raw(tensor.full_tensor() if isinstance(tensor, DTensor) else tensor)
 
 
-class Training:
-    """A model that is trained several times from the same beginning. `bits` is how tensors are compared."""
-
+class Sharding(Training):
     def __init__(self, kind: type[nn.Module], mesh: DeviceMesh | None, bits: Callable[[Tensor], bytes] = part_of,
                  clip: bool = True, compiled: bool = False, **options: Any) -> None:
-        self.bits, self.clip = bits, clip
         torch.manual_seed(0)
-        self.model = kind()
+        model = kind()
         if mesh is not None:
-            reprise.shard(self.model, mesh, **options)
+            reprise.shard(model, mesh, **options)
         else:
-            for block in getattr(self.model, "blocks", []):
+            for block in getattr(model, "blocks", []):
                 fully_shard(block, **options)
-            fully_shard(self.model, **options)
-        self.beginning = [part_of(tensor) for tensor in self.model.parameters()]
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-2)
-        self.peaks: list[int] = []
+            fully_shard(model, **options)
+        super().__init__(model, torch.optim.AdamW(model.parameters(), 1e-2), bits, clip)
         if compiled:
-            reprise.compile(self.model, optimizer=self.optimizer, planning_seconds=0.5)
+            reprise.compile(model, optimizer=self.optimizer, planning_seconds=0.5)
 
     def loss(self, step: int = 0) -> Tensor:
         torch.manual_seed(100 * dist.get_rank() + step)
         words = torch.randint(0, WORDS, (BATCH, LENGTH + 1))
         inputs = torch.randn(BATCH, LENGTH, WIDTH) if isinstance(self.model, Odd) else words[:, :-1]
         return nn.functional.cross_entropy(self.model(inputs).float().flatten(0, 1), words[:, 1:].flatten())
-
-    def step(self, step: int = 0, micro: int = 1) -> list[bytes]:
-        """Loss and gradients."""
-        left = []
-        for part in range(micro):
-            loss = self.loss(10 * step + part)
-            loss.backward()
-            left.append(raw(loss))
-            if plan := getattr(self.model, "plan", None):
-                self.peaks.append(plan.measured_peak_bytes)
-        if self.clip:
-            left.append(self.bits(nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)))
-        left += [self.bits(p.grad) for p in self.model.parameters() if p.grad is not None]
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return left
-
-    def train(self, steps: int = 3, micro: int = 1) -> list[bytes]:
-        """Everything that has to be the same."""
-        for tensor, bits in zip(self.model.parameters(), self.beginning, strict=True):
-            local = local_of(tensor)
-            local.detach().copy_(torch.frombuffer(bytearray(bits), dtype=local.dtype).view(local.shape))
-        self.optimizer.state.clear()
-        self.peaks.clear()
-        left = [part for step in range(steps) for part in self.step(step, micro)]
-        return left + [self.bits(tensor) for tensor in self.model.parameters()]
-
-    def least_budget(self) -> int:
-        self.model.plan.set_budget(1)
-        try:
-            self.loss()
-        except reprise.InfeasibleBudget as error:
-            return error.smallest_budget_bytes
-        raise AssertionError("a budget of one byte was enough")
 
     def at_budgets(self, expected: list[bytes], *others: str) -> dict[str, Any]:
         """The bits without a budget, at the least and at others, and what they take."""
@@ -155,13 +107,13 @@ class Training:
 
 
 @functools.cache
-def fsdp2() -> Training:
-    return Training(Net, None)
+def fsdp2() -> Sharding:
+    return Sharding(Net, None)
 
 
 @functools.cache
-def planned(mesh: DeviceMesh) -> Training:
-    return Training(Net, mesh, compiled=True)
+def planned(mesh: DeviceMesh) -> Sharding:
+    return Sharding(Net, mesh, compiled=True)
 
 
 def even(mesh: DeviceMesh) -> dict[str, Any]:
@@ -176,12 +128,12 @@ def even(mesh: DeviceMesh) -> dict[str, Any]:
 
 @functools.cache
 def expected_of_odd() -> list[bytes]:
-    return Training(Odd, None, whole_of, clip=False, mp_policy=MixedPrecisionPolicy(**BF16)).train()
+    return Sharding(Odd, None, whole_of, clip=False, mp_policy=MixedPrecisionPolicy(**BF16)).train()
 
 
 def odd(mesh: DeviceMesh, placement: str) -> dict[str, Any]:
     """Of whole tensors, because FSDP2 divides them in other ways."""
-    training = Training(Odd, mesh, whole_of, clip=False, compiled=True, placement=placement, **BF16)
+    training = Sharding(Odd, mesh, whole_of, clip=False, compiled=True, placement=placement, **BF16)
     found = training.at_budgets(expected_of_odd())
     return found | {"placements": [str(p.placements[0]) for p in training.model.parameters()],
                     "frozen": [not p.requires_grad for p in training.model.parameters()]}

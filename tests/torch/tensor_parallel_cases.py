@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from several_processes import RANKS, leave_results
+from several_processes import RANKS, Training, leave_results, local_of, part_of
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -71,28 +71,15 @@ def with_sequences(net: Net, mesh: DeviceMesh) -> None:
 KINDS: dict[str, Callable[[Net, DeviceMesh], None]] = {"reductions": with_reductions, "sequences": with_sequences}
 
 
-def bits_of(tensor: Any) -> bytes:
-    """Of this process's part, in memory that no budget counts."""
-    return bytes(local_of(tensor).detach().contiguous().numpy().tobytes())
-
-
-def local_of(tensor: Any) -> Any:
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
-
-
-class Training:
-    """A model that is trained several times from the same beginning."""
-
+class InParallel(Training):
     def __init__(self, kind: str, mesh: DeviceMesh, **options: Any) -> None:
         torch.manual_seed(0)
-        self.model = Net()
+        model = Net()
         if kind != "whole":
-            KINDS[kind](self.model, mesh)
-        self.beginning = [bits_of(tensor) for tensor in self.model.parameters()]
-        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1, momentum=0.9)
-        self.peaks: list[int] = []
+            KINDS[kind](model, mesh)
+        super().__init__(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9))
         if options:
-            reprise.compile(self.model, optimizer=self.optimizer, planning_seconds=1, **options)
+            reprise.compile(model, optimizer=self.optimizer, planning_seconds=1, **options)
 
     def loss(self, step: int = 0, batch: int = BATCH) -> Tensor:
         torch.manual_seed(100 + step)
@@ -101,47 +88,15 @@ class Training:
         logits = logits.full_tensor() if isinstance(logits, DTensor) else logits
         return nn.functional.cross_entropy(logits.flatten(0, 1), words[:, 1:].flatten())
 
-    def step(self, step: int = 0, micro: int = 1) -> list[bytes]:
-        """Loss and gradients."""
-        left = []
-        for part in range(micro):
-            loss = self.loss(10 * step + part)
-            loss.backward()
-            left.append(bits_of(loss))
-            if plan := getattr(self.model, "plan", None):
-                self.peaks.append(plan.measured_peak_bytes)
-        left += [bits_of(p.grad) for p in self.model.parameters()]
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return left
 
-    def train(self, steps: int = 3, micro: int = 1) -> list[bytes]:
-        """Everything that has to be the same."""
-        for tensor, bits in zip(self.model.parameters(), self.beginning, strict=True):
-            local = local_of(tensor)
-            local.detach().copy_(torch.frombuffer(bytearray(bits), dtype=local.dtype).view(local.shape))
-        self.optimizer.state.clear()
-        self.peaks.clear()
-        left = [part for step in range(steps) for part in self.step(step, micro)]
-        return left + [bits_of(tensor) for tensor in self.model.parameters()]
-
-    def least_budget(self) -> int:
-        self.model.plan.set_budget(1)
-        try:
-            self.loss()
-        except reprise.InfeasibleBudget as error:
-            return error.smallest_budget_bytes
-        raise AssertionError("a budget of one byte was enough")
+@functools.cache
+def planned(kind: str, mesh: DeviceMesh) -> InParallel:
+    return InParallel(kind, mesh, budget=None)
 
 
 @functools.cache
-def planned(kind: str, mesh: DeviceMesh) -> Training:
-    return Training(kind, mesh, budget=None)
-
-
-@functools.cache
-def eager(kind: str, mesh: DeviceMesh) -> Training:
-    return Training(kind, mesh)
+def eager(kind: str, mesh: DeviceMesh) -> InParallel:
+    return InParallel(kind, mesh)
 
 
 def log_of(run: Callable[[], Any]) -> list[tuple[str, str]]:
@@ -213,7 +168,7 @@ def ballast(mesh: DeviceMesh) -> dict[str, Any]:
     seen["too much"] = told(training.loss)
     del held
     left += [training.step(step) for step in (3, 4)]
-    left.append([bits_of(tensor) for tensor in training.model.parameters()])
+    left.append([part_of(tensor) for tensor in training.model.parameters()])
     return {"same": [part for step in left for part in step] == expected, **seen}
 
 
@@ -231,7 +186,7 @@ def told(run: Callable[[], Any]) -> dict[str, Any]:
 def errors(mesh: DeviceMesh) -> dict[str, Any]:
     """One process has an error, both hear of it, and both go on."""
     expected = eager("reductions", mesh).train(1)
-    training = Training("reductions", mesh, budget="1GiB", capture="graph")
+    training = InParallel("reductions", mesh, budget="1GiB", capture="graph")
     plan, is_second = training.model.plan, dist.get_rank() == 1
     found = {"a batch of another size at the first call": told(lambda: training.loss(batch=BATCH + is_second)),
              "an error of the model": told(lambda: training.loss(batch=13))}
@@ -264,8 +219,8 @@ def errors(mesh: DeviceMesh) -> dict[str, Any]:
     return found
 
 
-def divided_late(mesh: DeviceMesh) -> Training:
-    training = Training("whole", mesh, budget="1GiB")
+def divided_late(mesh: DeviceMesh) -> InParallel:
+    training = InParallel("whole", mesh, budget="1GiB")
     with_reductions(training.model, mesh)
     return training
 
