@@ -89,20 +89,26 @@ bool changes_its_reserve(std::string_view name, const Call& call) {
 
 // Waits until the results of a collective are there. On the CPU, a thread of gloo lets go of them and of its own memory
 // a little later than it says that they are there; what it holds until then is not planned for. On a busy machine, a
-// little is long.
-void wait_for(const std::vector<at::Tensor>& results) {
+// little is long. `before` is what was allocated before the call. Other threads may allocate meanwhile, so what is
+// above it is not waited for as long as the results are.
+void wait_for(const std::vector<at::Tensor>& results, std::int64_t before) {
   static const auto wait = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
                                .typed<at::Tensor(const at::Tensor&)>();
-  constexpr std::chrono::seconds kLongest{2};
+  const auto wait_while = [](const auto& condition, std::chrono::milliseconds longest) {
+    const auto begin = std::chrono::steady_clock::now();
+    while (condition() && std::chrono::steady_clock::now() - begin < longest) std::this_thread::yield();
+  };
+  std::int64_t made = 0;
   for (const at::Tensor& result : results) {
     if (!result.defined()) continue;
     (void)wait.call(result);
     if (!result.is_cpu()) continue;
-    const auto begin = std::chrono::steady_clock::now();
-    const auto is_held = [&] { return result.storage().use_count() > 1 || result.use_count() > 2; };
-    while (is_held() && std::chrono::steady_clock::now() - begin < kLongest) std::this_thread::yield();
+    made += granted_bytes(at::kCPU, static_cast<std::int64_t>(result.storage().nbytes()));
+    wait_while([&] { return result.storage().use_count() > 1 || result.use_count() > 2; }, std::chrono::seconds(2));
   }
+  if (made == 0) return;
+  wait_while([&] { return read_meter(at::kCPU).allocated_bytes > before + made; }, std::chrono::milliseconds(300));
 }
 
 // Operators that users declared repeatable. Lives as long as the process.
@@ -124,8 +130,13 @@ struct Declared {
 
 void Kernel::run(std::vector<c10::IValue>& stack) const {
   const at::AutoGradMode grad_mode(call_->grad_mode);
+  if (!is_collective(*call_)) {
+    call_->op.callBoxed(stack);
+    return;
+  }
+  const std::int64_t before = read_meter(at::kCPU).allocated_bytes;
   call_->op.callBoxed(stack);
-  if (is_collective(*call_)) wait_for(tensors_of(stack));
+  wait_for(tensors_of(stack), before);
 }
 
 std::string Kernel::describe(const Program& program) const {
