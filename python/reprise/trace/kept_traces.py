@@ -290,7 +290,7 @@ def _text_of(captured: Captured, num_inputs: int) -> str:
     """The program as a file has it, preceded by what it was captured with."""
     owners = list(range(num_inputs)), [-1] * num_inputs
     text = _torch.format_program(captured.program, [], *owners)
-    there, *_ = _torch.parse_program(text, "the step")
+    there = _program_from(text, "the step")
     if there.difference(captured.program) is not None or _torch.format_program(there, [], *owners) != text:
         raise NoRecord("its program would be read differently from what was written")
     calls = {key: number for number, key in enumerate(captured.asked)}
@@ -313,5 +313,12 @@ def _captured_from(text: str, layouts: Layouts) -> Captured | None:
     if any(layouts.get(key) != answer for key, answer in asked.items()) or not all(
             (folder / kernel).exists() for kernel in known["kernels"]):
         return None
-    found, *_ = _torch.parse_program(program.removesuffix("}"), "a program in the cache")
+    found = _program_from(program.removesuffix("}"), "a program in the cache")
     return Captured(found, {op: calls[call] for op, call in known["keys"]}, asked, known["kernels"])
+
+
+def _program_from(text: str, source: str) -> _torch.Program:
+    """Its constants are tensors, and no fake ones, which a mode of whoever traces would make of them."""
+    with _disable_current_modes():
+        program, *_ = _torch.parse_program(text, source)
+    return program
