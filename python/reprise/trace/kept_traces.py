@@ -294,6 +294,8 @@ def _text_of(captured: Captured, num_inputs: int) -> str:
     if there.difference(captured.program) is not None or _torch.format_program(there, [], *owners) != text:
         raise NoRecord("its program would be read differently from what was written")
     calls = {key: number for number, key in enumerate(captured.asked)}
+    if unasked := next((key for key in captured.keys.values() if key not in calls), None):
+        raise NoRecord(f"its capture did not ask how results of {unasked} lie")
     head = _json({"kernels": captured.kernels, "calls": list(calls),
                   "layouts": [[calls[key], answer] for key, answer in captured.asked.items() if answer is not None],
                   "keys": [[op, calls[key]] for op, key in captured.keys.items()]})
