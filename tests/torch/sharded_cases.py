@@ -87,7 +87,7 @@ def train(budget: int | None, *, plans: bool = True, micro: int = 1, clip: bool 
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     if plans:
         named = {"regions": list(model.blocks)} if options.get("units") == "none" else {}
-        reprise.compile(model, budget, optimizer=optimizer, planning_seconds=1, **named)
+        reprise.compile(model, budget, optimizer=optimizer, planning_seconds=1, profile="roofline", **named)
     begin(model)
     left, peaks = [], []
     for step, size in enumerate(sizes):
@@ -115,7 +115,13 @@ def compared(share: float, **options: Any) -> dict[str, Any]:
     budget = int(share * max(peaks))
     found, model, peaks = train(budget, **options)
     return {"same": [a == b for a, b in zip(expected, found, strict=True)], "same without": expected == free,
-            "recompute_ns": model.plan.recompute_ns, "measured": peaks, "predicted": model.plan.peak_bytes, "budget": budget}
+            "recompute_ns": model.plan.recompute_ns, "measured": peaks, "predicted": model.plan.peak_bytes, "budget": budget,
+            "late": 2 * max(gradient_bytes(block) for block in model.blocks)}
+
+
+def gradient_bytes(module: nn.Module) -> int:
+    """Of whole parameters. Threads of gloo may hold those of the last two units after they were reduced."""
+    return sum(p.numel() * p.element_size() for p in module.parameters())
 
 
 BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

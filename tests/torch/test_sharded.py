@@ -32,7 +32,8 @@ def test_steps_have_the_bits_of_eager_inside_the_budget(results: Results, name: 
         assert all(found["same"])
         assert found["same without"]
         assert max(found["measured"]) <= found["budget"]
-        assert found["measured"][-1] <= found["predicted"] <= found["budget"]
+        assert found["measured"][-1] <= found["predicted"] + found["late"]
+        assert found["predicted"] <= found["budget"]
 
 
 @pytest.mark.parametrize("name", [name for name in cases.VARIANTS if name != "batches of other sizes"])
@@ -44,7 +45,7 @@ def test_after_the_first_step_regions_use_the_budget(results: Results) -> None:
     for result in results:
         first, *later = result["default"]["measured"]
         assert first < 0.6 * result["default"]["budget"]
-        assert min(later) > 0.8 * result["default"]["budget"]  # Plans of small blocks do not fill it.
+        assert min(later) > 0.9 * result["default"]["budget"]  # Plans of small blocks do not fill it.
 
 
 def test_regions_of_one_class_are_traced_once(results: Results) -> None:
