@@ -116,7 +116,7 @@ def _surroundings(devices: set[torch.device], engine: str) -> Iterator[str]:
     yield repr([torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled(),
                 torch.get_default_dtype(), torch.get_default_device(), capture.SPLIT_CONVOLUTIONS])
     yield repr([torch.get_deterministic_debug_mode(), torch._C._get_deterministic_fill_uninitialized_memory()])
-    yield repr(sorted(REPEATABLE))
+    yield repr(sorted(name for name in REPEATABLE if name.partition("::")[0] in _OWN_OPERATORS))  # steps with others have no key
     yield repr([backends.cudnn.enabled, backends.cudnn.benchmark, backends.cudnn.deterministic, backends.mkldnn.enabled,
                 backends.mkldnn.deterministic, torch._C._get_nnpack_enabled(), torch.get_float32_matmul_precision()])
     yield repr([backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled(), backends.cuda.math_sdp_enabled(),
