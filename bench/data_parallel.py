@@ -13,19 +13,14 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
-import platform
 import statistics
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing
+from processes import Process, in_processes, parser_of, seconds_of
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -103,11 +98,7 @@ class Trainee:
         return [t.detach().cpu().contiguous().numpy().tobytes() for t in tensors if t is not None]
 
     def seconds(self) -> float:
-        _synchronize(self.device)
-        begin = time.perf_counter()
-        self.step()
-        _synchronize(self.device)
-        return time.perf_counter() - begin
+        return seconds_of(self.step, self.device)
 
     def peak_bytes(self) -> int:
         """Of a step, above what is there before it."""
@@ -115,11 +106,6 @@ class Trainee:
         before = _torch.allocated_bytes(self.device)
         self.step()
         return _torch.peak_bytes(self.device) - before
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def measure(name: str, share: int, device: torch.device, samples: int) -> dict[str, Any]:
@@ -156,38 +142,23 @@ def measure(name: str, share: int, device: torch.device, samples: int) -> dict[s
     return row
 
 
-def run(rank: int, options: argparse.Namespace, folder: str) -> None:
-    device = torch.device(options.device, 0) if options.device == "cuda" else torch.device("cpu")
-    torch.set_num_threads(1 if options.device == "cpu" else 8)
+def run(process: Process, options: argparse.Namespace) -> None:
     torch.use_deterministic_algorithms(options.device == "cuda", warn_only=True)
     torch.backends.cudnn.benchmark = False
-    backend = "nccl" if options.device == "cuda" and options.ranks == 1 else "gloo"
-    dist.init_process_group(backend, rank=rank, world_size=options.ranks, store=dist.FileStore(f"{folder}/store", options.ranks))
-    known = {"command": " ".join(["python", *sys.argv]), "machine": platform.machine(), "torch": torch.__version__,
-             "backend": backend, "ranks": options.ranks,
-             "gpu": torch.cuda.get_device_name(device) if options.device == "cuda" else None}
     rows = []
     for name in options.networks.split(","):
         for share in map(int, options.shares.split(",")):
-            rows.append(measure(name, share, device, options.samples))
-            if rank == 0:
+            rows.append(measure(name, share, process.device, options.samples))
+            if process.rank == 0:
                 print(rows[-1], flush=True)
-                options.output.write_text(json.dumps({**known, "results": rows}, indent=1) + "\n")
-    dist.destroy_process_group()
+                options.output.write_text(json.dumps({**process.known, "results": rows}, indent=1) + "\n")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--samples", type=int, default=15)
+    parser = parser_of(__doc__, "data-parallel")
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--shares", default="100,60")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "data-parallel.json")
-    options = parser.parse_args()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(run, (options, folder), nprocs=options.ranks)
+    in_processes(run, parser.parse_args())
     return 0
 
 

@@ -14,18 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
-import tempfile
-import time
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
+from processes import Process, in_processes, parser_of, seconds_of
 from torch import Tensor
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
@@ -37,7 +32,6 @@ from reprise import planning
 from reprise.local_tensors import local_tensors
 from reprise.native import _torch
 
-ROOT = Path(__file__).resolve().parent.parent
 PLAIN, CHECKPOINTED, PLANNED, SHARDED = "fsdp2", "checkpointed", "planned", "sharded"
 
 
@@ -87,11 +81,7 @@ class Way:
         return [tensor.detach().cpu().contiguous().numpy().tobytes() for tensor in tensors]
 
     def seconds(self) -> float:
-        _synchronize(self.device)
-        begin = time.perf_counter()
-        self.step()
-        _synchronize(self.device)
-        return time.perf_counter() - begin
+        return seconds_of(self.step, self.device)
 
     def peak_bytes(self) -> int:
         if self.planned:
@@ -104,11 +94,6 @@ class Way:
         peak = own + _torch.peak_bytes(self.device) - before
         self.optimizer.zero_grad()
         return peak
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def measure(device: torch.device, layers: int, samples: int, without: str | None) -> list[dict[str, Any]]:
@@ -151,34 +136,20 @@ def measure(device: torch.device, layers: int, samples: int, without: str | None
     return rows
 
 
-def run(rank: int, options: argparse.Namespace, folder: str) -> None:
-    device = torch.device(options.device, 0) if options.device == "cuda" else torch.device("cpu")
-    torch.set_num_threads(1 if options.device == "cpu" else 8)
-    backend = "nccl" if options.device == "cuda" and options.ranks == 1 else "gloo"
-    dist.init_process_group(backend, rank=rank, world_size=options.ranks, store=dist.FileStore(f"{folder}/store", options.ranks))
-    rows = measure(device, options.layers, options.samples, options.without)
-    if rank == 0:
-        known = {"command": " ".join(["python", *sys.argv]), "machine": platform.machine(), "torch": torch.__version__,
-                 "backend": backend, "ranks": options.ranks, "layers": options.layers, "samples": options.samples,
-                 "gpu": torch.cuda.get_device_name(device) if options.device == "cuda" else None}
+def run(process: Process, options: argparse.Namespace) -> None:
+    rows = measure(process.device, options.layers, options.samples, options.without)
+    if process.rank == 0:
+        known = {**process.known, "layers": options.layers, "samples": options.samples}
         options.output.write_text(json.dumps({**known, "results": rows}, indent=1) + "\n")
         for row in rows:
             print(row, flush=True)
-    dist.destroy_process_group()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--samples", type=int, default=15)
+    parser = parser_of(__doc__, "sharded")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--without", choices=[PLANNED, SHARDED])
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "sharded.json")
-    options = parser.parse_args()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(run, (options, folder), nprocs=options.ranks)
+    in_processes(run, parser.parse_args())
     return 0
 
 
