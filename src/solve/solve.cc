@@ -65,7 +65,7 @@ void attach(Plan plan, const Problem& problem, Solution& solution) {
 
 void attach(const Front::Point& point, const Problem& problem, Solution& solution) {
   attach(point.plan, problem, solution);
-  solution.formula = point.formula;
+  if (problem.step().num_communicators() == 0) solution.formula = point.formula;  // formulas know none
 }
 
 // The lower bounds beside plans of `auto`, for any number of budgets and orders of backward on one step.
@@ -73,8 +73,10 @@ class Certificate {
  public:
   Certificate(const Planner& planner, const Problem& problem, const SolveOptions& options) {
     if (&planner != &detail::kAutoPlanner || !knobs_of(options).techniques.bound) return;
-    // A collective that is hidden costs nothing.
-    if (problem.step().num_communicators() > 0) joined_.emplace(problem.step(), problem.costs(), /*price=*/0);
+    // A collective that is hidden costs nothing, and may have started long before.
+    if (problem.step().num_communicators() > 0) {
+      joined_.emplace(problem.step(), problem.costs(), /*price=*/0, /*at_wait=*/false);
+    }
     model_.emplace(joined_ ? joined_->graph() : problem.step(), joined_ ? joined_->costs() : problem.costs());
     communication_ns_ = most_communication_ns(problem.step(), problem.costs());
     work_ = detail::asked_to_stop(options) ? 0 : knobs_of(options).bound_work;

@@ -115,6 +115,44 @@ TEST(OverlappingPlansTest, EveryPlannerIsSoundAtEveryBudget) {
   }
 }
 
+// At half of what may be saved, for many steps.
+TEST(OverlappingPlansTest, NoPlanIsFasterThanItsBound) {
+  int bounds = 0;
+  for (std::uint64_t seed = 0; seed < kSteps / 4 && !HasFatalFailure(); ++seed) {
+    const CostedGraph step = step_number(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + '\n' + format_graph(step));
+    SolveOptions options{.work = 100'000, .knobs = knobs({.candidates = 4})};
+    const Solution tightest = solve(step, options);
+    const Solution plain = solve(step, {.planner = "none"});
+    for (const int part : {0, 1, 2}) {
+      options.budget_bytes = tightest.budget_bytes + (plain.simulation.peak_bytes - tightest.budget_bytes) / 2 * part;
+      const Solution found = solve(step, options);
+      ASSERT_TRUE(found.found()) << found.message;
+      ASSERT_FALSE(found.formula);
+      if (!found.lower_bound_ns) continue;
+      ASSERT_LE(*found.lower_bound_ns, found.simulation.time_ns) << text_of(found.plan);
+      ++bounds;
+    }
+  }
+  EXPECT_GT(bounds, static_cast<int>(kSteps / 4));
+}
+
+TEST(OverlappingPlansTest, WhatWasFoundBeforeAStopCounts) {
+  for (std::uint64_t seed = 0; seed < kSteps / 50 && !HasFatalFailure(); ++seed) {
+    const CostedGraph step = step_number(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + '\n' + format_graph(step));
+    SolveOptions options{.work = 500'000, .knobs = knobs({.candidates = 4})};
+    options.budget_bytes = solve(step, options).budget_bytes;
+    for (const int after : {0, 1, 3, 10, 30, 100, 300}) {
+      int asked = 0;
+      options.should_stop = [&] { return ++asked > after; };
+      const Solution found = solve(step, options);
+      EXPECT_TRUE(found.found() || found.status == Status::kStopped);
+      EXPECT_FALSE(!found.plan.actions.empty() && validate(step.graph, found.plan));
+    }
+  }
+}
+
 TEST(OverlappingPlansTest, CurvesRiseInMemoryAndFallInTime) {
   for (std::uint64_t seed = 0; seed < kSteps / 100; ++seed) {
     const CostedGraph step = step_number(seed);

@@ -72,7 +72,7 @@ class AutoSearch {
     if (knobs_.techniques.traces && tight && aims_at_budget()) trace_around(*options_.budget_bytes);
     if (knobs_.techniques.planners && in_full()) propose_all();
     if (options_.progress) options_.progress(limit_, limit_);
-    if (stopped_) stop(solution_, "stopped before the search was done; the plan is the best so far");
+    if (stopped_) stop(solution_, "stopped before the search was done");
   }
 
  private:

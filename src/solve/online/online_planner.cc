@@ -89,7 +89,7 @@ void propose(const Problem& problem, const SolveOptions& options, Front& front, 
   const auto add = [&](const OnlineTrace& trace) { front.add(trace.runs, formula_of(trace)); };
   Ladder ladder(problem, options);
   if (!ladder.descend([&](std::int64_t budget) { return ladder.all_at(budget); }, add)) {
-    stop(solution, "stopped before all budgets were tried; the plan is the best so far");
+    stop(solution, "stopped before all budgets were tried");
   }
 }
 

@@ -61,7 +61,9 @@ void Flights::take_feeders(Flight& flight) {
              !graph_.is_output(v) && std::ranges::none_of(graph_.readers(v), elsewhere);
     });
   };
-  while (!base_.empty() && feeds(base_.back())) {
+  // What floats keeps the place that it has among what does not.
+  const std::size_t least = flights_.empty() ? 0 : flights_.back().home;
+  while (base_.size() > least && feeds(base_.back())) {
     const OpId op = base_.back();
     flight.feeders.insert(flight.feeders.begin(), op);
     flight.feeders_ns += costs_.time_ns[index(op)];

@@ -44,7 +44,7 @@ std::int64_t scratch_bytes(const Graph& graph, const Costs& costs, OpId start) {
   return bytes;
 }
 
-OpSpec joined_op(const Graph& graph, const Costs& costs, OpId op, double price) {
+OpSpec joined_op(const Graph& graph, const Costs& costs, OpId op, double price, bool at_wait) {
   const OpId start = graph.is_wait(op) ? graph.partner(op) : op;
   OpSpec spec{.name = graph.op_name(start),
               .scope = graph.scope(start),
@@ -54,20 +54,20 @@ OpSpec joined_op(const Graph& graph, const Costs& costs, OpId op, double price) 
               .once = graph.once(op)};
   if (start == op) return spec;
   spec.time_ns = std::llround(static_cast<double>(spec.time_ns) * price);
-  spec.workspace_bytes += scratch_bytes(graph, costs, start);
+  spec.workspace_bytes = scratch_bytes(graph, costs, start) + (at_wait ? spec.workspace_bytes : 0);
   return spec;
 }
 
 }  // namespace
 
-JoinedStep::JoinedStep(const Graph& graph, const Costs& costs, double price)
+JoinedStep::JoinedStep(const Graph& graph, const Costs& costs, double price, bool at_wait)
     : whole_(graph), joined_of_(graph.num_ops(), kNoOp) {
   GraphBuilder builder(graph.name());
   for (const std::string& scope : graph.scopes()) builder.scope(scope);
   const ByValue<ValueId> joined = add_values(graph, costs, builder);
   for (OpId op{0}; index(op) < graph.num_ops(); ++op) {
     if (graph.is_start(op)) continue;
-    OpSpec spec = joined_op(graph, costs, op, price);
+    OpSpec spec = joined_op(graph, costs, op, price, at_wait);
     const OpId reads = graph.is_wait(op) ? graph.partner(op) : op;
     spec.inputs = renumbered(graph.inputs(reads), joined);
     spec.outputs = renumbered(graph.outputs(op), joined);

@@ -5,6 +5,8 @@
 // The one op takes a share of the collective's time and needs its scratch memory as workspace, so a plan of the joined
 // step has the peak of the plan in which every start stands just before its wait. A hidden collective costs the device
 // nothing and an exposed one all of its time; planners get something between (`price`), and `hoist` then finds out.
+// Where a start may stand anywhere above its wait, as for bounds, its own workspace says nothing about the place of the
+// wait (`at_wait` false); its scratch is there until then.
 #pragma once
 
 #include <span>
@@ -18,8 +20,8 @@ namespace reprise::detail {
 
 class JoinedStep {
  public:
-  // `price`: the share of a collective's time that its op takes.
-  JoinedStep(const Graph& graph, const Costs& costs, double price);
+  // `price`: the share of a collective's time that its op takes. `at_wait`: whether starts stand just before their waits.
+  JoinedStep(const Graph& graph, const Costs& costs, double price, bool at_wait = true);
 
   [[nodiscard]] const Graph& graph() const { return joined_.graph; }
   [[nodiscard]] const Costs& costs() const { return joined_.costs; }

@@ -95,7 +95,8 @@ class OverlapSearch {
     if (options_.all_budgets) {
       search_all(options_.work / kPrices.size(), {});
       hoist_for_all_budgets();
-    } else if (!options_.budget_bytes) {
+    } else if (!options_.budget_bytes) {  // as for a budget that is too small
+      search_all(options_.work / 16, {});
       search_all(options_.work / kPrices.size(), {.least = true});
       hoist_at_their_peaks();
     } else {
@@ -139,8 +140,10 @@ class OverlapSearch {
       search_all(options_.work / 16, {.budget_bytes = budget_bytes / 100 * share});
     }
     for (const auto& search : searches_) hoist_below(*search, budget_bytes);
+    const Front::Point* best = front_.fastest(budget_bytes);
+    if (best == nullptr) return;
     std::vector<std::int64_t> reserved_bytes(searches_.front()->ops(), 0);
-    std::vector<OpId> runs = runs_of(front_.fastest(budget_bytes)->plan);
+    std::vector<OpId> runs = runs_of(best->plan);
     for (int round = 0; round < kRounds && !runs.empty(); ++round) {
       reserve(runs, reserved_bytes);
       begin(reserved_bytes);
@@ -177,9 +180,11 @@ class OverlapSearch {
         searches_, [&](const auto& search) { return search->front().points().begin()->first <= budget_bytes; });
   }
 
+  // After a search that was stopped, what was found still counts, with every start just before its wait.
   void add(const PricedSearch& search, const Front::Point& point, std::int64_t budget_bytes) {
-    if (asked_to_stop(options_)) return;
-    front_.add(hoist(problem_.step(), problem_.costs(), search.whole(point), budget_bytes));
+    const std::vector<OpId> runs = search.whole(point);
+    front_.add(asked_to_stop(options_) ? place_frees(problem_.step(), runs)
+                                       : hoist(problem_.step(), problem_.costs(), runs, budget_bytes));
   }
 
   // The fastest few, and an even selection of all others below the budget.
