@@ -34,7 +34,6 @@ Report::Number planned_bound(const Solution& solution) {
 
 // What the step takes longer than without recomputation and waiting.
 std::int64_t added_ns(const Simulation& found) { return found.recompute_ns + found.wait_ns + found.exposed_ns; }
-std::int64_t step_ns(const Simulation& found) { return found.time_ns - added_ns(found); }
 
 // How far the plan is from the proven lower bound.
 std::string gap_text(const Solution& solution) {
@@ -55,6 +54,7 @@ std::string costs_text(const Simulation& s) {
 
 }  // namespace
 
+std::int64_t step_ns(const Simulation& found) { return found.time_ns - added_ns(found); }
 std::string overhead_text(const Simulation& found) { return percent(added_ns(found), step_ns(found)); }
 
 std::string status_name(Status status) {

@@ -31,7 +31,7 @@ struct Options {
   std::size_t top = 10;        // simulate
   std::string trace{};         // report: also write this
   bool no_curve = false;       // report
-  std::optional<Link> link{};  // plan
+  std::optional<Link> link{};  // plan, curve
   double seconds = 0;          // plan, curve, report; 0: no limit
   bool json = false;
   std::shared_ptr<PlannerKnobs> knobs = std::make_shared<PlannerKnobs>();
@@ -65,7 +65,9 @@ void add_report_options(CLI::App& app, Options& options);
 [[nodiscard]] PlanFile load_plan(const std::string& path, CostedGraph& step);
 [[nodiscard]] Report graph_report(const Graph& graph);
 [[nodiscard]] std::string status_name(Status status);
-// Recomputation and waiting, in percent of the step without them.
+// The time of the step without recomputation and waiting.
+[[nodiscard]] std::int64_t step_ns(const Simulation& found);
+// Recomputation and waiting, in percent of that.
 [[nodiscard]] std::string overhead_text(const Simulation& found);
 // A stopped planner may have a plan too.
 [[nodiscard]] bool has_plan(const Solution& solution);

@@ -164,6 +164,7 @@ void add_simulate_options(CLI::App& app, Options& options) {
 
 void add_curve_options(CLI::App& app, Options& options) {
   add_graph(app, options);
+  add_host(app, options);
   add_planner(app, options, {});
 }
 

@@ -47,8 +47,8 @@ struct PlannerKnobs;  // limits and switches of the searches, for studies and te
 struct SolveOptions {
   std::string planner = "auto";                // one of planner_names()
   std::optional<std::int64_t> budget_bytes{};  // none: the smallest feasible budget
-  // Above 0: with a budget and costs that have a link, plans may store values in so much of the host's memory. The plan
-  // is never slower than without, nor slower than with less of it or with a slower link.
+  // Above 0, with costs that have a link: plans may store values in so much of the host's memory. Within a budget, the
+  // plan is never slower than without, nor slower than with less of it or with a slower link.
   std::int64_t host_budget_bytes = 0;
   Judge judge = Judge::kSimulated;
   Objective objective = Objective::kAny;
@@ -87,7 +87,7 @@ struct Solution {
   std::optional<Placement> placement{};
   std::int64_t budget_bytes = 0;           // as asked for, or the smallest feasible one if none was given
   std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known
-  Plan smallest_plan{};  // judge simulated: if nothing fits, the plan whose peak is smallest_budget_bytes
+  Plan smallest_plan{};  // judge simulated: if nothing fits, a plan within smallest_budget_bytes
   std::string planner{};
   std::optional<Formula> formula{};
   std::int64_t overhead_error = 0;  // formula.overhead is at most this far above the least; 0 unless rounded
@@ -123,9 +123,9 @@ struct Solution {
 // memory, that runs the backward ops in the same order is faster than this.
 [[nodiscard]] std::int64_t lower_bound_ns(const Graph& graph, const Costs& costs, const Plan& plan);
 
-// The best plans over all budgets, smallest peak first: each is faster than all before it. Budgets and addresses in the
-// options are ignored, and nothing is stored in the host's memory. If should_stop ends the search early, `stopped` is
-// set and the points are those found until then.
+// The best plans over all budgets, smallest peak first: each is faster than all before it. The budget and addresses in
+// the options are ignored. If should_stop ends the search early, `stopped` is set and the points are those found until
+// then.
 struct Curve {
   std::vector<Solution> points{};
   bool stopped = false;

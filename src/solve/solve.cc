@@ -10,6 +10,7 @@
 #include "solve/arena_search.h"
 #include "solve/auto/evaluator.h"
 #include "solve/auto/lower_bound.h"
+#include "solve/carry/budgets.h"
 #include "solve/carry/carry.h"
 #include "solve/front.h"
 #include "solve/overlap/joined.h"
@@ -203,6 +204,24 @@ const Front::Point* best_with_arena(Front& front, const Planner& planner, const 
   return best;
 }
 
+// Where no plan without copies fits, the least budget known at which one with copies does. It is found by the very search
+// that asking for this budget begins.
+void carry_below(Front& front, const Planner& planner, const Problem& problem, const SolveOptions& options,
+                 Solution& solution) {
+  const bool has_plan = options.budget_bytes && front.fastest(*options.budget_bytes) != nullptr;
+  if (options.host_budget_bytes == 0 || has_plan || solution.status == Status::kStopped) return;
+  SolveOptions within = options;
+  within.budget_bytes = detail::least_carried(problem, options, front, options.budget_bytes.value_or(-1));
+  if (!within.budget_bytes) return;
+  Front below(problem);
+  below.add_plain();
+  if (fill(below, planner, problem, within).status == Status::kStopped) return;
+  const Front::Point* found = below.fastest(*within.budget_bytes);
+  if (found == nullptr) return;
+  front.add_carrying(found->plan, options.host_budget_bytes);
+  solution.smallest_budget_bytes = *within.budget_bytes;
+}
+
 Solution solve_simulated(const Planner& planner, const Problem& problem, const SolveOptions& options) {
   Front front(problem);
   front.add_plain();
@@ -212,6 +231,7 @@ Solution solve_simulated(const Planner& planner, const Problem& problem, const S
   } else {
     solution = fill(front, planner, problem, options);
     solution.smallest_budget_bytes = front.points().begin()->first;
+    carry_below(front, planner, problem, options, solution);
   }
   solution.stats.candidates = front.simulated();
   solution.budget_bytes = options.budget_bytes.value_or(solution.smallest_budget_bytes);
@@ -293,14 +313,14 @@ Curve curve(const Graph& graph, const Costs& costs, const SolveOptions& options)
   all_budgets.budget_bytes.reset();
   all_budgets.all_budgets = true;
   all_budgets.arena_within_budget = false;
-  all_budgets.host_budget_bytes = 0;
   check_options(graph, costs, all_budgets);
   const Problem problem(graph, costs);
   Front front(problem);
   front.add_plain();
   Solution base = fill(front, planner, problem, all_budgets);
-  base.stats.candidates = front.simulated();
   Curve result{.points = {}, .stopped = base.status == Status::kStopped, .message = base.message};
+  if (options.host_budget_bytes > 0 && !detail::carry_along(problem, all_budgets, front)) result.stopped = true;
+  base.stats.candidates = front.simulated();
   Certificate certificate(planner, problem, options);
   for (const auto& [peak, point] : front.points()) certificate.expect(point.plan);
   for (const auto& [peak, point] : front.points()) {
