@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from training import DEVICE, assert_same
 
+import reprise
+
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 WIDTH = 32
@@ -105,6 +107,27 @@ def test_what_is_not_remembered_is_not_shared() -> None:
         y.float().square().mean().backward()
 
     assert_same(Shared(thrice), loop, budget=None)
+
+
+def test_leaves_that_are_views_are_not_remembered() -> None:
+    """Autocast does not remember the cast of a view, so each reader has one of its own."""
+    torch.manual_seed(0)
+    base, x = torch.randn(2 * WIDTH, WIDTH).to(DEVICE), torch.randn(8, WIDTH).to(DEVICE)
+
+    def gradient_of(run: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        weight = base[:WIDTH].requires_grad_()
+        with in_bfloat16():
+            y = run(x, weight)
+        y.float().square().mean().backward()
+        assert weight.grad is not None
+        return weight.grad
+
+    class Thrice(nn.Module):
+        def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+            return torch.relu(torch.relu(x @ weight) @ weight) @ weight
+
+    eager = gradient_of(Thrice())
+    assert torch.equal(gradient_of(reprise.compile(Thrice(), capture="graph")), eager)
 
 
 def test_inputs_that_are_no_leaves_are_not_remembered() -> None:

@@ -70,7 +70,8 @@ def share_casts(joint: fx.GraphModule, num_forward_outputs: int, traced: fx.Grap
 
 
 def _is_remembered(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32 and tensor.is_leaf and tensor.requires_grad
+    return (isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32 and tensor.is_leaf and tensor.requires_grad and
+            not tensor._is_view())
 
 
 def _casts_itself(source: fx.Node) -> bool:
