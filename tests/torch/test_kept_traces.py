@@ -122,8 +122,7 @@ def test_a_step_is_found_with_its_bits_program_and_plan(seen: Seen, around: Arou
     second, again = planned(around)
     assert seen.traces == 1 and "lowering" not in second.plan.preparation_seconds
     assert again == bits
-    if around is nullcontext:  # Autocast in eager casts a weight that is used twice once.
-        assert bits[0] == trained(made())[0]
+    assert bits[0] == trained(made(), around)[0]
     one, other = (model.plan.session.runtime for model in (first, second))
     assert one.program.difference(other.program) is None and one.layout_keys == other.layout_keys
     assert first.plan.peak_bytes == second.plan.peak_bytes and first.plan.outside_bytes == second.plan.outside_bytes
@@ -385,4 +384,8 @@ def test_what_no_text_identifies_has_no_key() -> None:
     assert not key_of(layer, x, engine="fused").startswith("no key")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(decompositions, torch.ops.aten.hardswish.default, lambda x: x)
+        assert "taken apart" in key_of(layer, x, engine="fused")
+        beside: dict[str, Any] = {}  # a package whose folder begins with "torch"
+        exec(compile("def hardswish(x): return x", f"{Path(torch.__file__).parent}vision/ops.py", "exec"), beside)
+        patch.setitem(decompositions, torch.ops.aten.hardswish.default, beside["hardswish"])
         assert "taken apart" in key_of(layer, x, engine="fused")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -167,7 +168,8 @@ def _reads(gm: fx.GraphModule) -> str:
 
 def _asks(error: GuardOnDataDependentSymNode) -> str:
     """The line that asks for a number, if no graph has it, such as in the backward of an operator that is written in Python."""
-    ours, torchs = (str(Path(module.__file__ or "").parent) for module in (sys.modules[__package__.rpartition(".")[0]], torch))
+    ours, torchs = (str(Path(module.__file__ or "").parent) + os.sep
+                    for module in (sys.modules[__package__.rpartition(".")[0]], torch))
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((ours, torchs))]
     return "\n" + "".join(traceback.format_list(frames[-1:])).rstrip()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ from .nodes import scope_of
 from .operators import REPEATABLE
 
 _OWN_OPERATORS = ("aten", "prims")
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH = str(Path(torch.__file__).parent) + os.sep  # torchvision has a folder beside it
 _PLAIN_TENSORS = (Tensor, torch.nn.Parameter, FakeTensor)
 
 
