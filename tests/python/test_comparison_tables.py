@@ -254,8 +254,8 @@ def test_writes_its_part_of_the_readme(tmp_path: Path) -> None:
     assert "| GPT-2 medium, 8 x 1024 | 8.00 GiB, 100 ms | 3.90 GiB (-51 %), 1.30 | 3.90 GiB (-51 %), 1.30 |" in text
     flat = " ".join(text.split())
     assert "1 of 2 budgets were kept by the allocator's own count: 1 networks, each at 2 budgets" in flat
-    assert "same peak: GPT-2 medium 1.25 in 4.00 GiB (Reprise 1.30). **Ahead of Reprise on GPT-2 medium.**" in flat
-    assert "same peak: GPT-2 medium 1.20 in 5.00 GiB (Reprise 1.10). **Behind Reprise on GPT-2 medium.**" in flat
+    assert "memory budget: GPT-2 medium 1.25 in 4.00 GiB (eager 1.30). **Ahead of Reprise on GPT-2 medium.**" in flat
+    assert "every block: GPT-2 medium 1.20 in 5.00 GiB (eager 1.10). **Behind Reprise on GPT-2 medium.**" in flat
     assert tables(tmp_path, "readme").returncode == 0
     assert (tmp_path / "README.md").read_text() == text
 
@@ -267,8 +267,8 @@ def test_readme_is_about_bf16_and_names_graphs_where_they_were_measured(tmp_path
     more = [one | {"case": "gpt2_medium_8x1024"} for one in (
         row("compile_graphs", "1.0", 5, 0.9), row("fused_graphs", "compile_graphs 1.0", 4.9, 0.8))]
     flat = " ".join(readme_of(tmp_path, [*GPT, *more]).split())
-    assert "- `torch.compile(mode=\"reduce-overhead\")`, and the faster engine of Reprise within the same peak: GPT-2 medium " \
-           "0.90 in 5.00 GiB (Reprise 0.80). **Behind Reprise on GPT-2 medium.**" in flat
+    assert "- `torch.compile(mode=\"reduce-overhead\")`: GPT-2 medium 0.90 in 5.00 GiB (fused 0.80). " \
+           "**Behind Reprise on GPT-2 medium.**" in flat
 
 
 def test_readme_names_who_is_ahead_network_by_network(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_readme_names_who_is_ahead_network_by_network(tmp_path: Path) -> None:
     resnet = [one | {"case": "resnet50_96"} for one in (*RIVALS[:3], row("reprise", "compile 0.4", 4, 1.26))]
     text = " ".join(readme_of(tmp_path, [*GPT, *llama, *resnet]).split())
     assert "**Ahead of Reprise on GPT-2 medium; behind it on Llama; level with it on ResNet50.**" in text
-    assert "same peak: ResNet50 not measured, GPT-2 medium 1.20 in 5.00 GiB (Reprise 1.10), Llama not measured." in text
+    assert "every block: ResNet50 not measured, GPT-2 medium 1.20 in 5.00 GiB (eager 1.10), Llama not measured." in text
     assert text.index("| ResNet50") < text.index("| GPT-2 medium") < text.index("| Llama")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from . import budgets, rivals
@@ -9,7 +10,8 @@ from .shared import CannotWrite, Places, Row, gib, is_clear, network_of, origin,
 
 BEGIN, END = "<!-- evidence: written by bench/gpu/tables.py -->", "<!-- evidence end -->"
 SHOWN = ("resnet50_96", "gpt2_medium_8x1024", "bert_large_32x512", "llama_1b_4x2048")
-OTHERS = {"checkpoint": "`torch.utils.checkpoint` around every block", "compile": "`torch.compile` at its best memory budget",
+OTHER_WAYS = "Others, and in parentheses the faster engine of Reprise within the same peak (`fused` does not give eager's bits):"
+OTHERS = {"checkpoint": "`torch.utils.checkpoint` of every block", "compile": "`torch.compile` at its best memory budget",
           "compile_graphs": "`torch.compile(mode=\"reduce-overhead\")`"}
 
 
@@ -23,7 +25,7 @@ def page(places: Places) -> None:
            "the measured peak nearest below half of plain PyTorch's. The last column was measured in fp32, without times; its " \
            "percentage is how much of the planned step is recomputation."
     lines = [wrapped(head), "", *networks(by_case, {row["case"]: row for row in tried}), "",
-             *(wrapped(f"- {line}", "  ") for line in beside_others(by_case)), "",
+             wrapped(OTHER_WAYS), *(wrapped(f"- {line}", "  ") for line in beside_others(by_case)), "",
              wrapped(" ".join([kept(tried), *filter(None, spread_note(
                  row for of_case in by_case.values() for row in shown(of_case)))]))]
     text = places.readme.read_text() if places.readme.exists() else ""
@@ -118,17 +120,21 @@ def beside_others(by_case: rivals.ByCase) -> list[str]:
                 said.append(f"{short(case)} not measured")
                 continue
             ours = rivals.best_within(rows, row["peak_bytes"])
-            said.append(f"{short(case)} {ratio(row)} in {gib(row['peak_bytes'])} GiB (Reprise "
-                        f"{ratio(ours) if ours else 'has no plan'})")
+            said.append(f"{short(case)} {ratio(row)} in {gib(row['peak_bytes'])} GiB "
+                        f"({f'{engine_of(ours)} {ratio(ours)}' if ours else 'Reprise has no plan'})")
             verdict = "ahead of Reprise" if ours is None or is_clear(row, ours) else \
                 "behind it" if is_clear(ours, row) else "level with it"
             verdicts[verdict].append(short(case))
-        found = [f"{verdict} on {', '.join(names)}" for verdict, names in verdicts.items() if names]
+        found = [verdict if len(names) == len(by_case) > 1 else f"{verdict} on {', '.join(names)}"
+                 for verdict, names in verdicts.items() if names]
         if found:
-            first = found[0].replace(" it on", " Reprise on")
-            lines.append(f"{name}, and the faster engine of Reprise within the same peak: {', '.join(said)}. "
-                         f"**{'; '.join([first[0].upper() + first[1:], *found[1:]])}.**")
+            first = re.sub(r" it\b", " Reprise", found[0])
+            lines.append(f"{name}: {', '.join(said)}. **{'; '.join([first[0].upper() + first[1:], *found[1:]])}.**")
     return lines
+
+
+def engine_of(ours: Row) -> str:
+    return "eager" if ours["kind"] in rivals.EXACT else "fused"
 
 
 def short(case: str) -> str:
