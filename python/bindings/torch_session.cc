@@ -319,7 +319,10 @@ void bind_session(py::module_& module) {
       py::arg("handle"), "What the forward that gave the handle was told to keep.");
   py::class_<Together, std::shared_ptr<Together>>(module, "Together",
                                                   "What processes that communicate within a step tell one another.")
-      .def(py::init(&make_together), py::arg("is_first"), py::arg("least"), py::arg("of_first"), py::arg("settled"));
+      .def(py::init(&make_together), py::arg("is_first"), py::arg("least"), py::arg("of_first"), py::arg("settled"))
+      .def_property_readonly_static(
+          "most_numbers", [](const py::object&) { return Together::kMostNumbers; },
+          "That are given to least() at once.");
   py::class_<Session, std::shared_ptr<Session>> session(module, "Session", "One captured step in use.");
   session
       .def(py::init(&make_session), py::arg("program"), py::arg("layout_keys"), py::arg("options"), py::kw_only(),

@@ -265,6 +265,7 @@ class Together:
         of_first: Callable[[str], str],
         settled: Callable[[], int],
     ) -> None: ...
+    most_numbers: ClassVar[int]
 
 class Session:
     def __init__(

@@ -386,7 +386,8 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   const at::Device device = program().device;
   if (!priced_) price();
   std::shared_ptr<Replay> replay;
-  if (replays_ != nullptr && !replays_are_off_ && !wants_arena()) replay = replays_->ready(situation(inputs));
+  const bool may_replay = replays_ != nullptr && !replays_are_off_ && !wants_arena() && around_.together == nullptr;
+  if (may_replay) replay = replays_->ready(situation(inputs));
   open_.reset();  // only the last forward is measured
   Ready ready = get_ready(replay.get(), inputs);
   const auto plan = ready.plan;

@@ -4,6 +4,7 @@
 // numbers decides, so all processes choose alike. If no known plan fits everywhere, the first process plans for the
 // least room, and the others check its plan by simulating it on their own graph with their own costs.
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <utility>
 
@@ -83,9 +84,10 @@ std::shared_ptr<PlanAtWork> Session::plan_together(std::int64_t total) {
   if (outlined_ != step_.program) outline_ = fingerprint(outline_of(program()));
   outlined_ = step_.program;
   const std::int64_t plans = plans_fingerprint();
-  Together::Numbers said = {outline_, -outline_, plans, -plans, wants_new_plans_ ? -1 : 0, plan_is_given_ ? -1 : 0,
-                            mine};
-  const std::size_t begin = said.size();
+  const std::array<std::int64_t, 7> of_step{
+      outline_, -outline_, plans, -plans, wants_new_plans_ ? -1 : 0, plan_is_given_ ? -1 : 0, mine};
+  static_assert(of_step.size() + kMostPlans <= Together::kMostNumbers);
+  Together::Numbers said(of_step.begin(), of_step.end());
   for (std::size_t i = 0; i < kMostPlans; ++i) {
     said.push_back(i < plans_.size() ? mine - plans_[i]->found.simulation.peak_bytes : 0);
   }
@@ -98,7 +100,7 @@ std::shared_ptr<PlanAtWork> Session::plan_together(std::int64_t total) {
   wants_new_plans_ = false;
   if (plans_differ || least[4] < 0) plans_.clear();
   const std::int64_t room = least[6];
-  auto plan = known_together(room, std::span(least).subspan(begin));
+  auto plan = known_together(room, std::span(least).subspan(of_step.size()));
   room_bytes_ = room < kEndless ? std::optional(room) : std::nullopt;
   if (plan == nullptr) plan = search_together(room, mine, total - resident_bytes_);
   plan->outside_bytes = total - resident_bytes_;
@@ -168,7 +170,9 @@ std::shared_ptr<PlanAtWork> Session::search_together(std::int64_t room, std::int
     plan->of_first = of_first;
     if (plans_.size() == kMostPlans) plans_.erase(plans_.begin());
     for (const auto& known : plans_) {  // if more room did not give a faster plan, this is remembered
-      if (known->room_bytes && known->of_first.time_ns <= of_first.time_ns) known->room_bytes = plan->room_bytes;
+      const bool fits = known->of_first.peak_bytes <= room;
+      if (fits && known->room_bytes && known->of_first.time_ns <= of_first.time_ns)
+        known->room_bytes = plan->room_bytes;
     }
     plans_.push_back(plan);
     log_line(Severity::kInfo, program().name + ": " + plan->found.planner + " plan for all ranks, peak " +

@@ -3,6 +3,8 @@
 #include <optional>
 #include <vector>
 
+#include "reprise/error.h"
+
 namespace reprise {
 namespace {
 
@@ -39,7 +41,11 @@ class Largest {
   }
   [[nodiscard]] bool fits(std::int64_t size) {
     symbols_[varied_] = size;
-    return family_.smallest_peak_bytes(refused_.program.at(symbols_)) <= refused_.room_bytes;
+    try {
+      return family_.smallest_peak_bytes(refused_.program.at(symbols_)) <= refused_.room_bytes;
+    } catch (const InputError&) {
+      return false;  // the step is another one at this size, or cannot run there
+    }
   }
 
   SizeFamily& family_;

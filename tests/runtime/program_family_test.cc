@@ -33,6 +33,8 @@ TEST(SizeTable, ComputesAsPythonDoes) {
   EXPECT_EQ(at(of_two(Code::kFloorDivide, 2), {7}), 3);
   EXPECT_EQ(at(of_two(Code::kFloorDivide, 2), {-7}), -4);
   EXPECT_EQ(at(of_two(Code::kModulo, 4), {-7}), 1);
+  EXPECT_EQ(at(of_two(Code::kModulo, -4), {7}), -1);
+  EXPECT_EQ(at(of_two(Code::kModulo, 3), {INT64_MIN}), 1);
   EXPECT_EQ(at(of_two(Code::kMaximum, 4), {7}), 7);
   EXPECT_EQ(at(of_two(Code::kMinimum, 4), {7}), 4);
   EXPECT_EQ(at(of_two(Code::kEqual, 7), {7}), 1);

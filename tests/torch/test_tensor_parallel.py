@@ -124,6 +124,18 @@ def test_what_does_not_work_with_distributed_parameters_is_refused(alone: None, 
     model(torch.ones(2, 4)).sum().backward()  # It is as it was.
 
 
+def test_what_is_turned_on_later_is_refused_as_well(alone: None) -> None:
+    model = reprise.compile(small(), "1GiB")
+    plan = model.plan
+    for turn_on in (lambda: plan.set_cuda_graphs(True), lambda: plan.set_cuda_graphs("auto"), lambda: plan.set_arena(True),
+                    lambda: plan.set_slices("close"), lambda: plan.set_host_budget("1MiB")):
+        with pytest.raises(reprise.Unsupported, match="with distributed parameters"):
+            turn_on()
+    plan.set_cuda_graphs(False)
+    plan.set_host_budget(0)
+    model(torch.ones(2, 4)).sum().backward()
+
+
 def test_other_functions_refuse_distributed_parameters(alone: None, tmp_path: Path) -> None:
     with pytest.raises(reprise.Unsupported, match=r"preflight.* does not take"):
         reprise.preflight(small(), torch.ones(2, 4), "1GiB")

@@ -194,7 +194,7 @@ class ModelPlan:
 
     def set_host_budget(self, host_budget: str | int) -> None:
         """Changes how much of the host's memory steps may store values in, from the next step on."""
-        self.settings.options.host_budget_bytes = byte_count("host_budget", host_budget)
+        self.settings.set_host_budget(byte_count("host_budget", host_budget))
 
     @property
     def partition(self) -> str | None:

@@ -14,8 +14,9 @@ import torch.distributed as dist
 
 from .. import errors
 from ..errors import InfeasibleBudget, RepriseError
+from ..native import _torch
 
-MOST_NUMBERS = 15
+MOST_NUMBERS = _torch.Together.most_numbers
 ENDLESS = 2**63 - 1
 
 

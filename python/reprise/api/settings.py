@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import planning
+from ..errors import Unsupported
 from ..local_tensors import local_tensors
 from ..native import _torch
 from ..optimizer_state import optimizer_tensors, unnamed_tensors, without_wrappers
@@ -22,6 +23,7 @@ PROFILES = ("measure", "roofline")
 CUDA_GRAPHS = ("auto", True, False)
 ARENA = ("auto", True, False)
 CLOSE = "close"
+WITH_DISTRIBUTED = "with distributed parameters (DTensor)"
 SLICES = (True, False, CLOSE)
 
 
@@ -50,6 +52,7 @@ class Settings:
         self.options.planner, self.options.planning_seconds = planner, planning_seconds
         self.options.waiting_seconds = planning.WAITING_SECONDS
         self.options.measure = profile == "measure"
+        self.together: TensorParallel | None = None  # the processes that have parts of the model's parameters
         self.engine = engine
         self.partition: str | None = None  # of the fused engine's steps; None: whichever is faster
         self.set_cuda_graphs(cuda_graphs)
@@ -62,21 +65,32 @@ class Settings:
         self.preparation = Preparation()
         self._unnamed: list[weakref.ref[Tensor]] = []
         self.parallel: DataParallel | None = None  # around the model, in the call that is going on or was the latest
-        self.together: TensorParallel | None = None  # the processes that have parts of the model's parameters
 
     def set_cuda_graphs(self, use: bool | str) -> None:
         if use not in CUDA_GRAPHS:
             raise ValueError(f"cuda_graphs={use!r}: choose 'auto', True or False")
+        self._check_distributed("cuda_graphs", use)
         self.options.cuda_graphs = use
 
     def set_arena(self, use: bool | str) -> None:
         if use not in ARENA:
             raise ValueError(f"arena={use!r}: choose 'auto', True or False")
+        self._check_distributed("arena", use)
         self.options.arena = use
 
     def set_slices(self, use: bool | str) -> None:
         check_slices(use)
+        self._check_distributed("slices", use)
         self.options.slices = use
+
+    def set_host_budget(self, size: int) -> None:
+        self._check_distributed("host_budget", size)
+        self.options.host_budget_bytes = size
+
+    def _check_distributed(self, option: str, use: object) -> None:
+        """What all processes would have to agree on."""
+        if self.together is not None and use:
+            raise Unsupported(f"{option}={use!r} is not supported {WITH_DISTRIBUTED}: leave it out")
 
     @property
     def owner(self) -> torch.nn.Module | None:

@@ -27,6 +27,12 @@ std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? towards_zero - 1 : towards_zero;
 }
 
+// With the sign of b.
+std::int64_t floor_modulo(std::int64_t a, std::int64_t b) {
+  const std::int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 std::optional<std::int64_t> combined(SizeTable::Code code, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   switch (code) {
@@ -37,7 +43,7 @@ std::optional<std::int64_t> combined(SizeTable::Code code, std::int64_t a, std::
     case SizeTable::Code::kFloorDivide:
       return is_quotient(a, b) ? std::optional(floor_divide(a, b)) : std::nullopt;
     case SizeTable::Code::kModulo:
-      return is_quotient(a, b) ? std::optional(a - floor_divide(a, b) * b) : std::nullopt;
+      return is_quotient(a, b) ? std::optional(floor_modulo(a, b)) : std::nullopt;
     case SizeTable::Code::kMaximum:
       return std::max(a, b);
     case SizeTable::Code::kMinimum:
