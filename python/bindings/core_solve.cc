@@ -211,7 +211,8 @@ void bind_solve(py::module_& module) {
       module, "solve", &solve,
       "The fastest plan whose simulated peak fits budget_bytes, or the plan of least peak if no budget is given.\n\n"
       "Options: planner, budget_bytes, host_budget_bytes, judge, objective, keep_last, max_lower_sets, max_partials,\n"
-      "candidates, work, bound_work. With a host_budget_bytes above 0 and costs with a link, the plan may store values\n"
+      "candidates, work, bound_work. With a host_budget_bytes above 0 and costs with a link, the plan may store "
+      "values\n"
       "in so much of the host's memory.\n"
       "should_stop() is asked from time to time, and true ends the search; progress(done, total) is told of its\n"
       "course. What either raises ends the search too, and comes out of here; so does Ctrl-C.");

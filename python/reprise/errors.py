@@ -6,7 +6,7 @@ class RepriseError(RuntimeError):
 
 
 class InfeasibleBudget(RepriseError):
-    """No plan fits the budget, and nothing ran. `smallest_budget_bytes` would be enough."""
+    """No plan fits the budget. `smallest_budget_bytes` would be enough."""
 
     def __init__(self, message: str, budget_bytes: int, smallest_budget_bytes: int) -> None:
         super().__init__(message)

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +90,10 @@ class Training:
 def results_of(run: Callable[[int, str], None], folder: Path) -> Results:
     """What each process has left."""
     started = torch.multiprocessing.spawn(run, (str(folder),), nprocs=RANKS, join=False)
+    end = time.monotonic() + SECONDS
     try:
-        while not started.join(SECONDS):
-            pass
+        while not started.join(max(0.0, end - time.monotonic())):  # True once all have ended
+            assert time.monotonic() < end, "the processes wait for one another"
     finally:
         for process in started.processes:
             process.kill()
@@ -101,7 +104,8 @@ def leave_results(rank: int, folder: str, results: Callable[[], dict[str, Any]])
     """In one of the processes: makes the process group, and writes what was found to a file."""
     os.environ["REPRISE_CACHE_DIR"] = f"{folder}/cache{rank}"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS, store=dist.FileStore(f"{folder}/store", RANKS))
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS, store=dist.FileStore(f"{folder}/store", RANKS),
+                            timeout=timedelta(seconds=SECONDS))
     try:
         torch.save(results(), Path(folder) / f"results{rank}.pt")
     finally:

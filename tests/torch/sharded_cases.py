@@ -87,7 +87,7 @@ def train(budget: int | None, *, plans: bool = True, micro: int = 1, clip: bool 
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     if plans:
         named = {"regions": list(model.blocks)} if options.get("units") == "none" else {}
-        reprise.compile(model, budget, optimizer=optimizer, planning_seconds=1, profile="roofline", **named)
+        reprise.compile(model, budget, optimizer=optimizer, planning_seconds=3, profile="roofline", **named)
     begin(model)
     left, peaks = [], []
     for step, size in enumerate(sizes):
@@ -163,6 +163,32 @@ def fails_on_one_rank() -> dict[str, Any]:
     result: dict[str, Any] = {}
     with told(result):
         loss_of(model, 13 if dist.get_rank() == 1 else 12)
+    return result
+
+
+def fails_in_backward_on_one_rank() -> dict[str, Any]:
+    """Something takes memory on rank 1 before the backward of its regions begins, in the first step."""
+    model = reprise.compile(sharded(), 8 << 20, planning_seconds=1, profile="roofline")
+    words = torch.randint(0, WORDS, (8, LENGTH))
+    logits, held = model(words), []
+    if dist.get_rank() == 1:
+        logits.register_hook(lambda gradient: held.append(torch.empty(16 << 20, dtype=torch.uint8)))
+    result: dict[str, Any] = {}
+    with told(result):
+        logits.sum().backward()
+    return result
+
+
+def fails_while_planning_on_one_rank() -> dict[str, Any]:
+    _, model, _ = train(LARGE)
+    if dist.get_rank() == 1:
+        def future_bytes(device: torch.device) -> int:
+            raise ValueError("the optimizer does not say what it needs")
+
+        model.plan._divider.future_bytes = future_bytes
+    result: dict[str, Any] = {}
+    with told(result):
+        loss_of(model)
     return result
 
 
@@ -281,6 +307,8 @@ CASES: dict[str, Callable[[], Any]] = {
     **{name: lambda name=name: pipeline_compared(name) for name in SCHEDULES},  # type: ignore[misc]
     "too small for one stage": too_small_for_one_stage,
     "fails on one rank": fails_on_one_rank,
+    "fails while planning": fails_while_planning_on_one_rank,
+    "fails in backward": fails_in_backward_on_one_rank,
 }
 
 

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import reprise
 from reprise.api.pipeline import in_flight
+from reprise.api.region_steps import Open
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,18 @@ def test_a_refusal_on_one_rank_is_raised_on_all(results: Results) -> None:
 def test_an_error_of_the_model_on_one_rank_is_raised_on_all(results: Results) -> None:
     assert all(result["fails on one rank"]["told"][:2] == ("RepriseError", "rank 1: ValueError: thirteen texts")
                for result in results)
+
+
+def test_an_error_of_the_planning_on_one_rank_is_raised_on_all(results: Results) -> None:
+    assert all(result["fails while planning"]["told"][1] == "rank 1: ValueError: the optimizer does not say what it needs"
+               for result in results)
+
+
+def test_a_refusal_in_backward_on_one_rank_is_raised_on_all(results: Results) -> None:
+    first, second = (result["fails in backward"]["told"] for result in results)
+    assert first == second
+    assert first[0] == "InfeasibleBudget" and first[1].startswith("rank 1: the model cannot be trained inside 8.00 MiB")
+    assert "set all gradients to None before you run the step again" in first[1]
 
 
 def test_the_budget_that_a_refusal_names_is_enough(results: Results) -> None:
@@ -182,6 +195,14 @@ def test_memory_that_the_caller_holds_is_planned_for() -> None:
     assert model.plan.recompute_ns > before
     assert model.plan.measured_peak_bytes <= model.plan.budget_bytes
     del held
+
+
+def test_calls_whose_results_are_dropped_leave_nothing() -> None:
+    model = in_regions()
+    for _ in range(4):
+        cases.loss_of(model)
+    left = [thing for thing in gc.get_objects() if type(thing) is Open]
+    assert len(left) <= len(model.blocks)  # those of the latest call
 
 
 def test_a_model_that_nobody_holds_is_freed() -> None:

@@ -30,7 +30,8 @@ from .online import PLANNING_SECONDS, online, why_not
 from .outputs import without_zeros
 from .pipeline import compile_schedule, is_schedule, modules_of
 from .regions import compile_in_regions
-from .settings import CLOSE, Settings, settings_from
+from .session import MEASURED_STEPS
+from .settings import CLOSE, WITH_DISTRIBUTED, Settings, settings_from
 from .shapes import Shapes
 from .tensor_parallel import check_optimizer, tensor_parallel
 from .units import innermost_units
@@ -84,7 +85,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         models that are not one graph, or take long to trace: parts of one class are traced once. Units of fully_shard
         (FSDP2) are regions by themselves.
 
-    Raises InfeasibleBudget at the first call where no plan fits; nothing has run then.
+    Raises InfeasibleBudget at the first call where no plan fits. Nothing has run then; with regions, parts of the step may have.
     """
     schedule = model if is_schedule(model) else None
     if schedule is not None:
@@ -106,7 +107,7 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     else:
         settings.together = tensor_parallel(called)
     if settings.together is not None:
-        refused_options("with distributed parameters (DTensor)", settings, capture, defer_logits,
+        refused_options(WITH_DISTRIBUTED, settings, capture, defer_logits,
                         {"host_budget": settings.options.host_budget_bytes > 0, "cuda_graphs=True": cuda_graphs is True,
                          "DistributedDataParallel": model is not called})
         check_optimizer(optimizer, called)
@@ -283,10 +284,6 @@ class _Runner:
     def preparing(self) -> Iterator[None]:
         with resting_collector(), self.settings.preparation.phase("tracing"):
             yield
-
-
-# On CUDA the allocator's peak is the user's, too: it is looked at in the first few steps alone.
-MEASURED_STEPS = 4
 
 
 def _watch_optimizer(optimizer: torch.optim.Optimizer, settings: Settings, plan: ModelPlan) -> list[RemovableHandle]:

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -31,12 +30,13 @@ from ..division import (
 from ..errors import BudgetExceeded, InfeasibleBudget
 from ..native import _torch
 from ..progress import Preparation
-from .session import StepSession
+from .session import MEASURED_STEPS, StepSession
 
 log = logging.getLogger("reprise")
 
-MEASURED_STEPS = 4  # On CUDA the allocator's peak is the user's, too: it is looked at in the first few steps alone.
 PATIENCE = 0.5  # seconds for others to free memory
+LEFT_BEHIND = ("The gradients of later parts of the model are there already: set all gradients to None before you run the step "
+               "again.")
 GRAIN = 100  # Rooms are rounded down to this part of the budget, so that few divisions are made.
 
 
@@ -148,6 +148,7 @@ class Divider:
         """A step whose inputs have this key. Returns whether it is one of the first, in which things are found out."""
         if self.step is not None:
             self._end(self.step)
+        self._forget_dropped()
         pattern = self.patterns.setdefault(key, Pattern())
         self.step = Step(pattern)
         if not pattern.seen:
@@ -160,6 +161,12 @@ class Divider:
             events = _events(pattern.seen, pattern.order)
             self.step.predicted_bytes = self.step.start_bytes + highest(events, self.step.planned)
         return is_new
+
+    def _forget_dropped(self) -> None:
+        """Calls whose results were dropped have no backward."""
+        for key, call in list(self._open.items()):
+            if call.step.open[call.index].expired():
+                del self._open[key]
 
     def _division(self, pattern: Pattern, room: int) -> list[Choice]:
         assert self.budget_bytes is not None
@@ -238,12 +245,12 @@ class Divider:
             before.backward = after.backward + after.session.runtime.program.resident_bytes
         return self._least(step.seen, _nested(calls))
 
-    def _refusal(self, smallest: int) -> InfeasibleBudget:
+    def _refusal(self, smallest: int, more: str = "") -> InfeasibleBudget:
         assert self.budget_bytes is not None
         return InfeasibleBudget(
             f"the model cannot be trained inside {_core.format_bytes(self.budget_bytes)}: the smallest budget that is expected "
             f"to be enough is {_core.format_bytes(smallest)} ({smallest} bytes). Raise the budget or make the batch "
-            "smaller", self.budget_bytes, smallest)
+            f"smaller{more and '. ' + more}", self.budget_bytes, smallest)
 
     # -- What regions tell.
 
@@ -268,7 +275,7 @@ class Divider:
         self._open[_key_of(handle)] = Open(step, index, choice)
         self._note_peak(step, session)
 
-    def backward(self, session: StepSession, handle: torch.Tensor, run: Callable[[], list[Any]]) -> list[Any]:
+    def begin_backward(self, session: StepSession, handle: torch.Tensor) -> Step:
         opened = self._open.pop(_key_of(handle))
         step, seen = opened.step, opened.step.seen[opened.index]
         total = self._total(session, opened.choice.growth_bytes)
@@ -279,17 +286,19 @@ class Divider:
         del step.open[opened.index]
         if self.budget_bytes is not None and total + opened.choice.growth_bytes > (room := self._room(session.device)):
             if step.planned is None:
-                raise self._refusal(self.budget_bytes + self._smallest_room(step, opened.index) + step.start_bytes - room)
+                smallest = self.budget_bytes + self._smallest_room(step, opened.index) + step.start_bytes - room
+                raise self._refusal(smallest, LEFT_BEHIND)
             raise BudgetExceeded(
                 f"{_core.format_bytes(total)} are allocated when the backward of {seen.name} begins, more than this step was "
                 f"planned for, and it would not stay inside the budget of {_core.format_bytes(self.budget_bytes)}. The next "
-                "plan counts it: run the step again.")
+                f"plan counts it. {LEFT_BEHIND}")
         self._reset_peak(step)
-        gradients = run()
+        return step
+
+    def end_backward(self, step: Step, session: StepSession) -> None:
         self._note_peak(step, session)
         if not step.open and not self.is_going_on:
             self._end(step)
-        return gradients
 
     def pause(self) -> None:
         """No further region is called in this step."""

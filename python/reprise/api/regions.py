@@ -21,7 +21,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from ..collector import resting_collector
-from ..errors import GraphBreak, RepriseError, Unsupported, first_line
+from ..errors import GraphBreak, Unsupported, first_line
 from ..trace.dynamo import own_errors, own_frame
 from ..trace.eager_way import Trace, goes_as_eager
 from ..trace.fused.lowered import FIRST_FORM
@@ -122,17 +122,26 @@ class RegionsRunner:
         is_new = False
         try:
             is_new = self.divider.begin(key)
-        except RepriseError as refusal:
-            error = refusal
+        except Exception as raised:
+            error = raised
         if self.ranks is not None:
             some_new = self.ranks.agree(error, [0 if is_new else 1]) == [0]
             self.asks_always = some_new and self.may_ask_always
         elif error is not None:
             raise error
 
-    def end_region(self, error: Exception | None) -> None:
-        if self.ranks is not None and self.asks_always:
-            self.ranks.agree(error)
+    @contextlib.contextmanager
+    def told_to_all(self) -> Iterator[None]:
+        """While things are found out, an error in here is raised in all processes."""
+        ranks = self.ranks if self.asks_always else None
+        try:
+            yield
+        except Exception as error:
+            if ranks is not None:
+                ranks.agree(error)
+            raise
+        if ranks is not None:
+            ranks.agree(None)
 
     def compiled(self, module: torch.nn.Module) -> Callable[..., Any]:
         kind = type(module)
@@ -165,6 +174,7 @@ class _RegionStep:
 
     def __init__(self, session: StepSession, model: RegionsRunner) -> None:
         self.session, self.divider = session, model.divider
+        self._model = weakref.ref(model)  # which has what torch.compile calls
 
     def forward(self, args: list[Any]) -> list[Any]:
         outputs: list[Any] = []
@@ -178,7 +188,12 @@ class _RegionStep:
         return outputs
 
     def backward(self, args: list[Any]) -> list[Any]:
-        return self.divider.backward(self.session, args[0], lambda: backward(args, self.session.settings))
+        model = self._model()
+        with contextlib.nullcontext() if model is None else model.told_to_all():
+            step = self.divider.begin_backward(self.session, args[0])
+        gradients = backward(args, self.session.settings)
+        self.divider.end_backward(step, self.session)
+        return gradients
 
 
 class Region:
@@ -196,13 +211,8 @@ class Region:
         if not torch.is_grad_enabled() or goes_as_eager() or not model.divider.is_going_on:
             return type(module).forward(module, *args, **kwargs)
         model.begin()
-        try:
-            outputs = self._planned(module, *args, **kwargs)
-        except Exception as error:
-            model.end_region(error)
-            raise
-        model.end_region(None)
-        return outputs
+        with model.told_to_all():
+            return self._planned(module, *args, **kwargs)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _planned(self, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
