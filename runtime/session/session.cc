@@ -204,7 +204,10 @@ std::shared_ptr<SizeFamily> Session::make_family() {
 // forms of the step are made.
 std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs, std::int64_t& total, Find find) {
   if (planning_.is_done()) take_found();
-  if (around_.together != nullptr) return plan_together(total);
+  if (around_.together != nullptr) {
+    total = total_once_freed(inputs, total);
+    return plan_together(total);
+  }
   keep_to_options();
   link_up();
   if (around_.family != nullptr && !plan_is_given_) {

@@ -236,6 +236,7 @@ class Session {
   [[nodiscard]] FoundPlan find_plan(Find find, std::optional<std::int64_t> room);
 
   // Several processes with one plan.
+  [[nodiscard]] std::int64_t total_once_freed(std::span<const at::Tensor> inputs, std::int64_t total);
   [[nodiscard]] std::shared_ptr<PlanAtWork> plan_together(std::int64_t total);
   [[nodiscard]] std::shared_ptr<PlanAtWork> known_together(std::int64_t room,
                                                            std::span<const std::int64_t> spare) const;
@@ -313,6 +314,7 @@ class Session {
   std::shared_ptr<const Program> outlined_;  // whose outline is known by its fingerprint
   std::int64_t outline_ = 0;
   std::int64_t turn_ = 0;
+  std::int64_t least_taken_bytes_ = INT64_MAX;  // at a call, of what a budget counts
   bool replays_are_off_ = false;
   std::shared_ptr<CallScripts> scripts_ = std::make_shared<CallScripts>();
   std::shared_ptr<ArenaCounts> requests_ = std::make_shared<ArenaCounts>();

@@ -5,7 +5,9 @@
 // least room, and the others check its plan by simulating it on their own graph with their own costs.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "reprise/error.h"
@@ -76,6 +78,24 @@ std::shared_ptr<PlanAtWork> Session::known_together(std::int64_t room, std::span
   if (best == nullptr || plan_is_given_ || best->of_first.recompute_ns == 0) return best;
   const std::int64_t gained = room - best->room_bytes.value_or(kEndless);
   return static_cast<double>(gained) <= kSlack * static_cast<double>(room) ? best : nullptr;
+}
+
+// On the CPU, threads that communicate let go of memory after a call is over, on a busy machine much later. If the latest
+// plan does not fit beside it, memory that was free at an earlier call is waited for.
+std::int64_t Session::total_once_freed(std::span<const at::Tensor> inputs, std::int64_t total) {
+  constexpr std::chrono::seconds kLongest{1};
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  const auto taken = [&] { return total + reserved_bytes(); };
+  const auto fits = [&] {
+    const auto room = room_in(total);
+    return !room || (current_ != nullptr && current_->found.simulation.peak_bytes <= *room);
+  };
+  while (program().device.is_cpu() && taken() > least_taken_bytes_ && !fits() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    total = total_with(inputs);
+  }
+  least_taken_bytes_ = std::min(least_taken_bytes_, taken());
+  return total;
 }
 
 std::shared_ptr<PlanAtWork> Session::plan_together(std::int64_t total) {

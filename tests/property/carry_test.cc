@@ -137,7 +137,8 @@ TEST(CarryTest, WhatARefusalNamesHasAPlan) {
     if (refused.found()) return;
     ASSERT_GT(refused.smallest_budget_bytes, question.budget_bytes);
     ASSERT_LE(refused.smallest_budget_bytes, least.budget_bytes);
-    EXPECT_LE(simulate(question.graph, question.costs, refused.smallest_plan).peak_bytes, refused.smallest_budget_bytes);
+    EXPECT_LE(simulate(question.graph, question.costs, refused.smallest_plan).peak_bytes,
+              refused.smallest_budget_bytes);
     below += refused.smallest_budget_bytes < least.budget_bytes ? 1 : 0;
     question.budget_bytes = refused.smallest_budget_bytes;
     const Solution found = answer(question, kHost);

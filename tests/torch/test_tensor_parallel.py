@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,24 @@ def test_what_is_turned_on_later_is_refused_as_well(alone: None) -> None:
     plan.set_cuda_graphs(False)
     plan.set_host_budget(0)
     model(torch.ones(2, 4)).sum().backward()
+
+
+def test_memory_that_a_thread_is_about_to_free_is_waited_for(alone: None) -> None:
+    model, x = reprise.compile(small(), "1GiB"), torch.randn(64, 4)
+
+    def step() -> None:
+        model.zero_grad()
+        model(x).sum().backward()
+
+    step()
+    model.plan.set_budget(model.plan.peak_bytes)
+    step()
+    held = [torch.empty(1 << 20)]
+    threading.Timer(0.2, held.clear).start()
+    step()
+    held.append(torch.empty(1 << 20))
+    with pytest.raises(reprise.InfeasibleBudget):
+        step()
 
 
 def test_other_functions_refuse_distributed_parameters(alone: None, tmp_path: Path) -> None:
