@@ -17,6 +17,7 @@
 #include "runtime/program/program_builder.h"
 #include "runtime/program/program_queries.h"
 #include "runtime/program/tensor_memory.h"
+#include "runtime/session/ledger.h"
 #include "torch_parts.h"
 
 namespace reprise::bindings {
@@ -239,6 +240,9 @@ void bind_program(py::module_& module) {
   py::class_<Program, std::shared_ptr<Program>>(module, "Program", "A captured step.")
       .def_property_readonly("groups", &groups_of, "The names of the groups of processes in which it communicates.")
       .def_property_readonly("resident_bytes", &resident_bytes, "Bytes of what exists before and after the step.")
+      .def_property_readonly(
+          "own_bytes", [](const Program& program) { return storage_bytes(own_tensors(program), program.device); },
+          "Bytes of the tensors that it holds itself: constants, and numbers that are given to operators as tensors.")
       .def_property_readonly(
           "seed_values", [](const Program& program) { return numbers_of(values_of(program.seeds)); },
           "The gradients of outputs.")

@@ -175,6 +175,26 @@ def test_the_prediction_for_a_batch_is_what_compile_plans(known_conv: Conv) -> N
     assert found.plain.peak_bytes == pytest.approx(first, abs=8192)
 
 
+class WithOwnTensors(torch.nn.Module):
+    """A network whose step holds tensors of its own: a constant, and the numbers of dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.1), torch.nn.Linear(16, 4),
+                                          torch.nn.Dropout(0.2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
+def test_tensors_of_the_step_itself_are_counted() -> None:
+    model = reprise.compile(WithOwnTensors())
+    output = model(batch())
+    first = model.plan.peak_bytes  # before anything is known of the caller
+    assert reprise.preflight(WithOwnTensors(), batch(), "1GiB", largest=False).planned.peak_bytes == first
+    del output
+
+
 def test_an_optimizer_and_a_reserve_take_room() -> None:
     model = Mlp()
     bare = reprise.preflight(model, batch(), "1MiB", profile="roofline", largest=False)

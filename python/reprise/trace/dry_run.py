@@ -38,8 +38,9 @@ class DryStep:
 
     @property
     def outside_bytes(self) -> int:
-        """The bytes of the model and its inputs that are not in the step's graph."""
-        return self.there_bytes - self.step.captured.program.resident_bytes
+        """The bytes of the model, its inputs and the step's own tensors that are not in the step's graph."""
+        program = self.step.captured.program
+        return self.there_bytes + program.own_bytes - program.resident_bytes
 
 
 Resize = Callable[[Tensor], Sequence[int]]
