@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
+from ..local_tensors import is_distributed
 from .collectives import waited_for
 
 
@@ -24,12 +25,14 @@ def is_sharded(model: torch.nn.Module) -> bool:
 
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
-def whole(parameter: Any, group: str, size: int, param_dtype: torch.dtype | None, reduce_dtype: torch.dtype | None) -> Tensor:
-    """The whole of a DTensor that is divided along one dimension, or of one that is there as a whole in all `size` processes of
-    `group`."""
-    (placement,) = parameter.placements
-    dim = placement.dim if placement.is_shard() else None
-    made: Tensor = _Whole.apply(parameter.to_local(), dim, group, size, param_dtype, reduce_dtype)  # type: ignore[no-untyped-call]
+def whole(parameter: Any, dim: int | None, group: str, size: int, param_dtype: torch.dtype | None,
+          reduce_dtype: torch.dtype | None) -> Tensor:
+    """The whole of a parameter that is divided along one dimension, or (None) of one that is there as a whole in all `size`
+    processes of `group`. A DTensor knows its dimension itself; `dim` is for a parameter that is this process's part alone."""
+    if is_distributed(parameter):
+        (placement,) = parameter.placements
+        parameter, dim = parameter.to_local(), placement.dim if placement.is_shard() else None
+    made: Tensor = _Whole.apply(parameter, dim, group, size, param_dtype, reduce_dtype)  # type: ignore[no-untyped-call]
     return made
 
 

@@ -1,0 +1,121 @@
+"""How reprise.shard divides a model's parameters over processes, and how the model reads whole ones.
+
+What divides them says what a part is: a DTensor where the processes are (api/shard.py), or the part of one process alone where a
+step is captured without the others (trace/dry_run.py). Both capture the same step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from .eager_way import goes_as_eager
+from .gathers import Sharded, whole
+
+SHARD, REPLICATE = "shard", "replicate"
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Over how many processes parameters are divided, and how whole ones are made."""
+
+    size: int
+    group: str  # the name of these processes
+    param_dtype: torch.dtype | None = None
+    reduce_dtype: torch.dtype | None = None
+    placement: str = SHARD
+
+    def dim(self, shape: Sequence[int]) -> int | None:
+        """Along which a parameter is divided: the first that the number of processes divides. None: each process holds all."""
+        if self.placement != SHARD:
+            return None
+        return next((dim for dim, length in enumerate(shape) if length > 0 and length % self.size == 0), None)
+
+    def part(self, shape: Sequence[int]) -> list[int]:
+        """The shape of what one process holds of a parameter."""
+        divided = self.dim(shape)
+        return [length // self.size if dim == divided else length for dim, length in enumerate(shape)]
+
+
+def check_placement(placement: str) -> None:
+    if placement not in (SHARD, REPLICATE):
+        hint = ": sharding within and replicating across groups of processes is not supported" if placement == "hybrid" else ""
+        raise ValueError(f"placement={placement!r}{hint}: choose {SHARD!r} or {REPLICATE!r}")
+
+
+def divide(model: nn.Module, sharding: Sharding, part_of: Callable[[nn.Parameter], nn.Parameter]) -> None:
+    """Puts parts in the place of parameters. While the model runs, reading one through its module gives the whole parameter; at
+    any other time it gives the part."""
+    places: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+    dims: dict[nn.Module, dict[str, int | None]] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                places.setdefault(parameter, []).append((module, name))
+                dims.setdefault(module, {})[name] = sharding.dim(parameter.shape)
+    while places:  # what is whole goes one by one
+        parameter, holders = places.popitem()
+        part = part_of(parameter)
+        for module, name in holders:
+            module._parameters[name] = part
+    classes: dict[Any, type[nn.Module]] = {}
+    for module in model.modules():
+        kind = type(module), tuple(dims.get(module, {}).items()), module is model
+        if module in dims or module is model:
+            module.__class__ = classes.get(kind) or classes.setdefault(kind, _class_of(*kind, sharding))
+
+
+class _Running(threading.local):
+    """How many calls of sharded models this thread is in."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+_running = _Running()
+
+
+def _class_of(plain: type[nn.Module], dims: tuple[tuple[str, int | None], ...], is_root: bool,
+              sharding: Sharding) -> type[nn.Module]:
+    """A class that looks like the plain one, whose parameters are whole while the model runs."""
+    made: Any = type(plain.__name__, (plain, Sharded), {
+        **{name: property(_reading(name, dim, sharding)) for name, dim in dims},
+        "__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__})
+    if is_root:
+        made._call_impl = _calling(made, sharding.param_dtype)
+    return cast(type[nn.Module], made)
+
+
+def _reading(name: str, dim: int | None, sharding: Sharding) -> Any:
+    group, size, param_dtype, reduce_dtype = sharding.group, sharding.size, sharding.param_dtype, sharding.reduce_dtype
+
+    def read(module: nn.Module) -> Any:
+        held = module._parameters[name]
+        if held is not None and (goes_as_eager() or _running.calls > 0):
+            return whole(held, dim, group, size, param_dtype, reduce_dtype)
+        return held
+
+    return read
+
+
+def _calling(made: Any, param_dtype: torch.dtype | None) -> Any:
+    def call(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if param_dtype is not None:
+            args, kwargs = tree_map_only(Tensor, lambda given: given.to(param_dtype) if given.is_floating_point() else given,
+                                         (args, kwargs))
+        plain = super(made, model)._call_impl
+        if goes_as_eager():
+            return plain(*args, **kwargs)
+        _running.calls += 1
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            _running.calls -= 1
+
+    return call
