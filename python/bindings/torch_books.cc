@@ -8,6 +8,7 @@
 #include "runtime/costs/environment.h"
 #include "runtime/costs/roofline.h"
 #include "runtime/files/program_text.h"
+#include "runtime/program/collectives.h"
 #include "runtime/program/eager_graph.h"
 #include "runtime/program/program_queries.h"
 #include "runtime/session/caller.h"
@@ -120,6 +121,20 @@ void bind_forecasts(py::module_& module) {
         return to_capsule(std::move(costs));
       },
       py::arg("program"), "Bare costs with what a compiled model plans for the caller of its first step.");
+  module.def(
+      "communication",
+      [](const Program& program, const std::string& device, std::int64_t ranks, std::int64_t bytes_per_s) {
+        const c10::DeviceType type = at::Device(device).type();
+        std::map<std::size_t, std::pair<std::int64_t, std::int64_t>> found;
+        for (std::size_t i = 0; i < program.ops.size(); ++i) {
+          const ProgramOp& op = program.ops[i];
+          if (!op.call || !is_collective(*op.call)) continue;
+          found[i] = {sent_bytes(op, ranks), collective_ns(op, type, ranks, bytes_per_s)};
+        }
+        return found;
+      },
+      py::arg("program"), py::arg("device"), py::arg("ranks"), py::arg("bytes_per_s"),
+      "By op, for collectives between so many processes: the bytes that each of them sends, and the time.");
   module.def(
       "eager_graph",
       [](const py::capsule& graph, const std::vector<std::uint32_t>& lone_seeds) {

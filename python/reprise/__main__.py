@@ -62,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--lengths", type=_lengths, metavar="N,N,...",
                          help="also the largest batches with inputs of these lengths, and the longest inputs")
     command.add_argument("--length-dim", type=int, default=1, metavar="DIM", help="the dimension that is the length (1)")
+    command.add_argument("--ranks", type=int, metavar="N", help="for one of N processes that share the parameters")
+    command.add_argument("--bandwidth", metavar="BYTES", help="that each of them sends in a second, such as 50GB")
     command.add_argument("--json", action="store_true", help="for programs")
     return parser
 
@@ -73,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         found = preflight(model, inputs, options.budget, device=options.device, reserve=options.reserve,
                           profile=options.profile, largest=False if options.no_largest else None,
                           optimizer=more[0] if more else None, engine=options.engine, lengths=options.lengths,
-                          length_dim=options.length_dim)
+                          length_dim=options.length_dim, ranks=options.ranks, bandwidth=options.bandwidth)
     except (RepriseError, ValueError) as error:
         print(f"reprise: {error}", file=sys.stderr)
         return 3

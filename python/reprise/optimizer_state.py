@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from .local_tensors import local
 from .native import _torch
+
+Part = Callable[[Sequence[int]], list[int]]
 
 _WAYS = ("fused", "capturable", "foreach")  # ways to compute the same result; some need real memory
 
@@ -37,13 +40,15 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [local(leaf) for leaf in tree_leaves(list(optimizer.state.values())) if isinstance(leaf, Tensor)]
 
 
-def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device) -> int:
+def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device, part: Part = list) -> int:
     """Bytes of state that the optimizer will have after its first step, found by one step of an
-    optimizer of the same kind over parameters without memory."""
+    optimizer of the same kind over parameters without memory.
+
+    part: gives the shape of what this process will have of a parameter of some shape."""
     groups = []
     counted_there: set[int] = set()  # parameters whose step counter also lies on the device
     for group in optimizer.param_groups:
-        ghosts = [_ghost(p) for p in group["params"] if p.requires_grad]
+        ghosts = [_ghost(p, part) for p in group["params"] if p.requires_grad]
         groups.append({**group, "params": ghosts, **{key: False for key in _WAYS if key in group}})
         if any(group.get(key) for key in ("fused", "capturable")):
             counted_there.update(map(id, ghosts))
@@ -64,7 +69,7 @@ def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device
     return total
 
 
-def _ghost(parameter: Tensor) -> torch.nn.Parameter:
-    ghost = torch.nn.Parameter(torch.empty_like(local(parameter), device="meta"))
+def _ghost(parameter: Tensor, part: Part) -> torch.nn.Parameter:
+    ghost = torch.nn.Parameter(local(parameter).new_empty(part(local(parameter).shape), device="meta"))
     ghost.grad = torch.empty_like(ghost)
     return ghost

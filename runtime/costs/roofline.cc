@@ -80,6 +80,13 @@ double moved_bytes(const ProgramOp& op) {
   return total;
 }
 
+// The rates of a network between CPUs, or of links between GPUs.
+const Rates& between_processes(c10::DeviceType device) {
+  static constexpr Rates kNetwork{.flops_per_s = 0, .bytes_per_s = 1e9, .floor_ns = 200'000};
+  static constexpr Rates kLinks{.flops_per_s = 0, .bytes_per_s = 100e9, .floor_ns = 20'000};
+  return device == at::kCPU ? kNetwork : kLinks;
+}
+
 }  // namespace
 
 Rates rates_of(c10::DeviceType device) {
@@ -89,10 +96,13 @@ Rates rates_of(c10::DeviceType device) {
 }
 
 std::int64_t collective_ns(const ProgramOp& op, c10::DeviceType device) {
-  constexpr Rates kNetwork{.flops_per_s = 0, .bytes_per_s = 1e9, .floor_ns = 200'000};
-  constexpr Rates kLinks{.flops_per_s = 0, .bytes_per_s = 100e9, .floor_ns = 20'000};
-  const Rates& rates = device == at::kCPU ? kNetwork : kLinks;
+  const Rates& rates = between_processes(device);
   return rates.floor_ns + static_cast<std::int64_t>(moved_bytes(op) / rates.bytes_per_s * 1e9);
+}
+
+std::int64_t collective_ns(const ProgramOp& op, c10::DeviceType device, std::int64_t ranks, std::int64_t bytes_per_s) {
+  const auto seconds = static_cast<double>(sent_bytes(op, ranks)) / static_cast<double>(bytes_per_s);
+  return between_processes(device).floor_ns + static_cast<std::int64_t>(seconds * 1e9);
 }
 
 std::vector<std::int64_t> roofline_ns(const Program& program, const Rates& rates) {

@@ -24,6 +24,10 @@ struct Rates {
 // time.
 [[nodiscard]] std::int64_t collective_ns(const ProgramOp& op, c10::DeviceType device);
 
+// The same between `ranks` processes, each of which sends so many bytes a second.
+[[nodiscard]] std::int64_t collective_ns(const ProgramOp& op, c10::DeviceType device, std::int64_t ranks,
+                                         std::int64_t bytes_per_s);
+
 // Times by op; 0 for an op that is not a call.
 [[nodiscard]] std::vector<std::int64_t> roofline_ns(const Program& program, const Rates& rates);
 

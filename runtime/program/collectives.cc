@@ -65,6 +65,16 @@ std::int64_t workspace_of(const Program& program, const ProgramOp& collective) {
   return total;
 }
 
+std::int64_t sent_bytes(const ProgramOp& collective, std::int64_t ranks) {
+  std::int64_t operands = 0;
+  std::int64_t results = 0;
+  for_each_use(*collective.call, [&](const TensorUse& use) { operands += bytes_of(use.geometry); });
+  for (const auto& output : collective.outputs) results += output ? bytes_of(output->geometry) : 0;
+  const std::int64_t whole = std::max(operands, results);
+  const std::int64_t once = whole - whole / ranks;
+  return short_name(collective.call->op).starts_with("all_reduce") ? 2 * once : once;
+}
+
 std::vector<std::string> groups_of(const Program& program) {
   std::vector<std::string> groups;
   for (const ProgramOp& op : program.ops) {

@@ -18,6 +18,9 @@ namespace reprise {
 // Bytes that are allocated while the call runs, beside its operands and results: operands that do not lie in one piece
 // are copied, and gloo, which serves the CPU, gathers and scatters through a copy.
 [[nodiscard]] std::int64_t workspace_of(const Program& program, const ProgramOp& collective);
+// Bytes that each of `ranks` processes sends while the call runs, where they stand in a ring. A gather of B bytes in
+// all, or a scatter of the sum of B bytes, sends B * (ranks - 1) / ranks; an all-reduce is a scatter and a gather.
+[[nodiscard]] std::int64_t sent_bytes(const ProgramOp& collective, std::int64_t ranks);
 // The names of all groups in which the program communicates, without repetition.
 [[nodiscard]] std::vector<std::string> groups_of(const Program& program);
 

@@ -17,8 +17,12 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_leaves
 
 import reprise
+from reprise.api.preflight import question
+from reprise.forecast.network import Network
+from reprise.trace import sharding as division
 
 WIDTH, WORDS, LENGTH, BATCH = 32, 48, 16, 8
 BF16 = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}
@@ -126,6 +130,46 @@ def even(mesh: DeviceMesh) -> dict[str, Any]:
     return found
 
 
+def described(graph: reprise.Graph, costs: reprise.Costs) -> dict[str, Any]:
+    """A step, without times and what the caller needs."""
+    workspaces = costs.workspace_bytes
+    workspaces[graph.caller_op] = 0
+    return {"ops": [(graph.op_name(op), graph.scope_name(op), graph.once(op), graph.inputs(op), graph.outputs(op))
+                    for op in range(graph.num_ops)],
+            "values": [(graph.residence(value), graph.held(value), graph.overwrites(value), size)
+                       for value, size in enumerate(costs.value_bytes)], "workspaces": workspaces}
+
+
+def forecast(mesh: DeviceMesh, kind: type[nn.Module], **options: Any) -> dict[str, Any]:
+    """What a process by itself says of the step of a rank, and what that step is."""
+    torch.manual_seed(0)
+    plain = kind()
+    inputs = torch.randn(BATCH, LENGTH, WIDTH) if kind is Odd else torch.randint(0, WORDS, (BATCH, LENGTH))
+    training = Sharding(kind, mesh, compiled=True, **options)
+    plan, model = training.model.plan, training.model
+    output = model(inputs)
+    step = described(plan.graph, plan.costs)
+    peak = plan.peak_bytes  # before anything is known of the caller
+    output.float().sum().backward()
+    found = {"measured": plan.measured_peak_bytes, "peak": peak, "step": step}
+    optimizer = torch.optim.AdamW(plain.parameters(), 1e-2)
+    answer = reprise.preflight(plain, inputs, "1GiB", optimizer=optimizer, largest=False, planning_seconds=2, ranks=RANKS,
+                               bandwidth="1GB", **options)
+    asked = question(plain, inputs, "1GiB", device=None, optimizer=optimizer, reserve=0, planner="auto", planning_seconds=2,
+                     profile="known", network=Network(division.Sharding(RANKS, "ranks", **options), 10**9))
+    found |= {"forecast step": described(*asked.step()[:2]), "forecast": answer.planned.peak_bytes,
+              "estimated": answer.counts.estimated}
+    plan.set_budget(answer.exchange.smallest_budget_bytes)
+    del output
+    for _ in range(2):
+        training.optimizer.zero_grad()
+        model(inputs).float().sum().backward()
+    training.optimizer.step()
+    state = sum(local_of(kept).nbytes for kept in tree_leaves(list(training.optimizer.state.values())))
+    return found | {"state": state, "smallest": answer.exchange.smallest_budget_bytes, "measured in it": plan.measured_peak_bytes,
+                    "predicted in it": plan.peak_bytes, "recompute_ns": plan.recompute_ns}
+
+
 @functools.cache
 def expected_of_odd() -> list[bytes]:
     return Sharding(Odd, None, whole_of, clip=False, mp_policy=MixedPrecisionPolicy(**BF16)).train()
@@ -201,7 +245,8 @@ def run(rank: int, folder: str) -> None:
     """All cases in one process group."""
     def results() -> dict[str, Any]:
         mesh = init_device_mesh("cpu", (RANKS,))
-        return {"even": even(mesh), "odd": odd(mesh, "shard"), "replicated": odd(mesh, "replicate"),
+        return {"forecasts": [forecast(mesh, Net), forecast(mesh, Odd, **BF16), forecast(mesh, Odd, placement="replicate")],
+                "even": even(mesh), "odd": odd(mesh, "shard"), "replicated": odd(mesh, "replicate"),
                 "checkpoints": checkpoints(mesh, Path(folder)), "outside": outside(mesh)}
 
     leave_results(rank, folder, results)

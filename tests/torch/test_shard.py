@@ -89,6 +89,23 @@ def test_outside_of_steps_the_model_is_as_before_with_its_parameters_in_parts(re
         assert all(found.values()), found
 
 
+def test_preflight_forecasts_the_step_of_a_rank(results: Results) -> None:
+    """In one process, without the other."""
+    for result in results:
+        for found in result["forecasts"]:
+            assert found["forecast step"] == found["step"]
+            assert found["forecast"] - found["state"] == found["peak"] >= found["measured"]
+            assert found["estimated"] == 0
+
+
+def test_the_smallest_budget_that_preflight_names_is_enough(results: Results) -> None:
+    for result in results:
+        for found in result["forecasts"]:
+            assert found["measured in it"] <= found["predicted in it"] <= found["smallest"] - found["state"]
+            assert found["smallest"] < found["forecast"]
+            assert found["recompute_ns"] > 0
+
+
 @pytest.fixture
 def alone(tmp_path: Path) -> Any:
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.FileStore(str(tmp_path / "store"), 1))

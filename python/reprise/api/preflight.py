@@ -9,12 +9,16 @@ import torch
 from torch import nn
 
 from .. import planning
+from ..errors import Unsupported
 from ..forecast.lengths import check, which_fit
+from ..forecast.network import Network
 from ..forecast.question import PROFILES, Question
 from ..show.preflight import Preflight
 from ..trace.joint_graph import EAGER, check_engine
+from ..trace.sharding import SHARD, Sharding, check_placement
 from .arguments import byte_count, call_arguments
 from .settings import check_slices
+from .shard import check_model
 from .tensor_parallel import refuse_distributed
 
 
@@ -22,7 +26,9 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
               optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = planning.AUTO,
               planning_seconds: float = 10.0, profile: str = "known", largest: bool | None = None,
               batch_dim: int = 0, engine: str = EAGER, slices: bool | str = True, lengths: Sequence[int] | None = None,
-              length_dim: int = 1) -> Preflight:
+              length_dim: int = 1, ranks: int | None = None, bandwidth: str | int | None = None,
+              param_dtype: torch.dtype | None = None, reduce_dtype: torch.dtype | None = None,
+              placement: str = SHARD) -> Preflight:
     """Says whether training fits into `budget` bytes, plain and planned, and which batch sizes are the largest that do.
     Nothing runs and nothing is allocated on the device; the model stays as it is.
 
@@ -41,10 +47,15 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
     lengths: also look for the largest batches with inputs of these lengths, and for the longest inputs of the batch size
         that was given. An empty list looks for the longest inputs alone.
     length_dim: the dimension of the inputs that is their length; every tensor that has this size there is resized.
+    ranks: asks about each of so many processes that train the model together after reprise.shard, with these inputs in each of
+        them. Budget, peak and batch are those of one process. There is no need for the others, or for a process group.
+    bandwidth: with ranks, how many bytes a second each process sends to the others, such as "50GB".
+    param_dtype, reduce_dtype, placement: with ranks, as for reprise.shard.
     """
     asked = question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
                     planning_seconds=planning_seconds, profile=profile, batch_dim=batch_dim,
-                    engine=engine, slices=slices)
+                    engine=engine, slices=slices,
+                    network=_network(model, engine, ranks, bandwidth, param_dtype, reduce_dtype, placement))
     if lengths is not None:
         check(asked, lengths, length_dim)
     answer = asked.answer(engine == EAGER if largest is None else largest)
@@ -55,7 +66,8 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
 
 def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | torch.device | None,
              optimizer: torch.optim.Optimizer | None, reserve: str | int, planner: str, planning_seconds: float,
-             profile: str, batch_dim: int = 0, engine: str = EAGER, slices: bool | str = True) -> Question:
+             profile: str, batch_dim: int = 0, engine: str = EAGER, slices: bool | str = True,
+             network: Network | None = None) -> Question:
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r}: choose {', '.join(map(repr, PROFILES))}")
     planning.check_planner(planner)
@@ -63,7 +75,33 @@ def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | 
     check_slices(slices)
     refuse_distributed(model, "a forecast (preflight, curve)")
     return Question(model, call_arguments(inputs), byte_count("budget", budget), byte_count("reserve", reserve),
-                    _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim, engine, slices)
+                    _device(model, device), optimizer, planner, planning_seconds, profile, batch_dim, engine,
+                    slices if network is None else False, network=network)
+
+
+def _network(model: nn.Module, engine: str, ranks: int | None, bandwidth: str | int | None, param_dtype: torch.dtype | None,
+             reduce_dtype: torch.dtype | None, placement: str) -> Network | None:
+    given = {"bandwidth": bandwidth, "param_dtype": param_dtype, "reduce_dtype": reduce_dtype,
+             "placement": None if placement == SHARD else placement}
+    if ranks is None:
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"{name}={value!r} is for many processes: also give ranks=, how many there are")
+        return None
+    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
+        raise ValueError(f"ranks={ranks!r}: give the number of processes, such as ranks=64")
+    if bandwidth is None:
+        raise ValueError(f"ranks={ranks} needs bandwidth=, the bytes a second that each process sends to the others, such as "
+                         'bandwidth="50GB"')
+    bytes_per_s = byte_count("bandwidth", bandwidth)
+    if bytes_per_s == 0:
+        raise ValueError(f"bandwidth={bandwidth!r}: it has to be more than 0 bytes a second")
+    if engine != EAGER:
+        raise Unsupported(f"engine={engine!r} is not supported with distributed parameters (DTensor), which ranks={ranks} asks "
+                          "about: leave it out")
+    check_placement(placement)
+    check_model(model)
+    return Network(Sharding(ranks, "ranks", param_dtype, reduce_dtype, placement), bytes_per_s)
 
 
 def _device(model: nn.Module, named: str | torch.device | None) -> torch.device:

@@ -23,6 +23,7 @@ from ..native import _torch
 from ..show.preflight import Counts
 from ..trace.dry_run import DryStep
 from .known_calls import KnownCalls
+from .network import Collectives, Network
 
 Form = tuple[_core.Graph, _core.Costs]
 
@@ -40,11 +41,25 @@ class Sized:
     estimates: list[int]  # ns by the roofline, by op
     seeds: list[int]  # values: gradients of outputs
     form: str  # a digest that is the same at all sizes where the step has the same operators
+    collectives: Collectives = field(default_factory=dict)  # whose times are those of a network
 
     @staticmethod
-    def of(batch: int, step: DryStep, device_type: str) -> Sized:
+    def of(batch: int, step: DryStep, device_type: str, network: Network | None = None) -> Sized:
         program = step.step.captured.program
-        return Sized.of_program(batch, program, step.outside_bytes, device_type, program.signature)
+        sized = Sized.of_program(batch, program, step.outside_bytes, device_type, program.signature)
+        if network is not None:
+            sized.take(network.collectives(program, device_type), is_there=step.device.type == device_type)
+        return sized
+
+    def take(self, collectives: Collectives, is_there: bool) -> None:
+        """is_there: the step was captured on the device that it is for; on another one, gloo has no copies of its own."""
+        self.collectives = collectives
+        workspaces = self.first.workspace_bytes
+        for op, (_, time_ns) in collectives.items():
+            del self.signatures[op]
+            self.estimates[op] = time_ns
+            workspaces[op] = workspaces[op] if is_there else 0
+        self.first = _core.Costs(self.first.time_ns, workspaces, self.first.value_bytes)
 
     @staticmethod
     def of_program(batch: int, program: _torch.Program, outside_bytes: int, device_type: str,
@@ -85,6 +100,7 @@ class StepFamily:
     known: dict[str, tuple[int, int]]  # calls measured so far: signature -> time and workspace
     captured: dict[int, Sized] = field(default_factory=dict)
     is_quick: Callable[[], bool] = lambda: False  # a capture takes so little that every size which is asked about has one
+    network: Network | None = None
 
     def learn(self, known: dict[str, tuple[int, int]]) -> None:
         """Takes over what has been measured in the meantime."""
@@ -104,19 +120,22 @@ class StepFamily:
         if self.has(batch):
             return
         known = {sized.form for sized in self.captured.values()}
-        self.captured[batch] = made = Sized.of(batch, self.capture(batch), self.device_type)
+        self.captured[batch] = made = self._sized(batch)
         if batch == 1 or not known or made.form in known or self.is_quick():
             return
         near = max(4, batch // 64)  # operators of later layers change at sizes not far above
         for other in (batch + near, max(2, batch - near)):
             if not self.has(other):
-                self.captured[other] = Sized.of(other, self.capture(other), self.device_type)
+                self.captured[other] = self._sized(other)
             if self.captured[other].form == made.form:
                 return
         del self.captured[batch]
         raise RepriseError(
             f"the step at batch {batch} has other operators than at {batch + near}, at {batch - near} and at all sizes tried "
             "before, so one cannot be derived from another; ask about one batch size at a time with largest=False")
+
+    def _sized(self, batch: int) -> Sized:
+        return Sized.of(batch, self.capture(batch), self.device_type, self.network)
 
     def at(self, batch: int, *, eager: bool = False,
            roofline_times: bool = False) -> tuple[_core.Graph, _core.Costs, int, Counts]:
@@ -142,6 +161,8 @@ class StepFamily:
             times[op], workspaces[op] = self._cost(op, batch, alike, counts)
             if roofline_times:
                 times[op] = _estimate(op, batch, alike)
+        for op in a.collectives:
+            times[op] = _estimate(op, batch, alike)
         outside = line(a.outside_bytes, b.outside_bytes)
         if not eager:
             return a.graph, _core.Costs(times, workspaces, sizes), outside, counts

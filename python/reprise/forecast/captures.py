@@ -15,6 +15,7 @@ from ..native import _torch
 from ..trace import dry_run
 from ..trace.joint_graph import EAGER
 from ..trace.layouts import Layouts
+from ..trace.sharding import Sharding
 from .known_layouts import AnyBatch
 
 log = logging.getLogger("reprise")
@@ -28,9 +29,9 @@ class Captures:
     """Captures one size after another; or, once `trace_once` has been called, reads most of them off one trace."""
 
     def __init__(self, model: nn.Module, inputs: dry_run.Inputs, device: torch.device, capture_device: torch.device,
-                 is_known: bool) -> None:
+                 is_known: bool, sharding: Sharding | None = None) -> None:
         """is_known: uses the layouts that were found on the device."""
-        self.model, self.inputs = model, inputs
+        self.model, self.inputs, self._sharding = model, inputs, sharding
         self._device, self._capture_device, self._is_known = device, capture_device, is_known
         self._family: dry_run.DryFamily | None = None
         self._own: dry_run.DryStep | None = None  # at the sizes of the inputs, with eager's operators
@@ -53,7 +54,7 @@ class Captures:
         if self._family is not None and engine == EAGER and (member := self._family.at(resize)) is not None:
             return member
         begin = time.monotonic()
-        step = dry_run.capture(self.model, self.inputs, self._capture_device, self._layouts(), resize, engine)
+        step = dry_run.capture(self.model, self.inputs, self._capture_device, self._layouts(), resize, engine, self._sharding)
         log.info("%s: captured at %s in %.1f s", type(self.model).__name__, _words(sizes), time.monotonic() - begin)
         if not sizes and engine == EAGER:
             self._own = step
@@ -68,7 +69,7 @@ class Captures:
 
         try:
             like, layouts = self.at({}), self._layouts()
-            self._family = dry_run.DryFamily(self.model, self.inputs, like, layouts, varies)
+            self._family = dry_run.DryFamily(self.model, self.inputs, like, layouts, varies, self._sharding)
         except Exception as error:  # Whatever torch.compile cannot do with symbols, it may do without.
             log.info("%s: every size is captured by itself: %s", name, first_line(error))
         else:

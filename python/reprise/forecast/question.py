@@ -26,6 +26,7 @@ from .batches import Form, StepFamily
 from .captures import Captures, Sizes
 from .forms import Forms
 from .known_layouts import AnyBatch
+from .network import Network
 
 PROFILES = ("known", "measure", "roofline")
 _TOO_MUCH = 1 << 60  # bytes
@@ -50,11 +51,13 @@ class Question:
     slices: bool | str = True
     sizes: Sizes = field(default_factory=dict)  # of other dimensions, where they are not the inputs' own
     shared: Captures | None = None  # those of another question about the model
+    network: Network | None = None  # to the other processes that hold a part of each parameter
 
     def __post_init__(self) -> None:
         self.notes: list[str] = []
         if self.optimizer is not None:
-            self.reserve_bytes += optimizer_state_bytes(self.optimizer, self.device)
+            part = list if self.network is None else self.network.sharding.part
+            self.reserve_bytes += optimizer_state_bytes(self.optimizer, self.device, part)
         self.capture_device = self.device
         here = self.device.type == "cpu" or (self.device.type == "cuda" and torch.cuda.is_available())
         if self.device.type == "cuda" and not here:
@@ -66,30 +69,36 @@ class Question:
             raise ValueError(f"engine='fused': its kernels are generated on the device itself, and there is no {self.device} "
                              "here; use engine='eager'")
         self.known = here and self.profile != "roofline"
-        self.captures = self.shared or Captures(self.model, self.inputs, self.device, self.capture_device, self.known)
+        self.captures = self.shared or Captures(self.model, self.inputs, self.device, self.capture_device, self.known,
+                                                None if self.network is None else self.network.sharding)
         batch = self.captures.own_size(self.batch_dim)
         if batch is None:
             raise ValueError(f"inputs: no tensor has a dimension {self.batch_dim}, which would be the batch size")
         self.batch = batch
-        self.family = StepFamily(partial(self._capture, self.engine), self.device.type, {}, is_quick=self._is_quick)
+        self.family = StepFamily(partial(self._capture, self.engine), self.device.type, {}, is_quick=self._is_quick,
+                                 network=self.network)
         self.forms = Forms(self.family, self.slices if self.engine == EAGER else False, compare=self.profile == "measure")
         # Plain PyTorch runs eager's operators, whatever engine the planned step has.
         self.plain_family = self.family if self.engine == EAGER else StepFamily(
-            partial(self._capture, EAGER), self.device.type, {}, is_quick=self._is_quick)
+            partial(self._capture, EAGER), self.device.type, {}, is_quick=self._is_quick, network=self.network)
         self.refresh()
 
     def answer(self, largest: bool) -> Preflight:
         self.look(largest)
         counts = self.family.at(self.batch)[3]
-        plain, planned = self.plain(self.batch), self._planned(self.batch)
+        plain, (planned, plan) = self.plain(self.batch), self._planned(self.batch)
         best_plain, best_planned = self.largest() if largest else (None, None)
         if best_planned is not None:
-            best_planned = self._planned(best_planned.batch)
+            best_planned, _ = self._planned(best_planned.batch)
         if not self.forms.compare and any(fit is not None and fit.slices > 1 for fit in (planned, best_planned)):
             self.notes.append(f"slices ({self.forms.words}) were not compared with whole calls on this device, which must have "
                               "the same bits: profile='measure' compares them")
         result = Preflight(type(self.model).__name__, str(self.device), self.budget_bytes, plain, planned, best_plain,
                            best_planned, counts, self.notes_on(counts))
+        if self.network is not None:
+            sized = self.family.captured[self.batch]
+            least = self._least(self.batch) if planned.fits else planned.peak_bytes
+            result.exchange = self.network.exchange(sized.graph, sized.collectives, plan, least)
         result.advice = advice_on(result)
         return result
 
@@ -105,7 +114,7 @@ class Question:
     def largest(self, most: int | None = None) -> tuple[Fit | None, Fit | None]:
         """The largest batch sizes that fit, plain and planned; none is above `most`."""
         return (self._largest(self.plain_family, lambda n: self.plain(n).peak_bytes, self.plain, most),
-                self._largest(self.family, self._least, self._feasible, most))
+                self._largest(self.family, self._least, lambda n: self._feasible(n)[0], most))
 
     def step(self) -> tuple[_core.Graph, _core.Costs, int, Counts]:
         """The step as it was asked about, and the bytes beside it."""
@@ -170,7 +179,7 @@ class Question:
 
         return planning.find_in_forms(form_of, self.forms.sliceable_bytes(batch), max(0, room), self.planner, self.seconds)
 
-    def _feasible(self, batch: int) -> Fit:
+    def _feasible(self, batch: int) -> tuple[Fit, _core.Plan | None]:
         """Whether there is a plan. How far a search for the least memory gets depends on times, so the search uses
         times that are free of noise."""
         graph, _, outside, _ = self.family.at(batch)
@@ -178,22 +187,22 @@ class Question:
         beside = outside + self.reserve_bytes
         found = self._find(batch, self._room(outside), roofline_times=True)
         if found.plan is None:
-            return Fit(batch, found.smallest_budget_bytes + beside, None, False)
+            return Fit(batch, found.smallest_budget_bytes + beside, None, False), None
         form = self.forms.at(found.slices, batch)
         assert form is not None  # it was found with other times
         simulation = _core.simulate(*form[0], found.plan)
-        return Fit(batch, simulation.peak_bytes + beside, simulation.time_ns, True, found.slices)
+        return Fit(batch, simulation.peak_bytes + beside, simulation.time_ns, True, found.slices), found.plan
 
-    def _planned(self, batch: int) -> Fit:
+    def _planned(self, batch: int) -> tuple[Fit, _core.Plan | None]:
         """The same, and the fastest plan."""
-        feasible = self._feasible(batch)
+        feasible, plan = self._feasible(batch)
         graph, _, outside, _ = self.family.at(batch)
         outside += self._kept(graph)
         found = self._find(batch, self._room(outside), roofline_times=False)
         if found.simulation is None or (feasible.time_ns is not None and feasible.time_ns <= found.simulation.time_ns):
-            return feasible
+            return feasible, plan
         return Fit(batch, found.simulation.peak_bytes + outside + self.reserve_bytes, found.simulation.time_ns, True,
-                   found.slices)
+                   found.slices), found.plan
 
     def _least(self, batch: int) -> int:
         """The least memory that planned training needs."""

@@ -61,6 +61,27 @@ class Lengths:
 
 
 @dataclass
+class Exchange:
+    """What a process of many that hold a part of each parameter exchanges with the others in a step, as planned; where training
+    does not fit, as without recomputation."""
+
+    ranks: int
+    bytes_per_s: int
+    gathers: int  # of whole parameters, if each is gathered once
+    gathers_again: int
+    sent_bytes: int  # by each process
+    exposed_ns: int  # time of communication beside which nothing else runs
+    smallest_budget_bytes: int  # with which training fits
+
+    def lines(self) -> list[str]:
+        size = _core.format_bytes
+        return [f"  Each of {self.ranks} ranks sends {size(self.sent_bytes)} per step, which takes "
+                f"{self.exposed_ns / 1e6:.1f} ms at {self.bytes_per_s / 1e9:g} GB/s.",
+                f"  Gathers of whole parameters: {self.gathers}, and {self.gathers_again} again. Smallest budget: "
+                f"{size(self.smallest_budget_bytes)}."]
+
+
+@dataclass
 class Preflight:
     """`str()` of it is a table; the numbers are in the fields."""
 
@@ -75,6 +96,7 @@ class Preflight:
     notes: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     lengths: Lengths | None = None
+    exchange: Exchange | None = None  # with other processes, where ranks were asked about
 
     @property
     def fits(self) -> bool:
@@ -83,7 +105,8 @@ class Preflight:
 
     def __str__(self) -> str:
         size = _core.format_bytes
-        lines = [f"{self.model} on {self.device}, budget {size(self.budget_bytes)}", "",
+        where = self.device if self.exchange is None else f"one {self.device} of {self.exchange.ranks}"
+        lines = [f"{self.model} on {where}, budget {size(self.budget_bytes)}", "",
                  f"  {'':<22}{'batch':>7}{'peak':>14}{'':>18}{'step':>12}{'samples/s':>12}"]
         rows = [("plain", self.plain), ("planned", self.planned), ("largest, plain", self.largest_plain),
                 ("largest, planned", self.largest_planned)]
@@ -95,6 +118,8 @@ class Preflight:
                 rate = "" if fit.samples_per_second is None else f"{fit.samples_per_second:.1f}"
                 slices = f"   in {fit.slices} slices" if fit.slices > 1 else ""
                 lines.append(f"  {name:<22}{fit.batch:>7}{size(fit.peak_bytes):>14}{verdict:>18}{step:>12}{rate:>12}{slices}")
+        if self.exchange is not None:
+            lines += ["", *self.exchange.lines()]
         if self.lengths is not None:
             lines += ["", *self.lengths.lines(self.plain.batch)]
         notes = [*self.notes, *(self.lengths.notes if self.lengths is not None else [])]
@@ -106,6 +131,8 @@ def advice_on(found: Preflight) -> list[str]:
     """What to do about it."""
     size = _core.format_bytes
     call = f'reprise.compile(model, budget="{size(found.budget_bytes)}")'
+    if found.exchange is not None:
+        call = f"reprise.shard and {call}"
     if found.plain.fits:
         more = found.largest_planned
         lines = [f"It fits as it is, with {size(found.budget_bytes - found.plain.peak_bytes)} left."]

@@ -20,6 +20,7 @@ from .any_size import NoFamily
 from .captured import Captured
 from .joint_graph import EAGER
 from .layouts import Layouts
+from .sharding import Sharding, divide
 from .step_capture import CapturedStep, capture_step, trace_for_any_size
 
 Inputs = tuple[Sequence[Any], Mapping[str, Any]]
@@ -47,12 +48,14 @@ Resize = Callable[[Tensor], Sequence[int]]
 
 
 def capture(model: nn.Module, inputs: Inputs, device: torch.device, layouts: Layouts,
-            resize: Resize | None = None, engine: str = EAGER) -> DryStep:
+            resize: Resize | None = None, engine: str = EAGER, sharding: Sharding | None = None) -> DryStep:
     """Captures the step of `model` on `device`, wherever the model lies.
 
     resize: gives the shape that an input tensor shall have, if it is not the tensor's own.
+    sharding: captures the step of one of the processes over which the parameters are divided. There is no need for the others:
+        operators that communicate know from their arguments how large their results are.
     """
-    fakes = _Fakes(model, device)
+    fakes = _Fakes(model, device, sharding)
     args, kwargs = fakes.inputs(inputs, resize)
     step = capture_step(fakes.model._call_impl, args, kwargs, type(model).__name__, layouts, engine)
     return DryStep(step, fakes.bytes_with(args, kwargs))
@@ -62,10 +65,10 @@ class DryFamily:
     """A step that was traced for inputs of any size."""
 
     def __init__(self, model: nn.Module, inputs: Inputs, like: DryStep, layouts: Layouts,
-                 varies: Callable[[Tensor], Collection[int]]) -> None:
+                 varies: Callable[[Tensor], Collection[int]], sharding: Sharding | None = None) -> None:
         """like: the step at the size that the inputs have, captured with these layouts.
         varies: gives the dimensions of an input tensor that may have other sizes."""
-        self._inputs, self._like, self._fakes = inputs, like, _Fakes(model, like.device)
+        self._inputs, self._like, self._fakes = inputs, like, _Fakes(model, like.device, sharding)
         args, kwargs = self._fakes.inputs(inputs, None)
         tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
         dims = [(number, dim) for number, tensor in enumerate(tensors) for dim in varies(tensor)]
@@ -95,10 +98,17 @@ class DryFamily:
 class _Fakes:
     """A copy of a model whose tensors have no memory, and inputs of the same kind."""
 
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
+    def __init__(self, model: nn.Module, device: torch.device, sharding: Sharding | None) -> None:
         self._mode, self._device = FakeTensorMode(allow_non_fake_inputs=True), device
         self._made: dict[int, Tensor] = {}  # by storage, so that tensors that share memory still share it
         self.model = _twin(model, self._fake)
+        if sharding is not None:
+            divide(self.model, sharding, lambda parameter: self._part(parameter, sharding))
+
+    def _part(self, parameter: nn.Parameter, sharding: Sharding) -> nn.Parameter:
+        with self._mode:
+            part = torch.empty(sharding.part(parameter.shape), dtype=parameter.dtype, device=self._device)
+        return nn.Parameter(part, requires_grad=parameter.requires_grad)
 
     def inputs(self, inputs: Inputs, resize: Resize | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         def fake(tensor: Tensor) -> Tensor:

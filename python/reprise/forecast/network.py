@@ -1,0 +1,45 @@
+"""Many processes that hold a part of each parameter (reprise.shard), as one of them sees the others.
+
+Nobody communicates: the step of one process is captured without the others, and its collectives take what a ring takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import _core
+from ..native import _torch
+from ..show.preflight import Exchange
+from ..trace.sharding import Sharding
+
+_RUNS = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)
+
+Collectives = dict[int, tuple[int, int]]  # by op: bytes that this process sends, and time
+
+
+@dataclass(frozen=True)
+class Network:
+    """How parameters are divided, and how many bytes a second each process sends to the others."""
+
+    sharding: Sharding
+    bytes_per_s: int
+
+    @property
+    def ranks(self) -> int:
+        return self.sharding.size
+
+    def collectives(self, program: _torch.Program, device_type: str) -> Collectives:
+        return _torch.communication(program, device_type, self.ranks, self.bytes_per_s)
+
+    def exchange(self, graph: _core.Graph, collectives: Collectives, plan: _core.Plan | None, smallest_budget_bytes: int,
+                 ) -> Exchange:
+        """What a step exchanges under a plan; without one, what it would without recomputation."""
+        runs = [op for kind, op in plan.actions if kind in _RUNS] if plan is not None else list(range(graph.num_ops))
+        communicates = [op for op in runs if op in collectives]
+        gathers = {op for op in collectives if not graph.once(op)}
+        return Exchange(
+            ranks=self.ranks, bytes_per_s=self.bytes_per_s, gathers=len(gathers),
+            gathers_again=sum(op in gathers for op in communicates) - len(gathers),
+            sent_bytes=sum(collectives[op][0] for op in communicates),
+            # A step waits for a collective where it begins.
+            exposed_ns=sum(collectives[op][1] for op in communicates), smallest_budget_bytes=smallest_budget_bytes)
