@@ -162,6 +162,18 @@ def test_the_largest_batch_and_the_longest_inputs_are_those_of_a_rank() -> None:
     assert found.lengths.rows[1].largest_plain.batch == pytest.approx(found.largest_plain.batch / 2, abs=1)
 
 
+def test_a_curve_is_that_of_a_rank() -> None:
+    roomy = ask(profile="measure")
+    curve = reprise.curve(model(), inputs(), ranks=RANKS, bandwidth=BYTES_PER_S, planning_seconds=2)
+    assert curve.plain.peak_bytes == roomy.planned.peak_bytes
+    assert curve.plain.time_ns > roomy.exchange.exposed_ns  # type: ignore[union-attr]
+    assert min(point.peak_bytes for point in curve.points) < roomy.planned.peak_bytes
+    assert "one of 64 processes" in str(curve)
+    graph, costs = reprise.parse_graph((Path(__file__).parents[1] / "cli/data/chain.graph.json").read_text(), source="chain")
+    with pytest.raises(ValueError, match="ranks=64 is for a model"):
+        reprise.curve(graph, costs, ranks=64, bandwidth="1GB")
+
+
 @pytest.mark.parametrize(("options", "message"), [
     ({"bandwidth": None}, r'ranks=64 needs bandwidth=.*such as bandwidth="50GB"'),
     ({"bandwidth": "fast"}, "bandwidth: "),

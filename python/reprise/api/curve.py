@@ -21,7 +21,9 @@ SECONDS = 30.0
 def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: str | torch.device | None = None,
           optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, planner: str = "auto",
           planning_seconds: float = SECONDS, profile: str | None = None, engine: str = "eager",
-          slices: bool | str = True) -> TimeMemoryCurve:
+          slices: bool | str = True, ranks: int | None = None, bandwidth: str | int | None = None,
+          param_dtype: torch.dtype | None = None, reduce_dtype: torch.dtype | None = None,
+          placement: str = "shard") -> TimeMemoryCurve:
     """Time against memory of a training step, at all budgets. The step itself does not run.
 
     model: a model with its `inputs` (as for reprise.verify), or a graph with its costs.
@@ -32,15 +34,19 @@ def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: s
     engine: as for reprise.compile.
     slices: as for reprise.compile: where these take less memory, there are points of the step in slices. Unless the profile is
         "measure", they are expected to have the bits of whole calls.
+    ranks, bandwidth, param_dtype, reduce_dtype, placement: as for reprise.preflight.
     """
     if isinstance(model, _core.Graph):
+        if ranks is not None:
+            raise ValueError(f"ranks={ranks} is for a model: what a graph communicates is in it")
         return curve_of(model, inputs, planner, planning_seconds)
-    from .preflight import question
+    from .preflight import network_of, question
 
     if profile is None:
         profile = "measure" if device is None else "roofline"
     asked = question(model, inputs, 0, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
-                     planning_seconds=planning_seconds, profile=profile, engine=engine, slices=slices)
+                     planning_seconds=planning_seconds, profile=profile, engine=engine, slices=slices,
+                     network=network_of(model, engine, ranks, bandwidth, param_dtype, reduce_dtype, placement))
     graph, costs, beside, counts = asked.step()
     forms = list(_forms_below(asked))
     share = planning_seconds / (1 + len(forms))
@@ -49,6 +55,8 @@ def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: s
         found = found.joined(curve_of(*form, planner, share, beside, number))
     found.name = type(model).__name__
     found.notes += asked.notes_on(counts)
+    if ranks is not None:
+        found.notes.append(f"one of {ranks} processes, each of which sends {bandwidth} a second at most")
     return found
 
 

@@ -55,7 +55,7 @@ def preflight(model: nn.Module, inputs: Any, budget: str | int, *, device: str |
     asked = question(model, inputs, budget, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
                     planning_seconds=planning_seconds, profile=profile, batch_dim=batch_dim,
                     engine=engine, slices=slices,
-                    network=_network(model, engine, ranks, bandwidth, param_dtype, reduce_dtype, placement))
+                    network=network_of(model, engine, ranks, bandwidth, param_dtype, reduce_dtype, placement))
     if lengths is not None:
         check(asked, lengths, length_dim)
     answer = asked.answer(engine == EAGER if largest is None else largest)
@@ -79,8 +79,8 @@ def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | 
                     slices if network is None else False, network=network)
 
 
-def _network(model: nn.Module, engine: str, ranks: int | None, bandwidth: str | int | None, param_dtype: torch.dtype | None,
-             reduce_dtype: torch.dtype | None, placement: str) -> Network | None:
+def network_of(model: nn.Module, engine: str, ranks: int | None, bandwidth: str | int | None,
+               param_dtype: torch.dtype | None, reduce_dtype: torch.dtype | None, placement: str) -> Network | None:
     given = {"bandwidth": bandwidth, "param_dtype": param_dtype, "reduce_dtype": reduce_dtype,
              "placement": None if placement == SHARD else placement}
     if ranks is None:
