@@ -87,7 +87,7 @@ struct Solution {
   std::optional<Placement> placement{};
   std::int64_t budget_bytes = 0;           // as asked for, or the smallest feasible one if none was given
   std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known
-  Plan smallest_plan{};  // judge simulated: if nothing fits, a plan within smallest_budget_bytes
+  Plan smallest_plan{};                    // judge simulated: if nothing fits, a plan within smallest_budget_bytes
   std::string planner{};
   std::optional<Formula> formula{};
   std::int64_t overhead_error = 0;  // formula.overhead is at most this far above the least; 0 unless rounded

@@ -24,8 +24,8 @@ struct GivenForm {
 
 class GivenForms {
  public:
-  GivenForms(py::function form_of, std::string planner, double seconds, double soon_seconds)
-      : form_of_(std::move(form_of)), planner_(std::move(planner)), seconds_(seconds), soon_seconds_(soon_seconds) {}
+  GivenForms(py::function form_of, PlanMethod method, double seconds, double soon_seconds)
+      : form_of_(std::move(form_of)), method_(std::move(method)), seconds_(seconds), soon_seconds_(soon_seconds) {}
 
   bool enter(std::int64_t slices) {
     const auto [entry, is_new] = known_.try_emplace(slices);
@@ -44,7 +44,7 @@ class GivenForms {
 
   [[nodiscard]] FoundPlan find(std::int64_t room, bool soon) const {
     const GivenForm& form = here();
-    PlanBook book(*form.graph, *form.costs, planner_);
+    PlanBook book(*form.graph, *form.costs, method_);
     return book.find(room, soon ? std::min(seconds_, soon_seconds_) : seconds_);
   }
 
@@ -55,7 +55,7 @@ class GivenForms {
   [[nodiscard]] const GivenForm& here() const { return *known_.at(slices_); }
 
   py::function form_of_;
-  std::string planner_;
+  PlanMethod method_;
   double seconds_;
   double soon_seconds_;
   std::map<std::int64_t, std::optional<GivenForm>> known_;
@@ -64,8 +64,8 @@ class GivenForms {
 
 std::pair<std::int64_t, FoundPlan> find_in_given_forms(const py::function& form_of, std::int64_t sliceable,
                                                        std::int64_t room, const std::string& planner, double seconds,
-                                                       double soon_seconds) {
-  GivenForms forms(form_of, planner, seconds, soon_seconds);
+                                                       double soon_seconds, std::int64_t host_budget) {
+  GivenForms forms(form_of, {planner, host_budget}, seconds, soon_seconds);
   const py::gil_scoped_release no_gil;
   if (!forms.enter(1)) throw InputError("form_of(1): there is always the whole step");
   if (!may_help(sliceable, room)) return {1, forms.find(room, /*soon=*/false)};
@@ -118,6 +118,7 @@ void bind_forms(py::module_& module) {
       py::arg("program"), py::arg("use"), "Bytes of the chain that would run in slices; 0 if there is none.");
   module.def("find_in_forms", &find_in_given_forms, py::arg("form_of"), py::arg("sliceable_bytes"),
              py::arg("room_bytes"), py::arg("planner"), py::arg("seconds"), py::arg("soon_seconds"),
+             py::arg("host_budget_bytes") = 0,
              "(slices, plan) as a session would choose. `form_of` gives (graph, costs) of a form, or None.");
 }
 

@@ -53,6 +53,13 @@ void bind_memory(py::module_& module) {
       "The rates of the link to the host's memory, down and up in bytes per second, and whether it goes both ways at "
       "once.");
   module.def(
+      "planned_link",
+      [](std::int64_t down_bytes_per_s, std::int64_t up_bytes_per_s) {
+        const Link link = planned_link({.down_bytes_per_s = down_bytes_per_s, .up_bytes_per_s = up_bytes_per_s});
+        return std::pair(link.down_bytes_per_s, link.up_bytes_per_s);
+      },
+      py::arg("down_bytes_per_s"), py::arg("up_bytes_per_s"), "The rates that plans are made for.");
+  module.def(
       "delay_copies",
       [](py::function delay) {
         delay_copies([delay] {

@@ -64,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--length-dim", type=int, default=1, metavar="DIM", help="the dimension that is the length (1)")
     command.add_argument("--ranks", type=int, metavar="N", help="for one of N processes that share the parameters")
     command.add_argument("--bandwidth", metavar="BYTES", help="that each of them sends in a second, such as 50GB")
+    command.add_argument("--host-budget", default="0", metavar="BYTES", help="of the host's memory, for values of the step")
+    command.add_argument("--link", metavar="BYTES", help="that can be copied there and back in a second, such as 50GB")
     command.add_argument("--json", action="store_true", help="for programs")
     return parser
 
@@ -75,7 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
         found = preflight(model, inputs, options.budget, device=options.device, reserve=options.reserve,
                           profile=options.profile, largest=False if options.no_largest else None,
                           optimizer=more[0] if more else None, engine=options.engine, lengths=options.lengths,
-                          length_dim=options.length_dim, ranks=options.ranks, bandwidth=options.bandwidth)
+                          length_dim=options.length_dim, ranks=options.ranks, bandwidth=options.bandwidth,
+                          host_budget=options.host_budget, link=options.link)
     except (RepriseError, ValueError) as error:
         print(f"reprise: {error}", file=sys.stderr)
         return 3

@@ -264,6 +264,7 @@ def curve(
     costs: Costs,
     *,
     planner: str = ...,
+    host_budget_bytes: int = ...,
     judge: Judge = "simulated",
     objective: Objective = "any",
     keep_last: bool = False,

@@ -51,11 +51,12 @@ def find(graph: _core.Graph, costs: _core.Costs, budget_bytes: int | None, plann
 
 
 def find_in_forms(form_of: Callable[[int], tuple[_core.Graph, _core.Costs] | None], sliceable_bytes: int, budget_bytes: int,
-                  planner: str, seconds: float) -> Found:
+                  planner: str, seconds: float, host_budget_bytes: int = 0) -> Found:
     """The fastest plan within the budget of the step whole or in slices, chosen as for a step that is called.
 
     form_of: the step in so many slices, if there is that form; 1 is the whole step.
     sliceable_bytes: of the chain that would be cut.
+    host_budget_bytes: that plans may store in the host's memory; above 0, the costs have a link to it.
     """
     from .native import _torch
 
@@ -69,7 +70,8 @@ def find_in_forms(form_of: Callable[[int], tuple[_core.Graph, _core.Costs] | Non
         return form[0].capsule(), form[1].capsule()
 
     begin = time.monotonic()
-    slices, found = _torch.find_in_forms(capsules, sliceable_bytes, budget_bytes, planner, seconds, WAITING_SECONDS)
+    slices, found = _torch.find_in_forms(capsules, sliceable_bytes, budget_bytes, planner, seconds, WAITING_SECONDS,
+                                         host_budget_bytes)
     taken = time.monotonic() - begin
     if found.plan is None:
         return Found(None, "", None, found.smallest_budget_bytes, taken)
@@ -88,9 +90,9 @@ def _book(graph: _core.Graph, costs: _core.Costs, planner: str) -> PlanBook:
     return _torch.PlanBook(graph.capsule(), costs.capsule(), planner)
 
 
-def curve(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float) -> _core.Curve:
+def curve(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float, host_budget_bytes: int = 0) -> _core.Curve:
     """The best plans over all budgets that are found in that time."""
     deadline = time.monotonic() + seconds
     with Progress("planning") as progress:
-        return _core.curve(graph, costs, planner=planner, progress=progress,
+        return _core.curve(graph, costs, planner=planner, progress=progress, host_budget_bytes=host_budget_bytes,
                            should_stop=lambda: time.monotonic() > deadline)

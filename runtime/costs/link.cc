@@ -2,6 +2,7 @@
 
 #include <c10/util/hash.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -99,6 +100,14 @@ Link link_of(c10::Device device) {
                                   " GB/s up" + (link->both_ways ? "" : ", one way at a time"));
   }
   return known->emplace(device.index(), *link).first->second;
+}
+
+Link planned_link(Link measured) {
+  constexpr std::int64_t kPercent = 80;
+  for (std::int64_t* rate : {&measured.down_bytes_per_s, &measured.up_bytes_per_s}) {
+    *rate = std::max<std::int64_t>(1, *rate / 100 * kPercent);
+  }
+  return measured;
 }
 
 }  // namespace reprise

@@ -10,5 +10,8 @@ namespace reprise {
 // The rates each way while copies go both ways, or, if the link goes one way at a time, each way alone. REQUIRES:
 // has_host_link(device).
 [[nodiscard]] Link link_of(c10::Device device);
+// The link that plans are made for, slower than the measured one: a plan that fills the link waits as soon as it is a
+// little slower, and the other way round little is lost.
+[[nodiscard]] Link planned_link(Link measured);
 
 }  // namespace reprise

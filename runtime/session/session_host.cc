@@ -12,20 +12,14 @@
 namespace reprise {
 namespace {
 
-// Plans are made for a slower link than was measured: a plan that fills the link waits as soon as it is a little
-// slower, and the other way round little is lost.
-constexpr double kPlannedShare = 0.8;
-
 // Steps of a plan whose copies are timed. If they wait longer than planned by more than this share of the step, the
 // link is slower than was measured when nothing else used it.
 constexpr int kTimedSteps = 4;
 constexpr double kTooLong = 0.01;
 
-std::int64_t share_of(double share, std::int64_t rate) { return std::llround(share * static_cast<double>(rate)); }
-
 std::int64_t rate_of(std::int64_t bytes, std::int64_t ns, std::int64_t most) {
   if (ns == 0) return most;
-  return std::clamp<std::int64_t>(share_of(1e9 / static_cast<double>(ns), bytes), 1, most);
+  return std::clamp<std::int64_t>(std::llround(1e9 / static_cast<double>(ns) * static_cast<double>(bytes)), 1, most);
 }
 
 }  // namespace
@@ -38,10 +32,7 @@ void Session::link_up() {
     throw InputError("host_budget needs an accelerator: the model is on " + device.str() +
                      ", where the budget is the host's memory already. Leave host_budget out");
   }
-  Link link = link_of(device);
-  link.down_bytes_per_s = share_of(kPlannedShare, link.down_bytes_per_s);
-  link.up_bytes_per_s = share_of(kPlannedShare, link.up_bytes_per_s);
-  costs_.link = link;
+  costs_.link = planned_link(link_of(device));
 }
 
 // Reads the times of a step that has ended. If its plan waited for copies more than was planned, plans are made again,

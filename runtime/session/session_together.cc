@@ -80,8 +80,8 @@ std::shared_ptr<PlanAtWork> Session::known_together(std::int64_t room, std::span
   return static_cast<double>(gained) <= kSlack * static_cast<double>(room) ? best : nullptr;
 }
 
-// On the CPU, threads that communicate let go of memory after a call is over, on a busy machine much later. If the latest
-// plan does not fit beside it, memory that was free at an earlier call is waited for.
+// On the CPU, threads that communicate let go of memory after a call is over, on a busy machine much later. If the
+// latest plan does not fit beside it, memory that was free at an earlier call is waited for.
 std::int64_t Session::total_once_freed(std::span<const at::Tensor> inputs, std::int64_t total) {
   constexpr std::chrono::seconds kLongest{1};
   const auto end = std::chrono::steady_clock::now() + kLongest;
@@ -90,7 +90,8 @@ std::int64_t Session::total_once_freed(std::span<const at::Tensor> inputs, std::
     const auto room = room_in(total);
     return !room || (current_ != nullptr && current_->found.simulation.peak_bytes <= *room);
   };
-  while (program().device.is_cpu() && taken() > least_taken_bytes_ && !fits() && std::chrono::steady_clock::now() < end) {
+  while (program().device.is_cpu() && taken() > least_taken_bytes_ && !fits() &&
+         std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     total = total_with(inputs);
   }

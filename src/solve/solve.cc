@@ -204,8 +204,8 @@ const Front::Point* best_with_arena(Front& front, const Planner& planner, const 
   return best;
 }
 
-// Where no plan without copies fits, the least budget known at which one with copies does. It is found by the very search
-// that asking for this budget begins.
+// Where no plan without copies fits, the least budget known at which one with copies does. It is found by the very
+// search that asking for this budget begins.
 void carry_below(Front& front, const Planner& planner, const Problem& problem, const SolveOptions& options,
                  Solution& solution) {
   const bool has_plan = options.budget_bytes && front.fastest(*options.budget_bytes) != nullptr;

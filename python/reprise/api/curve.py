@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from .. import _core, planning
 from ..show.curve import CurvePoint, TimeMemoryCurve
+from .arguments import byte_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +25,8 @@ def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: s
           planning_seconds: float = SECONDS, profile: str | None = None, engine: str = "eager",
           slices: bool | str = True, ranks: int | None = None, bandwidth: str | int | None = None,
           param_dtype: torch.dtype | None = None, reduce_dtype: torch.dtype | None = None,
-          placement: str = "shard") -> TimeMemoryCurve:
+          placement: str = "shard", host_budget: str | int = 0,
+          link: str | int | tuple[str | int, str | int] | None = None) -> TimeMemoryCurve:
     """Time against memory of a training step, at all budgets. The step itself does not run.
 
     model: a model with its `inputs` (as for reprise.verify), or a graph with its costs.
@@ -34,25 +37,30 @@ def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: s
     engine: as for reprise.compile.
     slices: as for reprise.compile: where these take less memory, there are points of the step in slices. Unless the profile is
         "measure", they are expected to have the bits of whole calls.
-    ranks, bandwidth, param_dtype, reduce_dtype, placement: as for reprise.preflight.
+    ranks, bandwidth, param_dtype, reduce_dtype, placement, host_budget, link: as for reprise.preflight. For a graph whose costs
+        have a link, leave `link` out.
     """
+    from .preflight import host_memory_of, network_of, question
+
     if isinstance(model, _core.Graph):
         if ranks is not None:
             raise ValueError(f"ranks={ranks} is for a model: what a graph communicates is in it")
-        return curve_of(model, inputs, planner, planning_seconds)
-    from .preflight import network_of, question
+        host = None if inputs.link is not None and link is None else host_memory_of(None, host_budget, link)
+        return curve_of(model, inputs if host is None else host.beside(inputs), planner, planning_seconds,
+                        host_budget_bytes=byte_count("host_budget", host_budget))
 
     if profile is None:
         profile = "measure" if device is None else "roofline"
     asked = question(model, inputs, 0, device=device, optimizer=optimizer, reserve=reserve, planner=planner,
                      planning_seconds=planning_seconds, profile=profile, engine=engine, slices=slices,
-                     network=network_of(model, engine, ranks, bandwidth, param_dtype, reduce_dtype, placement))
-    graph, costs, beside, counts = asked.step()
-    forms = list(_forms_below(asked))
-    share = planning_seconds / (1 + len(forms))
-    found = curve_of(graph, costs, planner, share, beside)
-    for number, form in forms:
-        found = found.joined(curve_of(*form, planner, share, beside, number))
+                     network=network_of(model, engine, ranks, bandwidth, param_dtype, reduce_dtype, placement),
+                     host_budget=host_budget, link=link)
+    _, _, beside, counts = asked.step()
+    forms = list(_forms(asked))
+    share = planning_seconds / len(forms)
+    curves = [curve_of(*form, planner, share, beside, number, 0 if asked.host is None else asked.host.budget_bytes)
+              for number, form in forms]
+    found = functools.reduce(TimeMemoryCurve.joined, curves)
     found.name = type(model).__name__
     found.notes += asked.notes_on(counts)
     if ranks is not None:
@@ -60,28 +68,26 @@ def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: s
     return found
 
 
-def _forms_below(asked: Question) -> Iterator[tuple[int, Form]]:
-    """The forms of the step in slices whose largest call takes less than that of all forms before."""
+def _forms(asked: Question) -> Iterator[tuple[int, Form]]:
+    """The whole step, and its forms in slices whose largest call takes less than that of all forms before."""
     from ..native import _torch
 
-    whole = asked.forms.at(1, asked.batch)
-    assert whole is not None  # the step was captured at this size
-    lowest = _core.most_of_one_op(*whole[0])
-    for number in _torch.numbers_of_slices():
-        form = asked.forms.at(number, asked.batch)
-        if form is not None and (floor := _core.most_of_one_op(*form[0])) < lowest:
-            lowest = floor
-            yield number, form[0]
+    lowest: int | None = None
+    for number in (1, *_torch.numbers_of_slices()):
+        form = asked.form(number, asked.batch)
+        if form is not None and (lowest is None or _core.most_of_one_op(*form) < lowest):
+            lowest = _core.most_of_one_op(*form)
+            yield number, form
 
 
 def curve_of(graph: _core.Graph, costs: _core.Costs, planner: str = "auto", seconds: float = SECONDS,
-             beside_bytes: int = 0, slices: int = 1) -> TimeMemoryCurve:
+             beside_bytes: int = 0, slices: int = 1, host_budget_bytes: int = 0) -> TimeMemoryCurve:
     planning.check_planner(planner)
-    found = planning.curve(graph, costs, planner, seconds)
+    found = planning.curve(graph, costs, planner, seconds, host_budget_bytes)
 
     def point(simulation: _core.Simulation, bound: int | None) -> CurvePoint:
         return CurvePoint(simulation.peak_bytes + beside_bytes, simulation.time_ns, simulation.recompute_ns, bound,
-                          slices)
+                          slices, simulation.host_peak_bytes)
 
     floor = next((p.floor_bytes for p in found.points if p.floor_bytes), None)
     return TimeMemoryCurve(

@@ -25,6 +25,7 @@ from ..trace.joint_graph import EAGER, FUSED
 from .batches import Form, StepFamily
 from .captures import Captures, Sizes
 from .forms import Forms
+from .host_memory import HostMemory
 from .known_layouts import AnyBatch
 from .network import Network
 
@@ -52,6 +53,7 @@ class Question:
     sizes: Sizes = field(default_factory=dict)  # of other dimensions, where they are not the inputs' own
     shared: Captures | None = None  # those of another question about the model
     network: Network | None = None  # to the other processes that hold a part of each parameter
+    host: HostMemory | None = None  # in which steps may store values
 
     def __post_init__(self) -> None:
         self.notes: list[str] = []
@@ -94,7 +96,8 @@ class Question:
             self.notes.append(f"slices ({self.forms.words}) were not compared with whole calls on this device, which must have "
                               "the same bits: profile='measure' compares them")
         result = Preflight(type(self.model).__name__, str(self.device), self.budget_bytes, plain, planned, best_plain,
-                           best_planned, counts, self.notes_on(counts))
+                           best_planned, counts, self.notes_on(counts),
+                           host_budget_bytes=0 if self.host is None else self.host.budget_bytes)
         if self.network is not None:
             sized = self.family.captured[self.batch]
             least = self._least(self.batch) if planned.fits else planned.peak_bytes
@@ -174,10 +177,18 @@ class Question:
         """The plan that a session would choose, of the step whole or in slices."""
 
         def form_of(slices: int) -> Form | None:
-            found = self.forms.at(slices, batch, roofline_times=roofline_times)
-            return None if found is None else found[0]
+            return self.form(slices, batch, roofline_times)
 
-        return planning.find_in_forms(form_of, self.forms.sliceable_bytes(batch), max(0, room), self.planner, self.seconds)
+        return planning.find_in_forms(form_of, self.forms.sliceable_bytes(batch), max(0, room), self.planner, self.seconds,
+                                      0 if self.host is None else self.host.budget_bytes)
+
+    def form(self, slices: int, batch: int, roofline_times: bool = False) -> Form | None:
+        """The step in so many slices, with the way to the host's memory if there is one."""
+        found = self.forms.at(slices, batch, roofline_times=roofline_times)
+        if found is None or self.host is None:
+            return None if found is None else found[0]
+        graph, costs = found[0]
+        return graph, self.host.beside(costs)
 
     def _feasible(self, batch: int) -> tuple[Fit, _core.Plan | None]:
         """Whether there is a plan. How far a search for the least memory gets depends on times, so the search uses
@@ -188,10 +199,11 @@ class Question:
         found = self._find(batch, self._room(outside), roofline_times=True)
         if found.plan is None:
             return Fit(batch, found.smallest_budget_bytes + beside, None, False), None
-        form = self.forms.at(found.slices, batch)
+        form = self.form(found.slices, batch)
         assert form is not None  # it was found with other times
-        simulation = _core.simulate(*form[0], found.plan)
-        return Fit(batch, simulation.peak_bytes + beside, simulation.time_ns, True, found.slices), found.plan
+        simulation = _core.simulate(*form, found.plan)
+        return Fit(batch, simulation.peak_bytes + beside, simulation.time_ns, True, found.slices,
+                   host_bytes=simulation.host_peak_bytes), found.plan
 
     def _planned(self, batch: int) -> tuple[Fit, _core.Plan | None]:
         """The same, and the fastest plan."""
@@ -202,7 +214,7 @@ class Question:
         if found.simulation is None or (feasible.time_ns is not None and feasible.time_ns <= found.simulation.time_ns):
             return feasible, plan
         return Fit(batch, found.simulation.peak_bytes + outside + self.reserve_bytes, found.simulation.time_ns, True,
-                   found.slices), found.plan
+                   found.slices, host_bytes=found.simulation.host_peak_bytes), found.plan
 
     def _least(self, batch: int) -> int:
         """The least memory that planned training needs."""

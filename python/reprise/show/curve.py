@@ -21,6 +21,7 @@ class CurvePoint:
     recompute_ns: int
     lower_bound_ns: int | None  # no plan with this peak, this order of backward ops and as many slices is faster
     slices: int = 1  # in which a chain of calls runs; 1: none does
+    host_bytes: int = 0  # that the step stores in the host's memory at once
 
 
 @dataclass
@@ -77,7 +78,8 @@ class TimeMemoryCurve:
             bound = "" if p.lower_bound_ns is None else f"{100 * max(0.0, self.overhead(p.lower_bound_ns)):.1f} %"
             lines.append(f"  {_core.format_bytes(p.peak_bytes):>12}{p.time_ns / 1e6:>9.1f} ms"
                          f"{100 * self.overhead(p.time_ns):>8.1f} %{bound:>10}"
-                         + (f"   in {p.slices} slices" if p.slices > 1 else ""))
+                         + (f"   in {p.slices} slices" if p.slices > 1 else "")
+                         + (f"   {_core.format_bytes(p.host_bytes)} in the host's memory" if p.host_bytes > 0 else ""))
         if self.floor_bytes:
             lines.append(f"  no plan below {_core.format_bytes(self.floor_bytes)}")
         return "\n".join([*lines, *(f"  ({note})" for note in self.notes)])

@@ -26,6 +26,7 @@ class Fit:
     fits: bool
     slices: int = 1  # in which a chain of calls runs; 1: none does
     length: int | None = None  # of the inputs, where lengths were asked about
+    host_bytes: int = 0  # that a step stores in the host's memory at once
 
     @property
     def samples_per_second(self) -> float | None:
@@ -97,6 +98,7 @@ class Preflight:
     advice: list[str] = field(default_factory=list)
     lengths: Lengths | None = None
     exchange: Exchange | None = None  # with other processes, where ranks were asked about
+    host_budget_bytes: int = 0  # that steps may store in the host's memory
 
     @property
     def fits(self) -> bool:
@@ -116,8 +118,9 @@ class Preflight:
                 verdict = f"{size(abs(room))} {'left' if room >= 0 else 'over'}"
                 step = "" if fit.time_ns is None else f"{fit.time_ns / 1e6:.1f} ms"
                 rate = "" if fit.samples_per_second is None else f"{fit.samples_per_second:.1f}"
-                slices = f"   in {fit.slices} slices" if fit.slices > 1 else ""
-                lines.append(f"  {name:<22}{fit.batch:>7}{size(fit.peak_bytes):>14}{verdict:>18}{step:>12}{rate:>12}{slices}")
+                more = f"   in {fit.slices} slices" if fit.slices > 1 else ""
+                more += f"   {size(fit.host_bytes)} in the host's memory" if fit.host_bytes > 0 else ""
+                lines.append(f"  {name:<22}{fit.batch:>7}{size(fit.peak_bytes):>14}{verdict:>18}{step:>12}{rate:>12}{more}")
         if self.exchange is not None:
             lines += ["", *self.exchange.lines()]
         if self.lengths is not None:
@@ -130,7 +133,8 @@ class Preflight:
 def advice_on(found: Preflight) -> list[str]:
     """What to do about it."""
     size = _core.format_bytes
-    call = f'reprise.compile(model, budget="{size(found.budget_bytes)}")'
+    host = f', host_budget="{size(found.host_budget_bytes)}"' if found.host_budget_bytes > 0 else ""
+    call = f'reprise.compile(model, budget="{size(found.budget_bytes)}"{host})'
     if found.exchange is not None:
         call = f"reprise.shard and {call}"
     if found.plain.fits:

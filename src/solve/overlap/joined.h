@@ -20,7 +20,8 @@ namespace reprise::detail {
 
 class JoinedStep {
  public:
-  // `price`: the share of a collective's time that its op takes. `at_wait`: whether starts stand just before their waits.
+  // `price`: the share of a collective's time that its op takes. `at_wait`: whether starts stand just before their
+  // waits.
   JoinedStep(const Graph& graph, const Costs& costs, double price, bool at_wait = true);
 
   [[nodiscard]] const Graph& graph() const { return joined_.graph; }
