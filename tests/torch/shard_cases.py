@@ -153,7 +153,7 @@ def forecast(mesh: DeviceMesh, kind: type[nn.Module], **options: Any) -> dict[st
     output.float().sum().backward()
     found = {"measured": plan.measured_peak_bytes, "peak": peak, "step": step}
     optimizer = torch.optim.AdamW(plain.parameters(), 1e-2)
-    answer = reprise.preflight(plain, inputs, "1GiB", optimizer=optimizer, largest=False, planning_seconds=2, ranks=RANKS,
+    answer = reprise.preflight(plain, inputs, "1GiB", optimizer=optimizer, largest=False, planning_seconds=0.5, ranks=RANKS,
                                bandwidth="1GB", **options)
     asked = question(plain, inputs, "1GiB", device=None, optimizer=optimizer, reserve=0, planner="auto", planning_seconds=2,
                      profile="known", network=Network(division.Sharding(RANKS, "ranks", **options), 10**9))

@@ -112,6 +112,7 @@ def test_a_small_budget_gathers_again() -> None:
     found = ask(roomy.exchange.smallest_budget_bytes)
     assert found.exchange is not None
     assert found.fits and not found.plain.fits and found.exchange.gathers_again > 0
+    assert found.exchange.smallest_budget_bytes <= found.planned.peak_bytes <= roomy.exchange.smallest_budget_bytes
     assert found.exchange.sent_bytes > roomy.exchange.sent_bytes
     assert found.planned.time_ns - roomy.planned.time_ns >= found.exchange.exposed_ns - roomy.exchange.exposed_ns  # type: ignore
     assert "reprise.shard and reprise.compile(model, budget=" in str(found)

@@ -100,7 +100,7 @@ class Question:
                            host_budget_bytes=0 if self.host is None else self.host.budget_bytes)
         if self.network is not None:
             sized = self.family.captured[self.batch]
-            least = self._least(self.batch) if planned.fits else planned.peak_bytes
+            least = min(planned.peak_bytes, self._least(self.batch)) if planned.fits else planned.peak_bytes
             result.exchange = self.network.exchange(sized.graph, sized.collectives, plan, least)
         result.advice = advice_on(result)
         return result
