@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from .api.preflight import preflight
 from .errors import RepriseError
 from .forecast.question import PROFILES
@@ -45,6 +47,13 @@ def _lengths(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers like 512,1024") from None
 
 
+def _dtype(text: str) -> torch.dtype:
+    found = getattr(torch, text, None)
+    if not isinstance(found, torch.dtype):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a type of numbers like bfloat16")
+    return found
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m reprise", description="Training inside a byte budget.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -64,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--length-dim", type=int, default=1, metavar="DIM", help="the dimension that is the length (1)")
     command.add_argument("--ranks", type=int, metavar="N", help="for one of N processes that share the parameters")
     command.add_argument("--bandwidth", metavar="BYTES", help="that each of them sends in a second, such as 50GB")
+    command.add_argument("--param-dtype", type=_dtype, metavar="TYPE", help="of whole parameters, such as bfloat16")
+    command.add_argument("--reduce-dtype", type=_dtype, metavar="TYPE", help="in which gradients are averaged")
     command.add_argument("--host-budget", default="0", metavar="BYTES", help="of the host's memory, for values of the step")
     command.add_argument("--link", metavar="BYTES", help="that can be copied there and back in a second, such as 50GB")
     command.add_argument("--json", action="store_true", help="for programs")
@@ -78,6 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
                           profile=options.profile, largest=False if options.no_largest else None,
                           optimizer=more[0] if more else None, engine=options.engine, lengths=options.lengths,
                           length_dim=options.length_dim, ranks=options.ranks, bandwidth=options.bandwidth,
+                          param_dtype=options.param_dtype, reduce_dtype=options.reduce_dtype,
                           host_budget=options.host_budget, link=options.link)
     except (RepriseError, ValueError) as error:
         print(f"reprise: {error}", file=sys.stderr)

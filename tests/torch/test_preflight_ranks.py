@@ -212,5 +212,11 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert main([*asked, "--bandwidth", "1GB", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["exchange"]["ranks"] == 8 and answer["exchange"]["bytes_per_s"] == 10**9
+    assert main([*asked, "--bandwidth", "1GB", "--json", "--param-dtype", "bfloat16", "--reduce-dtype", "float32"]) == 0
+    narrow = json.loads(capsys.readouterr().out)
+    assert narrow["exchange"]["sent_bytes"] == pytest.approx(answer["exchange"]["sent_bytes"] * 3 / 4, rel=1e-3)
+    with pytest.raises(SystemExit):
+        main([*asked, "--bandwidth", "1GB", "--param-dtype", "float33"])
+    assert "'float33' is not a type of numbers" in capsys.readouterr().err
     assert main(asked) == 3
     assert "needs bandwidth" in capsys.readouterr().err
