@@ -150,6 +150,23 @@ def raises(ddp: DDP) -> None:
     loss_of(ddp, 13 if dist.get_rank() == 1 else 8)
 
 
+def takes_memory(ddp: DDP) -> None:
+    """Between forward and backward."""
+    ddp.plan.set_budget(ddp.plan.peak_bytes)
+    loss = loss_of(ddp)
+    held = torch.empty(1 << 26 if dist.get_rank() == 1 else 1, dtype=torch.uint8)
+    loss.backward()
+    del held
+
+
+def changes_a_weight(ddp: DDP) -> None:
+    """Between forward and backward."""
+    loss = loss_of(ddp)
+    if dist.get_rank() == 1:
+        ddp.module.head.weight.detach().mul_(1)
+    loss.backward()
+
+
 def restored() -> list[bool]:
     """A model that was given back trains on as without a plan."""
     left = []
@@ -168,6 +185,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "restored": restored,
     "a budget that is too small": lambda: error_on_one_rank(too_small),
     "an error of the model": lambda: error_on_one_rank(raises),
+    "memory that was taken": lambda: error_on_one_rank(takes_memory),
+    "a weight that was changed": lambda: error_on_one_rank(changes_a_weight),
 }
 
 

@@ -55,6 +55,8 @@ def test_a_model_that_was_restored_trains_as_before(results: Results) -> None:
 @pytest.mark.parametrize(("name", "kind", "message"), [
     ("a budget that is too small", "InfeasibleBudget", "rank 1: 'Net' cannot be trained inside 1000 B"),
     ("an error of the model", "GraphBreak", "rank 1: .*thirteen images"),
+    ("memory that was taken", "BudgetExceeded", "rank 1: between forward and backward .* were allocated and kept"),
+    ("a weight that was changed", "ModifiedInPlace", "rank 1: "),
 ])
 def test_an_error_of_one_process_is_raised_in_all(results: Results, name: str, kind: str, message: str) -> None:
     first, second = (result[name] for result in results)

@@ -6,14 +6,15 @@ the step passes each gradient on when it is final: this sets it, or adds it to t
 tells DDP's reducer. DDP does everything else as ever: buckets, buffers, no_sync, unused parameters, communication hooks.
 
 Every process plans for itself, and plans may differ: DDP's sums do not depend on them. But a process that ends with an error
-would leave the others waiting for its gradients, so all of them ask one another before a call returns.
+would leave the others waiting for its gradients, so all of them ask one another before a call returns, and again before they tell
+the reducer of the first gradient of a backward.
 """
 
 from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -79,6 +80,7 @@ class DataParallel:
         self._ddp = weakref.ref(ddp)
         self._index = {id(parameter): i for i, parameter in enumerate(self._reporter.parameters)}
         self._waiting: tuple[int, Tensor] | None = None
+        self._is_awaited = False  # in this backward, the others wait for a word of this process
         self._is_counted = not is_older
         self._had_rebuilt = ddp._has_rebuilt_buckets
         self.ranks = Ranks(ddp.process_group)
@@ -114,12 +116,32 @@ class DataParallel:
         index = self._index.get(id(tensor), NOBODY)
         return NOBODY if index != NOBODY and (tensor._backward_hooks or tensor._post_accumulate_grad_hooks) else index
 
-    def begin_backward(self) -> None:
+    @contextlib.contextmanager
+    def backward(self) -> Iterator[None]:
+        """Around a backward: an error before its first gradient is final is raised in all processes, such as that the caller has
+        taken memory which the plan needs. Without communication, as in no_sync, they may differ in how often they call it."""
+        ddp = self._ddp()
+        self._is_awaited = ddp is not None and ddp.require_backward_grad_sync
         self._waiting = None
         self._reporter.told.clear()
+        try:
+            yield
+            self._ask()
+            self.end_backward()
+        except Exception as error:
+            if self._is_awaited:
+                self._is_awaited = False
+                self.ranks.agree(error)
+            raise
+
+    def _ask(self) -> None:
+        if self._is_awaited:
+            self._is_awaited = False
+            self.ranks.agree(None)
 
     def take(self, index: int, gradient: Tensor) -> None:
         """A gradient is final. The one before it is passed on: the reducer has to hear of the last one on autograd's thread."""
+        self._ask()
         waiting, self._waiting = self._waiting, (index, gradient)
         if waiting is not None:
             self._pass_on(*waiting)

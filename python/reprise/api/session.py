@@ -106,10 +106,8 @@ def _backward(args: list[Any], settings: Settings) -> list[Any]:
     parallel = settings.parallel
     if parallel is None:
         return _torch.backward(handle, seeds)
-    parallel.begin_backward()
-    gradients = _torch.backward(handle, seeds, parallel.take)
-    parallel.end_backward()
-    return gradients
+    with parallel.backward():
+        return _torch.backward(handle, seeds, parallel.take)
 
 
 def _with(results: list[Any], places: Iterable[int], objects: Iterable[Any]) -> list[Any]:
