@@ -17,12 +17,18 @@ constexpr std::int64_t kFewestUnits = 2;
 
 // Who makes and who reads each value.
 struct Links {
-  explicit Links(const Program& program) : maker(program.values.size(), kNoOp), readers(program.values.size()) {
+  explicit Links(const Program& program)
+      : maker(program.values.size(), kNoOp),
+        made_as(program.values.size(), nullptr),
+        readers(program.values.size()),
+        outside(program.values.size(), 0) {
     for (std::size_t i = 0; i < program.ops.size(); ++i) {
-      for (const ValueId value : makes(program.ops[i])) maker[index(value)] = op_id(i);
-      for (const ValueId value : reads(program.ops[i])) readers[index(value)].push_back(op_id(i));
+      for (const ValueId value : made.emplace_back(makes(program.ops[i]))) maker[index(value)] = op_id(i);
+      for (const ValueId value : read.emplace_back(reads(program.ops[i]))) readers[index(value)].push_back(op_id(i));
+      for (const auto& use : program.ops[i].outputs) {
+        if (use && made_as[index(use->value)] == nullptr) made_as[index(use->value)] = &use->geometry;
+      }
     }
-    outside.resize(program.values.size(), 0);
     for (const auto* uses : {&program.forward_outputs, &program.gradients}) {
       for (const ValueId value : values_of(*uses)) outside[index(value)] = 1;
     }
@@ -32,69 +38,58 @@ struct Links {
     }
   }
 
+  std::vector<std::vector<ValueId>> read, made;  // by op
   std::vector<OpId> maker;
+  std::vector<const Geometry*> made_as;
   std::vector<std::vector<OpId>> readers;
   std::vector<std::uint8_t> outside;  // needed whole after the step, or by the caller
 };
 
-class Growth {
+// How the calls of a program are cut into so many units. Each answer is worked out when it is first asked for.
+class Cuts {
  public:
-  Growth(const Program& program, const Links& links, Sums sums, const std::set<OpId>& never, std::int64_t units)
-      : program_(program), links_(links), sums_(sums), never_(never), units_(units) {}
+  Cuts(const Program& program, const Links& links, Sums sums, std::int64_t units)
+      : program_(program), links_(links), sums_(sums), units_(units), rules_(program.ops.size()) {
+    follows_.reserve(links.read.size());
+    for (const auto& values : links.read) follows_.emplace_back(values.size());
+  }
 
-  std::optional<Chain> from(OpId beginning) {
-    if (!can_join(beginning)) return std::nullopt;
-    look_at_sizes(beginning);
-    members_ = {beginning};
-    std::deque<OpId> next = {beginning};
-    while (!next.empty()) {
-      for (const OpId neighbour : neighbours(next.front())) {
-        if (!members_.insert(neighbour).second) continue;
-        look_at_sizes(neighbour);
-        next.push_back(neighbour);
-      }
-      next.pop_front();
+  [[nodiscard]] std::int64_t units() const { return units_; }
+  [[nodiscard]] bool has_rule(OpId id) { return rule(id).has_value(); }
+
+  // Whether the value is a sum over units.
+  [[nodiscard]] bool is_sum(ValueId value) {
+    const OpId maker = links_.maker[index(value)];
+    if (maker == kNoOp || !has_rule(maker)) return false;
+    const auto& outputs = program_.ops[index(maker)].outputs;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i] && outputs[i]->value == value && rule(maker)->results[i] == Made::kSum) return true;
     }
-    while (leave()) continue;
-    return chain();
+    return false;
+  }
+
+  // Whether the op reads the value slice by slice, wherever it reads it. REQUIRES: it reads the value.
+  [[nodiscard]] bool follows(OpId reader, ValueId value) {
+    const std::vector<ValueId>& read = links_.read[index(reader)];
+    const auto place = static_cast<std::size_t>(std::ranges::find(read, value) - read.begin());
+    std::optional<bool>& known = follows_[index(reader)][place];
+    if (!known) known = works_out_to_follow(reader, value);
+    return *known;
   }
 
  private:
-  [[nodiscard]] const ProgramOp& op(OpId id) const { return program_.ops[index(id)]; }
-  [[nodiscard]] std::int64_t bytes(ValueId value) const { return program_.values[index(value)].bytes; }
-
-  void look_at_sizes(OpId id) {
-    for (const ValueId value : makes(op(id))) least_ = std::max(least_, bytes(value) / kLeastShare);
-  }
-
   const std::optional<SliceRule>& rule(OpId id) {
-    const auto [found, is_new] = rules_.try_emplace(id);
-    if (!is_new) return found->second;
-    found->second = slice_rule(op(id), units_, sums_);
-    for (std::size_t i = 0; found->second && i < op(id).outputs.size(); ++i) {
-      const auto& made = op(id).outputs[i];
-      if (made && found->second->results[i] == Made::kSum) added_.insert(made->value);
-    }
-    return found->second;
-  }
-  bool can_join(OpId id) { return !never_.contains(id) && rule(id).has_value(); }
-
-  [[nodiscard]] const Geometry* made_as(ValueId value) const {
-    const OpId maker = links_.maker[index(value)];
-    if (maker == kNoOp) return nullptr;
-    for (const auto& use : op(maker).outputs) {
-      if (use && use->value == value) return &use->geometry;
-    }
-    return nullptr;
+    std::optional<std::optional<SliceRule>>& known = rules_[index(id)];
+    if (!known) known.emplace(slice_rule(program_.ops[index(id)], units_, sums_));
+    return *known;
   }
 
-  // Whether the op reads the value slice by slice, wherever it reads it.
-  bool follows(OpId reader, ValueId value) {
-    const Geometry* made = made_as(value);
+  [[nodiscard]] bool works_out_to_follow(OpId reader, ValueId value) {
+    const Geometry* made = links_.made_as[index(value)];
     const auto& cutting = rule(reader);
-    if (made == nullptr || !cutting || added_.contains(value)) return false;
+    if (made == nullptr || !cutting || is_sum(value)) return false;
     const std::vector<SlicePart>& parts = cutting->arguments;
-    const Call& call = *op(reader).call;
+    const Call& call = *program_.ops[index(reader)].call;
     for (std::size_t i = 0; i < call.arguments.size(); ++i) {
       for (const auto& use : call.arguments[i].tensors) {
         if (!use || use->value != value) continue;
@@ -107,75 +102,54 @@ class Growth {
     return true;
   }
 
-  std::vector<OpId> neighbours(OpId id) {
-    std::vector<OpId> found;
-    for (const ValueId made : makes(op(id))) {
-      if (bytes(made) < least_) continue;
-      for (const OpId reader : links_.readers[index(made)]) {
-        if (can_join(reader) && follows(reader, made)) found.push_back(reader);
+  const Program& program_;
+  const Links& links_;
+  Sums sums_;
+  std::int64_t units_;
+  std::vector<std::optional<std::optional<SliceRule>>> rules_;  // by op
+  std::vector<std::vector<std::optional<bool>>> follows_;       // by op, and place among what it reads
+};
+
+// The ops from which others leave until a chain remains. Which leaves next is decided by the numbers of ops: first the
+// lowest that is wrong by itself, and if there is none, the first that would have to run between two slices.
+class Growth {
+ public:
+  Growth(const Program& program, const Links& links, Cuts& cuts, const std::set<OpId>& never)
+      : program_(program), links_(links), cuts_(cuts), never_(never), is_member_(program.ops.size(), 0) {}
+
+  // Returns whether the call can be cut.
+  bool grow(OpId beginning) {
+    if (!can_join(beginning)) return false;
+    join(beginning);
+    for (std::deque<OpId> next = {beginning}; !next.empty(); next.pop_front()) {
+      for (const OpId neighbour : neighbours(next.front())) {
+        if (is_member(neighbour)) continue;
+        join(neighbour);
+        next.push_back(neighbour);
       }
     }
-    for (const ValueId read : reads(op(id))) {
-      const OpId maker = links_.maker[index(read)];
-      if (maker != kNoOp && bytes(read) >= least_ && can_join(maker) && follows(id, read)) found.push_back(maker);
-    }
-    return found;
+    return true;
   }
 
-  // Whether something needs the value whole.
-  bool is_end(ValueId value) {
-    if (links_.outside[index(value)] != 0 || added_.contains(value)) return true;
-    return std::ranges::any_of(links_.readers[index(value)],
-                               [&](OpId reader) { return !members_.contains(reader) || !follows(reader, value); });
+  // Until nothing has to leave, or no more than so many bytes would be inside; returns whether more are. What is inside
+  // only becomes less.
+  bool shrink_above(std::int64_t bytes) {
+    if (inside_bytes() <= bytes) return false;
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) look_again(op_id(i));
+    do {
+      while (!wrong_.empty()) leave(*wrong_.begin());
+      if (inside_bytes() <= bytes) return false;
+    } while (leave_behind(Phase::kForward) || leave_behind(Phase::kBackward));
+    return true;
   }
-  [[nodiscard]] bool is_made_here(ValueId value) const { return members_.contains(links_.maker[index(value)]); }
 
-  // One call leaves the chain: one that reads something of it whole, one that has nothing to gain, or one that would
-  // have to wait for a call outside which waits for the chain. Returns whether there was one.
-  bool leave() {
-    for (const OpId id : members_) {
-      if (!reads_whole(id) && gains(id)) continue;
-      members_.erase(id);
-      return true;
-    }
-    return leave_behind(Phase::kForward) || leave_behind(Phase::kBackward);
-  }
-  bool reads_whole(OpId id) {
-    return std::ranges::any_of(reads(op(id)),
-                               [&](ValueId value) { return is_made_here(value) && !follows(id, value); });
-  }
-  bool gains(OpId id) {
-    const auto is_inside = [&](ValueId value) {
-      return is_made_here(value) && !is_end(value) && bytes(value) >= least_;
-    };
-    return std::ranges::any_of(makes(op(id)), is_inside) || std::ranges::any_of(reads(op(id)), is_inside);
-  }
-  bool leave_behind(Phase phase) {
-    std::set<OpId> waiting;  // ops outside that wait for the chain
+  [[nodiscard]] std::optional<Chain> chain() {
+    Chain found{.units = cuts_.units()};
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-      if (program_.ops[i].phase != phase) continue;
-      bool after_chain = false, after_waiting = false;
-      for (const ValueId value : reads(program_.ops[i])) {
-        const OpId maker = links_.maker[index(value)];
-        if (maker == kNoOp || op(maker).phase != phase) continue;
-        after_chain |= members_.contains(maker);
-        after_waiting |= waiting.contains(maker);
-      }
-      if (!members_.contains(op_id(i))) {
-        if (after_chain || after_waiting) waiting.insert(op_id(i));
-      } else if (after_waiting) {
-        members_.erase(op_id(i));
-        return true;
-      }
-    }
-    return false;
-  }
-
-  std::optional<Chain> chain() {
-    Chain found{.units = units_, .ops = {members_.begin(), members_.end()}};
-    for (const OpId id : members_) {
-      for (const ValueId made : makes(op(id))) {
-        if (added_.contains(made)) found.sums.insert(made);
+      if (!is_member(op_id(i))) continue;
+      found.ops.push_back(op_id(i));
+      for (const ValueId made : links_.made[i]) {
+        if (cuts_.is_sum(made)) found.sums.insert(made);
         if (is_end(made)) {
           found.ends.insert(made);
         } else {
@@ -187,15 +161,115 @@ class Growth {
     return found.inside.empty() ? std::nullopt : std::optional(std::move(found));
   }
 
+  // What the rest depends on.
+  using State = std::pair<std::int64_t, std::vector<std::uint8_t>>;
+  [[nodiscard]] State state() const { return {least_, is_member_}; }
+
+ private:
+  [[nodiscard]] std::int64_t bytes(ValueId value) const { return program_.values[index(value)].bytes; }
+  [[nodiscard]] bool is_member(OpId id) const { return id != kNoOp && is_member_[index(id)] != 0; }
+  [[nodiscard]] bool is_made_here(ValueId value) const { return is_member(links_.maker[index(value)]); }
+  [[nodiscard]] bool can_join(OpId id) { return !never_.contains(id) && cuts_.has_rule(id); }
+
+  void join(OpId id) {
+    is_member_[index(id)] = 1;
+    for (const ValueId value : links_.made[index(id)]) least_ = std::max(least_, bytes(value) / kLeastShare);
+  }
+
+  std::vector<OpId> neighbours(OpId id) {
+    std::vector<OpId> found;
+    for (const ValueId made : links_.made[index(id)]) {
+      if (bytes(made) < least_) continue;
+      for (const OpId reader : links_.readers[index(made)]) {
+        if (can_join(reader) && cuts_.follows(reader, made)) found.push_back(reader);
+      }
+    }
+    for (const ValueId read : links_.read[index(id)]) {
+      const OpId maker = links_.maker[index(read)];
+      if (maker != kNoOp && bytes(read) >= least_ && can_join(maker) && cuts_.follows(id, read)) found.push_back(maker);
+    }
+    return found;
+  }
+
+  // Whether something needs the value whole.
+  [[nodiscard]] bool is_end(ValueId value) {
+    if (links_.outside[index(value)] != 0 || cuts_.is_sum(value)) return true;
+    return std::ranges::any_of(links_.readers[index(value)],
+                               [&](OpId reader) { return !is_member(reader) || !cuts_.follows(reader, value); });
+  }
+  [[nodiscard]] std::int64_t inside_bytes() {
+    std::int64_t inside = 0;
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      if (!is_member(op_id(i))) continue;
+      for (const ValueId made : links_.made[i]) inside += is_end(made) ? 0 : bytes(made);
+    }
+    return inside;
+  }
+
+  [[nodiscard]] bool reads_whole(OpId id) {
+    return std::ranges::any_of(links_.read[index(id)],
+                               [&](ValueId value) { return is_made_here(value) && !cuts_.follows(id, value); });
+  }
+  // Whether it reads or makes something that is not there whole anyway.
+  [[nodiscard]] bool gains(OpId id) {
+    const auto is_inside = [&](ValueId value) {
+      return bytes(value) >= least_ && is_made_here(value) && !is_end(value);
+    };
+    return std::ranges::any_of(links_.made[index(id)], is_inside) ||
+           std::ranges::any_of(links_.read[index(id)], is_inside);
+  }
+  void look_again(OpId id) {
+    if (!is_member(id)) return;
+    if (reads_whole(id) || !gains(id)) {
+      wrong_.insert(id);
+    } else {
+      wrong_.erase(id);
+    }
+  }
+
+  void leave(OpId id) {
+    is_member_[index(id)] = 0;
+    wrong_.erase(id);
+    for (const ValueId made : links_.made[index(id)]) {
+      for (const OpId reader : links_.readers[index(made)]) look_again(reader);
+    }
+    for (const ValueId read : links_.read[index(id)]) {
+      if (!is_made_here(read)) continue;
+      look_again(links_.maker[index(read)]);
+      for (const OpId reader : links_.readers[index(read)]) look_again(reader);
+    }
+  }
+
+  // Lets the first call of a phase leave that would have to wait for a call outside which waits for the chain. Returns
+  // whether there was one.
+  bool leave_behind(Phase phase) {
+    std::vector<std::uint8_t> waits(program_.ops.size(), 0);  // ops outside that wait for the chain
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      if (program_.ops[i].phase != phase) continue;
+      bool after_chain = false, after_waiting = false;
+      for (const ValueId value : links_.read[i]) {
+        const OpId maker = links_.maker[index(value)];
+        if (maker == kNoOp || program_.ops[index(maker)].phase != phase) continue;
+        after_chain |= is_member(maker);
+        after_waiting |= waits[index(maker)] != 0;
+      }
+      if (!is_member(op_id(i))) {
+        waits[i] = after_chain || after_waiting ? 1 : 0;
+      } else if (after_waiting) {
+        leave(op_id(i));
+        return true;
+      }
+    }
+    return false;
+  }
+
   const Program& program_;
   const Links& links_;
-  Sums sums_;
+  Cuts& cuts_;
   const std::set<OpId>& never_;
-  std::int64_t units_;
   std::int64_t least_ = 1;
-  std::set<OpId> members_;
-  std::map<OpId, std::optional<SliceRule>> rules_;
-  std::set<ValueId> added_;  // results that are sums over units
+  std::vector<std::uint8_t> is_member_;  // by op
+  std::set<OpId> wrong_;                 // members that cannot stay
 };
 
 // Into how many units the results of a call may be cut: the rows of all dimensions but the last, or the first alone.
@@ -252,11 +326,15 @@ std::vector<OpId> by_bytes(const Program& program) {
 std::optional<Chain> find_chain(const Program& program, Sums sums, const std::set<OpId>& never) {
   const Links links(program);
   const std::vector<OpId> beginnings = by_bytes(program);
+  std::map<std::int64_t, Cuts> by_units;
+  std::set<std::pair<std::int64_t, Growth::State>> seen;  // with the units: what beginnings have grown to
   std::optional<Chain> best;
   for (std::size_t i = 0; i < std::min(kBeginnings, beginnings.size()); ++i) {
     for (const std::int64_t units : possible_units(program.ops[index(beginnings[i])])) {
-      auto found = Growth(program, links, sums, never, units).from(beginnings[i]);
-      if (found && (!best || found->inside_bytes > best->inside_bytes)) best = std::move(found);
+      Growth growth(program, links, by_units.try_emplace(units, program, links, sums, units).first->second, never);
+      if (!growth.grow(beginnings[i]) || !seen.emplace(units, growth.state()).second) continue;
+      if (!growth.shrink_above(best ? best->inside_bytes : -1)) continue;
+      if (auto found = growth.chain()) best = std::move(found);
     }
   }
   return best;

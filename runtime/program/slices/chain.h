@@ -24,6 +24,8 @@ struct Chain {
   std::set<ValueId> ends{};
   std::set<ValueId> sums{};  // those of the ends that are added up over the slices
   std::int64_t inside_bytes = 0;
+
+  friend bool operator==(const Chain&, const Chain&) = default;
 };
 
 // The chain with the most bytes inside, without the calls `never`.
