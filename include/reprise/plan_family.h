@@ -47,9 +47,9 @@ class PlanFamily {
   // graph is forward-only (papers.h completes it) or the costs do not belong to it.
   PlanFamily(Graph graph, Costs costs, std::size_t most_plans = kMostPlans);
 
-  // Throws InputError, and adds nothing, if the plan breaks a rule of validate, stores or fetches, or takes longer than
-  // fits into 64 bits.
-  void add(const Plan& plan);
+  // Returns whether the plan is kept now and was not before. Throws InputError, and adds nothing, if the plan breaks a
+  // rule of validate, stores or fetches, or takes longer than fits into 64 bits.
+  bool add(const Plan& plan);
 
   // The questions take the graph and the costs of one size. They throw InputError unless the graph has the structure of
   // the family's and the costs belong to it.

@@ -27,6 +27,7 @@ struct FoundPlan {
   std::string message{};                         // why there is no plan, for people
   std::optional<std::int64_t> lower_bound_ns{};  // no plan with this order of backward is faster within the budget
   bool is_provisional = false;                   // a longer search may find a faster plan
+  bool is_of_family = false;                     // made for another size, and no search for this one has confirmed it
 
   [[nodiscard]] bool found() const { return status != Status::kInfeasible; }
 };

@@ -127,6 +127,7 @@ void Session::take_found() {
   if (plan == nullptr) return;
   plan->found.is_provisional = false;
   if (!found || !found->found()) return;
+  plan->found.is_of_family = false;
   if (found->simulation.time_ns >= plan->found.simulation.time_ns) {
     plan->found.lower_bound_ns = found->lower_bound_ns;
     return;
@@ -134,6 +135,7 @@ void Session::take_found() {
   log_line(Severity::kInfo, program().name + ": a longer search has brought recomputation from " +
                                 recomputation_text(plan->found.simulation) + " down to " +
                                 recomputation_text(found->simulation) + " of the step");
+  if (around_.family != nullptr && !form_.is_sliced()) around_.family->add(found->plan);
   const auto better = put_to_work(*found, plan->room_bytes, plan->outside_bytes, plan->method);
   if (!fits_host(*better)) return;
   std::ranges::replace(plans_, plan, better);
@@ -212,7 +214,8 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
   link_up();
   if (around_.family != nullptr && !plan_is_given_) {
     const std::uint64_t version = around_.family->version();
-    if (std::exchange(family_version_, version) != version) plans_.clear();
+    const auto may_be_beaten = [](const auto& plan) { return plan->found.is_of_family; };
+    if (std::exchange(family_version_, version) != version) std::erase_if(plans_, may_be_beaten);
   }
   std::optional<std::int64_t> room = room_in(total);
   auto plan = fitting_plan(room);

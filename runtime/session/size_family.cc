@@ -69,7 +69,8 @@ std::optional<FoundPlan> SizeFamily::find(const Graph& graph, const Costs& costs
                    .plan = std::move(answer->plan),
                    .planner = kPlanner,
                    .simulation = answer->simulation,
-                   .is_provisional = may_be_faster};
+                   .is_provisional = may_be_faster,
+                   .is_of_family = true};
 }
 
 std::int64_t SizeFamily::smallest_peak_bytes(const Program& program) {
@@ -80,9 +81,7 @@ std::int64_t SizeFamily::smallest_peak_bytes(const Program& program) {
 }
 
 void SizeFamily::add(const Plan& plan) {
-  if (copies(plan)) return;
-  plans_.add(plan);
-  ++version_;
+  if (!copies(plan) && plans_.add(plan)) ++version_;
 }
 
 }  // namespace reprise

@@ -62,16 +62,17 @@ PlanFamily::PlanFamily(Graph graph, Costs costs, std::size_t most_plans)
   add(plain_);
 }
 
-void PlanFamily::add(const Plan& plan) {
+bool PlanFamily::add(const Plan& plan) {
   if (const auto violation = validate(graph_, plan)) {
     throw InputError("this is no plan for the family's graph: " + violation->message);
   }
   if (copies(plan)) throw InputError("a family does not take plans that store values in the host's memory");
   Kept kept{.simulation = simulate(graph_, costs_, plan), .plan = plan};
   const auto place = std::ranges::lower_bound(kept_, kept, comes_before);
-  if (place != kept_.end() && place->plan == plan) return;
+  if (place != kept_.end() && place->plan == plan) return false;
   kept_.insert(place, std::move(kept));
   thin();
+  return std::ranges::any_of(kept_, [&](const Kept& one) { return one.plan == plan; });
 }
 
 bool PlanFamily::comes_before(const Kept& one, const Kept& other) {

@@ -1,0 +1,67 @@
+// Sessions of a family: whose plans they run with, and what they search for beside the steps.
+#include "runtime/session/size_family.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "runtime/impatient_step.h"
+
+namespace reprise::test {
+namespace {
+
+// A step that is a member of a family which knows two plans: that without recomputation, and that of least peak.
+struct Member : ImpatientStep {
+  Member() : ImpatientStep(resnet_case()) {
+    budget = half();
+    options->budget_bytes.reset();
+    const std::int64_t plain = session->plan_ahead(session->outside_bytes(0)).simulation.peak_bytes;
+    options->budget_bytes = 1;
+    const std::int64_t smallest = session->plan_ahead(session->outside_bytes(0)).smallest_budget_bytes;
+    options->budget_bytes = smallest;
+    const Plan least = session->plan_ahead(session->outside_bytes(0)).plan;
+    plain_bytes = plain + session->outside_bytes(0);
+    auto hurried = std::make_shared<SessionOptions>();
+    hurried->planning_seconds = 0;  // for the family's own search
+    hurried->waiting_seconds = 10;
+    family = std::make_shared<SizeFamily>(SizeFamily::Profiled{.program = step.program,
+                                                               .graph = session->graph(),
+                                                               .costs = session->costs(),
+                                                               .caller = session->caller(),
+                                                               .plans = {least}},
+                                          hurried);
+    (void)family->version();  // its search has come to its end
+    Surroundings around;
+    around.known_tensors = [this] { return state.tensors; };
+    around.caller_is_user = false;
+    around.family = family;
+    session = std::make_unique<Session>(CapturedStep{.program = step.program}, options, std::move(around));
+  }
+
+  [[nodiscard]] FoundPlan asked() const {
+    return *family->find(session->graph(), session->costs(), session->room_bytes());
+  }
+
+  std::int64_t budget = 0, plain_bytes = 0;
+  std::shared_ptr<SizeFamily> family;
+};
+
+TEST(SizeFamilies, LearnWhatAMemberHasSearchedFor) {
+  Member member;
+  member.options->budget_bytes = member.budget;
+  member.run();
+  const auto first = member.session->current();
+  ASSERT_TRUE(first->found.is_of_family);
+  ASSERT_TRUE(first->found.is_provisional);
+  const FoundPlan before = member.asked();
+  const auto settled = member.session->settled();
+  EXPECT_LT(settled->found.simulation.time_ns, first->found.simulation.time_ns);
+  const FoundPlan after = member.asked();
+  EXPECT_LT(after.simulation.time_ns, before.simulation.time_ns);
+  EXPECT_LE(after.simulation.time_ns, settled->found.simulation.time_ns);
+  member.run();  // The family is another one now, but this plan is for this size.
+  EXPECT_EQ(member.session->current(), settled);
+}
+
+}  // namespace
+}  // namespace reprise::test
