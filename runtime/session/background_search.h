@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "reprise/costs.h"
 #include "reprise/graph.h"
+#include "reprise/plan_family.h"
 #include "reprise/solve.h"
 #include "runtime/session/background_task.h"
 #include "runtime/session/plan_method.h"
@@ -13,7 +15,9 @@ namespace reprise {
 
 class BackgroundSearch {
  public:
-  BackgroundSearch(Graph graph, Costs costs, PlanMethod method, std::int64_t budget_bytes, double seconds);
+  // `known` is a plan within the budget: if no plan can be much faster, nothing is searched for.
+  BackgroundSearch(Graph graph, Costs costs, PlanMethod method, std::int64_t budget_bytes, double seconds,
+                   std::optional<PlanFamily::Answer> known = std::nullopt);
 
   [[nodiscard]] const PlanMethod& method() const { return method_; }
   [[nodiscard]] std::int64_t budget_bytes() const { return budget_bytes_; }
@@ -24,8 +28,8 @@ class BackgroundSearch {
   [[nodiscard]] bool is_elsewhere() const { return task_.is_elsewhere(); }
 
   struct Result {
-    Solution solution{};
-    bool is_complete = false;  // it did not run out of time
+    std::optional<Solution> solution{};  // nothing: there was no search
+    bool is_complete = false;            // it did not run out of time
   };
   // Once. Throws what the search threw. REQUIRES: it is not elsewhere.
   [[nodiscard]] Result wait() { return task_.wait(); }

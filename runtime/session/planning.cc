@@ -55,16 +55,20 @@ FoundPlan Planning::find_at_once(const Step& step, std::optional<std::int64_t> r
   return found;
 }
 
-void Planning::begin(const Step& step, std::int64_t room) {
-  search_ = std::make_unique<BackgroundSearch>(step.graph, step.costs, step.method, room, options_->planning_seconds);
+void Planning::begin(const Step& step, std::int64_t room, const FoundPlan& plan) {
+  std::optional<PlanFamily::Answer> known;
+  if (plan.is_of_family) known.emplace(plan.plan, plan.simulation);
+  search_ = std::make_unique<BackgroundSearch>(step.graph, step.costs, step.method, room, options_->planning_seconds,
+                                               std::move(known));
 }
 
 std::optional<FoundPlan> Planning::end(const Step& step) {
   const auto search = std::exchange(search_, nullptr);
   try {
     BackgroundSearch::Result result = search->wait();
+    if (!result.solution) return std::nullopt;
     PlanBook book(step.graph, step.costs, search->method());
-    book.add(search->budget_bytes(), std::move(result.solution),
+    book.add(search->budget_bytes(), *std::move(result.solution),
              result.is_complete ? std::nullopt : std::optional(search->seconds()));
     return book.find(search->budget_bytes(), search->seconds());
   } catch (const std::exception& error) {

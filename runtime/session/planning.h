@@ -33,12 +33,14 @@ class Planning {
   // After a short search alone, also where that finds no plan.
   [[nodiscard]] FoundPlan find_at_once(const Step& step, std::optional<std::int64_t> room);
 
-  // Begins a full search that goes on beside the steps. REQUIRES: there is none.
-  void begin(const Step& step, std::int64_t room);
+  // Begins a full search, beside the steps, for a better plan than this one, which was made for this room. REQUIRES:
+  // there is none.
+  void begin(const Step& step, std::int64_t room, const FoundPlan& plan);
   [[nodiscard]] bool is_going_on() const { return search_ != nullptr && !search_->is_elsewhere(); }
   [[nodiscard]] bool is_done() const { return is_going_on() && search_->is_done(); }
   // Waits for its end, keeps what it found in the file, and returns the fastest plan known for its room; nothing if it
-  // has failed. REQUIRES: it is going on, and the step's graph and costs are what they were.
+  // has failed, or if the plan is so near what is possible that there was no search. REQUIRES: it is going on, and the
+  // step's graph and costs are what they were.
   [[nodiscard]] std::optional<FoundPlan> end(const Step& step);
   void stop() { search_.reset(); }
 

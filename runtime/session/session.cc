@@ -145,7 +145,7 @@ void Session::take_found() {
 // One search at a time: another provisional plan has its turn when a step uses it.
 void Session::search_beside(const std::shared_ptr<PlanAtWork>& plan) {
   if (planning_.is_going_on() || !plan->found.is_provisional) return;
-  planning_.begin(planned_step(), *plan->room_bytes);
+  planning_.begin(planned_step(), *plan->room_bytes, plan->found);
   searched_for_ = plan;
 }
 

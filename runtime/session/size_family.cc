@@ -64,7 +64,8 @@ std::optional<FoundPlan> SizeFamily::find(const Graph& graph, const Costs& costs
   const std::int64_t budget = room.value_or(std::numeric_limits<std::int64_t>::max());
   auto answer = plans_.adapted(graph, costs, budget);
   if (!answer) return std::nullopt;
-  const bool may_be_faster = is_far_from_bound(graph, costs, *answer);
+  // How near it is to what is possible is found out beside the steps.
+  const bool may_be_faster = answer->simulation.recompute_ns > 0;
   return FoundPlan{.status = Status::kFeasible,
                    .plan = std::move(answer->plan),
                    .planner = kPlanner,

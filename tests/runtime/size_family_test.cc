@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runtime/impatient_step.h"
+#include "runtime/session/plan_book.h"
 
 namespace reprise::test {
 namespace {
@@ -61,6 +62,22 @@ TEST(SizeFamilies, LearnWhatAMemberHasSearchedFor) {
   EXPECT_LE(after.simulation.time_ns, settled->found.simulation.time_ns);
   member.run();  // The family is another one now, but this plan is for this size.
   EXPECT_EQ(member.session->current(), settled);
+}
+
+TEST(SizeFamilies, AreNotSearchedBeyondAPlanThatIsGoodEnough) {
+  Member member;
+  member.options->planning_seconds = 1000;
+  member.options->budget_bytes = member.plain_bytes - 1;
+  member.run();
+  const auto first = member.session->current();
+  ASSERT_GT(first->found.simulation.recompute_ns, 0);
+  ASSERT_FALSE(is_far_from_bound(member.session->graph(), member.session->costs(),
+                                 {first->found.plan, first->found.simulation}));
+  EXPECT_TRUE(first->found.is_provisional);  // it is compared with the bound beside the step
+  EXPECT_EQ(member.session->settled(), first);
+  EXPECT_FALSE(first->found.is_provisional);
+  const PlanBook book(member.session->graph(), member.session->costs(), "auto");
+  EXPECT_TRUE(book.is_worth_a_search(*first->room_bytes, 1));
 }
 
 }  // namespace
