@@ -64,7 +64,7 @@ class GivenForms {
 
 std::pair<std::int64_t, FoundPlan> find_in_given_forms(const py::function& form_of, std::int64_t sliceable,
                                                        std::int64_t room, const std::string& planner, double seconds,
-                                                       double soon_seconds, std::int64_t host_budget) {
+                                                       double soon_seconds, bool in_full, std::int64_t host_budget) {
   GivenForms forms(form_of, {planner, host_budget}, seconds, soon_seconds);
   const py::gil_scoped_release no_gil;
   if (!forms.enter(1)) throw InputError("form_of(1): there is always the whole step");
@@ -74,6 +74,10 @@ std::pair<std::int64_t, FoundPlan> find_in_given_forms(const py::function& form_
                                    .find_at_once = [&](std::int64_t bytes) { return forms.find(bytes, /*soon=*/true); },
                                    .find = [&](std::int64_t bytes) { return forms.find(bytes, /*soon=*/false); }},
                                   room);
+  if (in_full && found.found()) {  // as a session goes on beside the steps
+    FoundPlan longer = forms.find(room, /*soon=*/false);
+    if (longer.found() && longer.simulation.time_ns < found.simulation.time_ns) found = std::move(longer);
+  }
   return {forms.slices(), std::move(found)};
 }
 
@@ -118,8 +122,9 @@ void bind_forms(py::module_& module) {
       py::arg("program"), py::arg("use"), "Bytes of the chain that would run in slices; 0 if there is none.");
   module.def("find_in_forms", &find_in_given_forms, py::arg("form_of"), py::arg("sliceable_bytes"),
              py::arg("room_bytes"), py::arg("planner"), py::arg("seconds"), py::arg("soon_seconds"),
-             py::arg("host_budget_bytes") = 0,
-             "(slices, plan) as a session would choose. `form_of` gives (graph, costs) of a form, or None.");
+             py::arg("in_full"), py::arg("host_budget_bytes") = 0,
+             "(slices, plan) as a session would choose, soon or after it has searched `in_full`. `form_of` gives (graph, "
+             "costs) of a form, or None.");
 }
 
 }  // namespace reprise::bindings

@@ -139,6 +139,7 @@ def find_in_forms(
     planner: str,
     seconds: float,
     soon_seconds: float,
+    in_full: bool,
     host_budget_bytes: int = ...,
 ) -> tuple[int, FoundPlan]: ...
 def set_messages(log: Callable[[int, str], object], progress: Callable[[str, int, int], object]) -> None: ...

@@ -51,11 +51,12 @@ def find(graph: _core.Graph, costs: _core.Costs, budget_bytes: int | None, plann
 
 
 def find_in_forms(form_of: Callable[[int], tuple[_core.Graph, _core.Costs] | None], sliceable_bytes: int, budget_bytes: int,
-                  planner: str, seconds: float, host_budget_bytes: int = 0) -> Found:
+                  planner: str, seconds: float, in_full: bool = True, host_budget_bytes: int = 0) -> Found:
     """The fastest plan within the budget of the step whole or in slices, chosen as for a step that is called.
 
     form_of: the step in so many slices, if there is that form; 1 is the whole step.
     sliceable_bytes: of the chain that would be cut.
+    in_full: with what is found beside the first steps.
     host_budget_bytes: that plans may store in the host's memory; above 0, the costs have a link to it.
     """
     from .native import _torch
@@ -71,7 +72,7 @@ def find_in_forms(form_of: Callable[[int], tuple[_core.Graph, _core.Costs] | Non
 
     begin = time.monotonic()
     slices, found = _torch.find_in_forms(capsules, sliceable_bytes, budget_bytes, planner, seconds, WAITING_SECONDS,
-                                         host_budget_bytes)
+                                         in_full, host_budget_bytes)
     taken = time.monotonic() - begin
     if found.plan is None:
         return Found(None, "", None, found.smallest_budget_bytes, taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ from torch.nn import functional
 
 import reprise
 import reprise.show.preflight
-from reprise import planning
+from reprise import _core, planning
 
+RESNET50 = Path(__file__).parents[2] / "data/steps/resnet50_96.cuda.graph.json"
 WORDS = 4001
 
 
@@ -78,6 +80,19 @@ def test_a_budget_that_only_slices_keep_is_said_to_be_enough(model: nn.Module) -
     without = ask(model, budget, slices=False)
     assert not without.fits
     assert abs(without.planned.peak_bytes - whole) <= whole // 200
+
+
+def test_the_time_is_that_of_the_plan_after_a_full_search(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session begins with what a short search has found, and goes on searching beside its steps."""
+    form = _core.parse_graph(RESNET50.read_text())
+    peak = _core.solve(*form, planner="none").simulation.peak_bytes
+    monkeypatch.setattr(planning, "WAITING_SECONDS", 0.05)
+    found = [planning.find_in_forms(lambda slices: form if slices == 1 else None, peak, peak // 2, "auto", 60, in_full)
+             for in_full in (False, True)]
+    soon, in_full = (each.simulation for each in found)
+    full = planning.find(*form, peak // 2, "auto", 60).simulation
+    assert soon is not None and in_full is not None and full is not None
+    assert in_full.time_ns == full.time_ns <= soon.time_ns
 
 
 def test_the_least_budget_is_that_of_a_session(model: nn.Module) -> None:

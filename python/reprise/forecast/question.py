@@ -179,8 +179,9 @@ class Question:
         def form_of(slices: int) -> Form | None:
             return self.form(slices, batch, roofline_times)
 
+        host_budget_bytes = 0 if self.host is None else self.host.budget_bytes
         return planning.find_in_forms(form_of, self.forms.sliceable_bytes(batch), max(0, room), self.planner, self.seconds,
-                                      0 if self.host is None else self.host.budget_bytes)
+                                      in_full=not roofline_times, host_budget_bytes=host_budget_bytes)
 
     def form(self, slices: int, batch: int, roofline_times: bool = False) -> Form | None:
         """The step in so many slices, with the way to the host's memory if there is one."""
@@ -234,6 +235,10 @@ class Question:
         while True:
             batch = last_inside(need_below, self.budget_bytes, self.batch)
             found = last_fit(fit_below, batch)
+            if found is None and not family.has(1):  # which may have other operators than larger ones
+                family.add(1)
+                self.refresh()
+                continue
             if found is None or family.has(found.batch):
                 return found
             family.add(found.batch)
