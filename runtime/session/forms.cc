@@ -15,11 +15,6 @@ constexpr double kDear = 0.03;             // recomputation, as a share of the s
 constexpr std::size_t kCompared = 3;       // forms that are compared when one has a plan
 constexpr std::int64_t kShareOfRoom = 16;  // a chain with less than this part of the room inside makes nothing cheaper
 
-bool is_dear(const Simulation& found) {
-  const auto once = static_cast<double>(found.time_ns - found.recompute_ns - found.wait_ns);
-  return static_cast<double>(found.recompute_ns + found.wait_ns) > kDear * once;
-}
-
 std::optional<SlicedProgram> slice_as_expected(const Program& program, std::int64_t slices) {
   const auto whole = prepare_for_slices(program);
   const auto chain = find_chain(*whole, Sums::kWhole);
@@ -59,6 +54,11 @@ std::int64_t sliceable_bytes(const Program& program, UseSlices use) {
   const auto whole = prepare_for_slices(program);
   const auto chain = find_chain(*whole, sums);
   return chain && has_the_largest_call(*whole, *chain) ? chain->inside_bytes : 0;
+}
+
+bool is_dear(const Simulation& found) {
+  const auto once = static_cast<double>(found.time_ns - found.recompute_ns - found.wait_ns);
+  return static_cast<double>(found.recompute_ns + found.wait_ns) > kDear * once;
 }
 
 bool may_help(std::int64_t sliceable_bytes, std::int64_t room) {

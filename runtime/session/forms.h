@@ -26,6 +26,8 @@ enum class SliceBits : std::uint8_t { kCompared, kExpected };
                                                        SliceBits bits);
 // Bytes inside of the chain that would be cut; 0 if there is none.
 [[nodiscard]] std::int64_t sliceable_bytes(const Program& program, UseSlices use);
+// Whether a plan of the whole step computes so much again that other forms are tried.
+[[nodiscard]] bool is_dear(const Simulation& found);
 // Whether cutting a chain with so many bytes inside may help in this room at all.
 [[nodiscard]] bool may_help(std::int64_t sliceable_bytes, std::int64_t room);
 

@@ -63,11 +63,22 @@ const Costs& Session::costs() {
   return costs_;
 }
 
+// Whose costs and plans are those of the form in which the step is now; nothing if it is measured and planned by
+// itself.
+std::shared_ptr<SizeFamily> Session::family_now() const {
+  if (around_.family == nullptr || !form_.is_sliced()) return around_.family;
+  auto sliced = around_.family->in_slices(form_.slices);
+  return sliced != nullptr && sliced->is_of(graph_) ? sliced : nullptr;
+}
+
 void Session::price() {
-  if (around_.family != nullptr && !form_.is_sliced()) {
-    const auto begin = std::chrono::steady_clock::now();
-    costs_ = around_.family->price(program());
-    caller_ = around_.family->caller_of(program());
+  const auto begin = std::chrono::steady_clock::now();
+  const auto family = family_now();
+  std::optional<Costs> carried_over;
+  if (family != nullptr) carried_over = form_.is_sliced() ? family->costs_of(program()) : family->price(program());
+  if (carried_over) {
+    costs_ = *std::move(carried_over);
+    if (!form_.is_sliced()) caller_ = family->caller_of(program());
     profile_seconds_ += seconds_since(begin);
   } else if (options_->measure) {
     measure();
@@ -76,6 +87,9 @@ void Session::price() {
   }
   caller_.apply(costs_);
   priced_ = true;
+  if (around_.family != nullptr && family == nullptr) {
+    around_.family->add_slices(form_.slices, {step_.program, graph_, costs_, caller_, {}});
+  }
 }
 
 void Session::measure() {
@@ -135,7 +149,7 @@ void Session::take_found() {
   log_line(Severity::kInfo, program().name + ": a longer search has brought recomputation from " +
                                 recomputation_text(plan->found.simulation) + " down to " +
                                 recomputation_text(found->simulation) + " of the step");
-  if (around_.family != nullptr && !form_.is_sliced()) around_.family->add(found->plan);
+  if (const auto family = family_now()) family->add(found->plan);
   const auto better = put_to_work(*found, plan->room_bytes, plan->outside_bytes, plan->method);
   if (!fits_host(*better)) return;
   std::ranges::replace(plans_, plan, better);
@@ -179,10 +193,15 @@ std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> ro
 }
 
 FoundPlan Session::find_plan(Find find, std::optional<std::int64_t> room) {
-  if (around_.family == nullptr || form_.is_sliced()) return (planning_.*find)(planned_step(), room);
-  if (auto known = around_.family->find(graph_, costs_, room)) return *std::move(known);
+  const auto family = family_now();
+  if (family == nullptr) return (planning_.*find)(planned_step(), room);
+  if (!form_.is_sliced() || family->has_learned()) {
+    if (auto known = family->find(graph_, costs_, room)) return *std::move(known);
+    // Another form may have a plan at once; if none has, all forms are searched in full.
+    if (form_.is_sliced() && find == &Planning::find_at_once) return {};
+  }
   FoundPlan found = (planning_.*find)(planned_step(), room);
-  if (found.found()) around_.family->add(found.plan);
+  family->learn(found);
   return found;
 }
 

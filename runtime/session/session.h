@@ -220,6 +220,7 @@ class Session {
   [[nodiscard]] std::shared_ptr<StepCopies> begin_copies(const std::shared_ptr<PlanAtWork>& plan);
 
   [[nodiscard]] std::unique_ptr<ReplayPolicy> policy_for(const CapturedStep& step) const;
+  [[nodiscard]] std::shared_ptr<SizeFamily> family_now() const;
   void price();
   void measure();
   [[nodiscard]] std::int64_t total_with(std::span<const at::Tensor> inputs);

@@ -88,19 +88,27 @@ bool Session::become_form_of(const Plan& plan) {
 FoundPlan Session::find_in_any_form(Find find, std::optional<std::int64_t> room) {
   if (plan_is_given_) return find_plan(find, room);
   become(1);
-  if (!room || !may_help(sliceable_bytes(program(), options_->slices), *room)) return find_plan(find, room);
+  if (!room) return find_plan(find, room);
+  std::optional<FoundPlan> known;  // of the whole step
+  if (around_.family != nullptr) known = around_.family->find(graph_, costs_, room);
+  if (known && !is_dear(known->simulation)) return *std::move(known);
+  if (!may_help(sliceable_bytes(program(), options_->slices), *room)) {
+    return known ? *std::move(known) : find_plan(find, room);
+  }
   const auto enter = [this](std::int64_t slices) {
     become(1);
     if (!make_slices(slices)) return false;
     become(slices);
     return true;
   };
-  return find_in_forms(
-      {.enter = enter,
-       .largest_call_bytes = [this] { return most_of_one_op(graph_, costs_); },
-       .find_at_once = [this](std::int64_t bytes) { return find_plan(&Planning::find_at_once, bytes); },
-       .find = [this, find](std::int64_t bytes) { return find_plan(find, bytes); }},
-      *room);
+  return find_in_forms({.enter = enter,
+                        .largest_call_bytes = [this] { return most_of_one_op(graph_, costs_); },
+                        .find_at_once =
+                            [&](std::int64_t bytes) {
+                              return known && !form_.is_sliced() ? *known : find_plan(&Planning::find_at_once, bytes);
+                            },
+                        .find = [this, find](std::int64_t bytes) { return find_plan(find, bytes); }},
+                       *room);
 }
 
 }  // namespace reprise

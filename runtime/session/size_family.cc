@@ -24,12 +24,14 @@ std::unique_ptr<BackgroundTask<Curve>> begin_curve(Graph graph, Costs costs, dou
 
 }  // namespace
 
-SizeFamily::SizeFamily(Profiled profiled, std::shared_ptr<const SessionOptions> options)
+SizeFamily::SizeFamily(Profiled profiled, std::shared_ptr<const SessionOptions> options, Search search)
     : options_(std::move(options)),
+      graph_(profiled.graph),
       sizes_(profiled.program, profiled.costs),
       caller_(std::move(profiled.caller)),
       plans_(profiled.graph, profiled.costs),
-      curve_(begin_curve(profiled.graph, profiled.costs, options_->planning_seconds)) {
+      curve_(search == Search::kNone ? nullptr
+                                     : begin_curve(profiled.graph, profiled.costs, options_->planning_seconds)) {
   for (const Plan& plan : profiled.plans) add(plan);
 }
 
@@ -39,6 +41,11 @@ Costs SizeFamily::price(const Program& program) {
   log_line(Severity::kInfo, program.name + ": another size; " + std::to_string(priced.measured) +
                                 " kinds of calls were measured for their memory");
   return std::move(priced.costs);
+}
+
+std::optional<Costs> SizeFamily::costs_of(const Program& program) {
+  OtherSizes::Priced priced = sizes_.price(program);
+  return priced.wrong.empty() ? std::optional(std::move(priced.costs)) : std::nullopt;
 }
 
 Caller SizeFamily::caller_of(const Program& program) const { return caller_.at_size_of(program); }
@@ -79,6 +86,21 @@ std::int64_t SizeFamily::smallest_peak_bytes(const Program& program) {
   Costs costs = price(program);
   caller_of(program).apply(costs);
   return plans_.smallest_peak_bytes(make_graph(program), costs);
+}
+
+std::shared_ptr<SizeFamily> SizeFamily::in_slices(std::int64_t slices) const {
+  const auto found = in_slices_.find(slices);
+  return found == in_slices_.end() ? nullptr : found->second;
+}
+
+void SizeFamily::add_slices(std::int64_t slices, Profiled profiled) {
+  if (in_slices_.contains(slices)) return;
+  in_slices_.emplace(slices, std::make_shared<SizeFamily>(std::move(profiled), options_, Search::kNone));
+}
+
+void SizeFamily::learn(const FoundPlan& found) {
+  has_learned_ = true;
+  if (found.found()) add(found.plan);
 }
 
 void SizeFamily::add(const Plan& plan) {

@@ -4,9 +4,13 @@
 // A session of a family neither profiles nor searches. Plans come from a search over all budgets at the size that was
 // profiled; it goes on beside the steps, and a step waits for it as long as it would for a search of its own. Where
 // none of the plans fits, the session searches, and what it finds joins the family.
+//
+// The step in slices is another step, with a family of its own for each number of slices. The first session that is in
+// such a form measures it and searches; others then do neither.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -34,10 +38,15 @@ class SizeFamily {
     Caller caller;
     std::vector<Plan> plans;
   };
-  // Begins the search.
-  SizeFamily(Profiled profiled, std::shared_ptr<const SessionOptions> options);
+  enum class Search : std::uint8_t { kAllBudgets, kNone };
+  // Begins the search, if there is to be one.
+  SizeFamily(Profiled profiled, std::shared_ptr<const SessionOptions> options, Search search = Search::kAllBudgets);
 
-  // Throws Unsupported if the program is not the step at its size: results lie otherwise on the device.
+  // Whether this graph is that of the step at some size.
+  [[nodiscard]] bool is_of(const Graph& graph) const { return graph.same_structure(graph_); }
+  // Nothing if the program is not the step at its size: results lie otherwise on the device.
+  [[nodiscard]] std::optional<Costs> costs_of(const Program& program);
+  // The same, but then throws Unsupported.
   [[nodiscard]] Costs price(const Program& program);
   // What the caller will need at this size, by what it needed where it was profiled.
   [[nodiscard]] Caller caller_of(const Program& program) const;
@@ -47,18 +56,28 @@ class SizeFamily {
   // The least that a known plan takes at the size of the program. Throws as price() does.
   [[nodiscard]] std::int64_t smallest_peak_bytes(const Program& program);
   void add(const Plan& plan);
+  // Takes over what a session has searched for, whether there is a plan or not.
+  void learn(const FoundPlan& found);
+  [[nodiscard]] bool has_learned() const { return has_learned_; }
   // Another one after there are other plans.
   [[nodiscard]] std::uint64_t version();
+
+  // The family of the step in so many slices; nothing if nobody has added what it begins with.
+  [[nodiscard]] std::shared_ptr<SizeFamily> in_slices(std::int64_t slices) const;
+  void add_slices(std::int64_t slices, Profiled profiled);
 
  private:
   void take_curve();
 
   std::shared_ptr<const SessionOptions> options_;
+  Graph graph_;
   OtherSizes sizes_;
   Caller caller_;
   PlanFamily plans_;
   std::unique_ptr<BackgroundTask<Curve>> curve_;  // nothing: its plans are here
   std::uint64_t version_ = 0;
+  bool has_learned_ = false;
+  std::map<std::int64_t, std::shared_ptr<SizeFamily>> in_slices_;  // by their number
 };
 
 }  // namespace reprise

@@ -114,6 +114,22 @@ class Branches(nn.Module):
         return torch.randn(batch, length, 16)
 
 
+class Speaks(nn.Module):
+    """Few layers and many words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(4001, 32)
+        self.mix = nn.Sequential(nn.Linear(32, 32), nn.GELU())
+        self.head = nn.Linear(32, 4001, bias=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self.head(self.mix(self.embed(words))).flatten(0, 1), words.flatten())
+
+    def inputs(self, batch: int, length: int) -> Tensor:
+        return torch.randint(0, 4001, (batch, length))
+
+
 def step(model: nn.Module, x: Tensor) -> list[Tensor]:
     """Loss, gradients and buffers after one step."""
     model.zero_grad()
@@ -245,6 +261,20 @@ def test_the_budget_is_kept_at_every_length() -> None:
         assert model.plan.measured_peak_bytes <= budget
         recomputed += model.plan.recompute_ns > 0
     assert recomputed > 0
+
+
+def test_forms_in_slices_are_measured_for_one_later_size_alone(caplog: pytest.LogCaptureFixture) -> None:
+    model, plain = pair(Speaks)
+    step(model, plain.inputs(4, 64))
+    fixed = 2 * sum(parameter.nbytes for parameter in plain.parameters())
+    model.plan.set_budget(fixed + int(0.75 * (model.plan.measured_peak_bytes - fixed)))
+    sizes = [(4, length) for length in (64, 60, 58, 56, 62, 61, 59, 57, 55, 63)]
+    with caplog.at_level(logging.INFO, "reprise"):
+        assert differences(model, plain, sizes) == []
+    assert model.plan.measured_peak_bytes <= model.plan.budget_bytes
+    assert messages(caplog, " slices") >= 8
+    forms = 5  # which the first size measures for itself, and one later size for all of them
+    assert messages(caplog, "profiled ") <= 2 * forms
 
 
 def test_a_size_that_cannot_fit_is_refused_with_the_largest_that_can() -> None:
