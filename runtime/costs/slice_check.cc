@@ -5,7 +5,6 @@
 #include <ATen/ops/gather.h>
 #include <ATen/ops/nll_loss_forward.h>
 #include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/ScalarType.h>
@@ -34,15 +33,22 @@ at::Tensor empty_bytes(std::int64_t bytes, at::Device device) {
   return at::empty({std::max<std::int64_t>(bytes, 16)}, at::TensorOptions(at::kByte).device(device));
 }
 
-// Numbers as they occur in a step; any index may be 0 or 1.
+// Numbers as they occur in a step; any index may be 0 or 1. Drawing a number takes longer than what most calls do with
+// it, so large memory repeats a prime number of them, by which rows differ nevertheless.
 at::Tensor made_up(std::int64_t bytes, at::ScalarType dtype, at::Device device) {
+  constexpr std::int64_t kDrawn = 65521;
   at::Tensor memory = empty_bytes(bytes, device);
   const std::int64_t count = memory.numel() / static_cast<std::int64_t>(c10::elementSize(dtype));
   at::Tensor numbers = view_of(memory, {.dtype = dtype, .sizes = {count}, .strides = {1}});
+  at::Tensor drawn = numbers.narrow(0, 0, std::min(count, kDrawn));
   if (c10::isFloatingType(dtype)) {
-    numbers.normal_();
+    drawn.normal_();
   } else {
-    numbers.random_(0, 2);
+    drawn.random_(0, 2);
+  }
+  for (std::int64_t done = kDrawn; done < count; done *= 2) {
+    const std::int64_t next = std::min(done, count - done);
+    numbers.narrow(0, done, next).copy_(numbers.narrow(0, 0, next));
   }
   return memory;
 }
@@ -144,7 +150,8 @@ bool keeps_its_bits(const Call& loss, at::Device device) {
   constexpr std::size_t kRowsArgument = 0, kReduction = 3;
   const Geometry& rows = loss.arguments[kRowsArgument].tensors.front()->geometry;
   const std::int64_t reduction = loss.arguments[kReduction].constant.toInt();
-  const at::Tensor numbers = at::randn(rows.sizes, at::TensorOptions(at::kFloat).device(device)).to(rows.dtype);
+  const Geometry dense{.dtype = rows.dtype, .sizes = rows.sizes, .strides = {rows.sizes[1], 1}};
+  const at::Tensor numbers = view_of(made_up(extent_bytes(dense), rows.dtype, device), dense);
   const at::TensorOptions integers = at::TensorOptions(at::kLong).device(device);
   const at::Tensor labels = at::randint(rows.sizes[1], {rows.sizes[0]}, integers);
   const at::Tensor is_ignored = at::randint(8, {rows.sizes[0]}, integers).eq(0);
