@@ -5,8 +5,10 @@
 The budget is what parameters and gradients take, and a share of what eager takes above that at the largest size. Sizes are
 random; the first two are captured, all others are sizes of a step that is known. For each case:
 first_s, second_s      from the call of the model to the end of backward, at the first and the second size; second_of_first is
-                       their ratio. The first size was measured before, so it takes a capture, and a search for half a second
+                       their ratio. The first size was measured before, and no trace is kept, so it takes a capture, and a
+                       search for half a second
 before_ms              for each later size, how much longer its first step takes than its third one: median and most
+..._cpu                the same in seconds that the thread which trains had the processor, which other programs do not change
 over_own_plan_percent  how much longer the plan of the family takes, by its own times, than the plan of a whole search at that
                        size and room, for at most --searched sizes: median and most
 ratio                  the time of one round over all sizes, once they are known, as a multiple of eager's; `rival_ratio` is that
@@ -24,6 +26,7 @@ import copy
 import hashlib
 import json
 import logging
+import os
 import platform
 import random
 import statistics
@@ -32,7 +35,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -40,6 +43,7 @@ from torch import Tensor, nn
 
 import reprise
 from reprise import _core, planning
+from reprise.trace import kept_traces
 
 PLANNING_SECONDS = 2.0
 Size = tuple[int, int]
@@ -90,6 +94,15 @@ CASES = {
 }
 
 
+class Seconds(NamedTuple):
+    wall: float
+    cpu: float  # of this thread
+
+
+def _now() -> Seconds:
+    return Seconds(time.perf_counter(), time.thread_time())
+
+
 class Loop:
     """Steps of one model, timed, with the peak of the allocator where it has one."""
 
@@ -97,20 +110,21 @@ class Loop:
         self.case, self.model, self.device = case, model, device
         self.call = model if call is None else call
 
-    def step(self, size: Size) -> float:
+    def step(self, size: Size) -> Seconds:
         inputs = self.case.inputs(size, self.device)
         self.model.zero_grad(set_to_none=True)
         self._wait()
-        begin = time.perf_counter()
+        begin = _now()
         torch.manual_seed(1)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.case.in_bf16):
             loss = self.call(**inputs).loss
         loss.backward()
         self._wait()
-        return time.perf_counter() - begin
+        end = _now()
+        return Seconds(end.wall - begin.wall, end.cpu - begin.cpu)
 
     def round(self, sizes: list[Size]) -> float:
-        return sum(self.step(size) for size in sizes)
+        return sum(self.step(size).wall for size in sizes)
 
     def _wait(self) -> None:
         if self.device.type == "cuda":
@@ -148,15 +162,17 @@ def gradients_of(loop: Loop, size: Size) -> list[str]:
 
 def trained(ours: Loop, plain: Loop, sizes: list[Size], searched: int) -> Row:
     plan = ours.model.plan
-    row: Row = {"first_s": ours.step(sizes[0]), "second_s": ours.step(sizes[1])}
-    row["second_of_first"] = row["second_s"] / row["first_s"]
-    before, over = [], []
+    first, second = ours.step(sizes[0]), ours.step(sizes[1])
+    row: Row = {"first_s": first.wall, "second_s": second.wall, "second_of_first": second.wall / first.wall,
+                "first_cpu_s": first.cpu, "second_cpu_s": second.cpu, "second_of_first_cpu": second.cpu / first.cpu}
+    before, before_cpu, over = [], [], []
     repeated, wrong_bits, above = 0, 0, 0
     of_predicted: list[float] = []
     for size in sizes:
         times = [ours.step(size) for _ in range(3)]
         if size not in sizes[:2]:
-            before.append(1e3 * (times[0] - times[2]))
+            before.append(1e3 * (times[0].wall - times[2].wall))
+            before_cpu.append(1e3 * (times[0].cpu - times[2].cpu))
         above += plan.measured_peak_bytes > plan.budget_bytes
         expected = [gradients_of(plain, size) for _ in range(2)]
         repeated += expected[0] == expected[1]
@@ -166,7 +182,8 @@ def trained(ours: Loop, plain: Loop, sizes: list[Size], searched: int) -> Row:
         if len(over) < searched and size not in sizes[:2] and (more := over_own_plan(plan)) is not None:
             over.append(more)
     row |= {"sizes": len(sizes), "captured_shapes": len([s for s in plan._sessions if s.runtime.layout_keys]),
-            "before_ms": [statistics.median(before), max(before)], "steps_above_budget": above,
+            "before_ms": [statistics.median(before), max(before)],
+            "before_cpu_ms": [statistics.median(before_cpu), max(before_cpu)], "steps_above_budget": above,
             "measured_of_predicted": [min(of_predicted), max(of_predicted)],
             "sizes_where_eager_repeats": repeated, "sizes_with_other_bits": wrong_bits}
     return row | ({"over_own_plan_percent": [statistics.median(over), max(over)], "searched": len(over)} if over else {})
@@ -223,6 +240,8 @@ def main() -> int:
     if options.log:
         logging.basicConfig(format="%(relativeCreated)d %(message)s")
         logging.getLogger("reprise").setLevel(logging.INFO)
+    kept_traces.KEEP = False
+    load = os.getloadavg()
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
     rows = []
@@ -234,6 +253,7 @@ def main() -> int:
             options.output.write_text(json.dumps({
                 "command": "python bench/shapes.py " + " ".join(sys.argv[1:]),
                 "machine": torch.cuda.get_device_name(options.device) if on_gpu else platform.machine(),
+                "cores": os.cpu_count(), "load": [load[0], os.getloadavg()[0]],  # when it began and ended
                 "waiting_seconds": planning.WAITING_SECONDS, "threads": torch.get_num_threads(),
                 "python": platform.python_version(), "torch": torch.__version__, "results": rows}, indent=1) + "\n")
     return 0
