@@ -120,11 +120,12 @@ void bind_forms(py::module_& module) {
       "sliceable_bytes",
       [](const Program& program, const py::object& use) { return sliceable_bytes(program, slices_from(use)); },
       py::arg("program"), py::arg("use"), "Bytes of the chain that would run in slices; 0 if there is none.");
-  module.def("find_in_forms", &find_in_given_forms, py::arg("form_of"), py::arg("sliceable_bytes"),
-             py::arg("room_bytes"), py::arg("planner"), py::arg("seconds"), py::arg("soon_seconds"),
-             py::arg("in_full"), py::arg("host_budget_bytes") = 0,
-             "(slices, plan) as a session would choose, soon or after it has searched `in_full`. `form_of` gives (graph, "
-             "costs) of a form, or None.");
+  module.def(
+      "find_in_forms", &find_in_given_forms, py::arg("form_of"), py::arg("sliceable_bytes"), py::arg("room_bytes"),
+      py::arg("planner"), py::arg("seconds"), py::arg("soon_seconds"), py::arg("in_full"),
+      py::arg("host_budget_bytes") = 0,
+      "(slices, plan) as a session would choose, soon or after it has searched `in_full`. `form_of` gives (graph, "
+      "costs) of a form, or None.");
 }
 
 }  // namespace reprise::bindings
