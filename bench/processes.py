@@ -44,6 +44,15 @@ def in_processes(run: Callable[[Process, argparse.Namespace], None], options: ar
         torch.multiprocessing.spawn(_run, (run, options, folder), nprocs=options.ranks)
 
 
+def started(run: Callable[[Process, argparse.Namespace], None], options: argparse.Namespace,
+            folder: str) -> torch.multiprocessing.ProcessContext:
+    """The same processes, while they run. They find each other in an empty folder, and begin soon: what they import is there."""
+    torch.multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "reprise.api.compiled_model"])
+    return torch.multiprocessing.start_processes(_run, (run, options, folder), nprocs=options.ranks, join=False,
+                                                 start_method="forkserver")
+
+
 def _run(rank: int, run: Callable[[Process, argparse.Namespace], None], options: argparse.Namespace, folder: str) -> None:
     on_gpu = options.device == "cuda"
     device = torch.device(options.device, 0) if on_gpu else torch.device("cpu")
