@@ -43,7 +43,8 @@ TEST_F(PlanFamilyTest, BeginsWithThePlanWithoutRecomputation) {
 }
 
 TEST_F(PlanFamilyTest, TakesTheFastestThatFits) {
-  family_.add(again_);
+  EXPECT_TRUE(family_.add(again_));
+  EXPECT_FALSE(family_.add(again_));  // it is kept already
   EXPECT_EQ(family_.size(), 2);
   EXPECT_EQ(fastest_ns(step_.costs, kPlainPeak), kPlainTime);
   EXPECT_EQ(fastest_ns(step_.costs, kPlainPeak - 1), kAgainTime);
