@@ -227,7 +227,15 @@ void CostBook::read() {
   kept_bytes_ = book.kept_bytes;
 }
 
-void CostBook::write() const {
+// Other processes may have written meanwhile: what they know stays.
+void CostBook::write() {
+  const std::map<std::string, CallCost> own_calls = calls_;
+  const KnownLayouts own_layouts = layouts_;
+  const std::int64_t own_kept_bytes = kept_bytes_;
+  read();
+  for (const std::string& call : std::exchange(new_calls_, {})) calls_.insert_or_assign(call, own_calls.at(call));
+  for (const std::string& key : std::exchange(new_layouts_, {})) layouts_.insert_or_assign(key, own_layouts.at(key));
+  kept_bytes_ = std::max(kept_bytes_, own_kept_bytes);
   std::string out;
   {
     JsonObject file(out);
@@ -259,7 +267,7 @@ const CallCost& CostBook::cost_of(const Program& program, OpId op, const std::st
   Measurement found = measure(program, op, kEnoughNs);
   if (first) {
     const std::int64_t kept = note_kept(device_, read_meter(device_).allocated_bytes - before);
-    changed_ = changed_ || kept > kept_bytes_;
+    keeps_more_ = keeps_more_ || kept > kept_bytes_;
     kept_bytes_ = std::max(kept_bytes_, kept);
   }
   // A time known from a file stays, because with another time the plans in the cache would not be found.
@@ -267,7 +275,7 @@ const CallCost& CostBook::cost_of(const Program& program, OpId op, const std::st
       known->second.results == found.outputs) {
     return known->second;
   }
-  changed_ = true;
+  new_calls_.insert(signature);
   return calls_.insert_or_assign(signature, CallCost{found.time_ns, found.workspace_bytes, std::move(found.outputs)})
       .first->second;
 }
@@ -314,9 +322,9 @@ PricedStep CostBook::price(const CapturedStep& step) {
   }
   for (const auto& [key, layouts] : priced.wrong) {
     layouts_[key] = layouts;
-    changed_ = true;
+    new_layouts_.insert(key);
   }
-  if (std::exchange(changed_, false)) write();
+  if (std::exchange(keeps_more_, false) || !new_calls_.empty() || !new_layouts_.empty()) write();
   priced.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   log_line(Severity::kInfo, "profiled " + std::to_string(program.ops.size()) + " ops, " +
                                 std::to_string(total - unknown.size()) + " kinds of calls among them new");

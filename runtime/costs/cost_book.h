@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ class CostBook {
 
  private:
   void read();
-  void write() const;
+  void write();
   [[nodiscard]] const CallCost& cost_of(const Program& program, OpId op, const std::string& signature);
 
   c10::Device device_;
@@ -56,7 +57,9 @@ class CostBook {
   std::map<std::string, CallCost> calls_;
   KnownLayouts layouts_;
   std::int64_t kept_bytes_ = 0;
-  bool changed_ = false;
+  std::set<std::string> new_calls_;  // that the file does not have, or has otherwise
+  std::set<std::string> new_layouts_;
+  bool keeps_more_ = false;  // than the file says
 };
 
 // The same costs with times by the roofline, which are smooth; measured times are noisy.

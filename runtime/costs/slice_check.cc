@@ -5,6 +5,7 @@
 #include <ATen/ops/gather.h>
 #include <ATen/ops/nll_loss_forward.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/ScalarType.h>
@@ -40,12 +41,11 @@ at::Tensor made_up(std::int64_t bytes, at::ScalarType dtype, at::Device device) 
   at::Tensor memory = empty_bytes(bytes, device);
   const std::int64_t count = memory.numel() / static_cast<std::int64_t>(c10::elementSize(dtype));
   at::Tensor numbers = view_of(memory, {.dtype = dtype, .sizes = {count}, .strides = {1}});
-  at::Tensor drawn = numbers.narrow(0, 0, std::min(count, kDrawn));
-  if (c10::isFloatingType(dtype)) {
-    drawn.normal_();
-  } else {
-    drawn.random_(0, 2);
-  }
+  const std::int64_t drawn = std::min(count, kDrawn);
+  const at::TensorOptions there = at::TensorOptions().device(device);
+  numbers.narrow(0, 0, drawn)
+      .copy_(c10::isFloatingType(dtype) ? at::randn({drawn}, there.dtype(at::kFloat))
+                                        : at::randint(2, {drawn}, there.dtype(at::kLong)));
   for (std::int64_t done = kDrawn; done < count; done *= 2) {
     const std::int64_t next = std::min(done, count - done);
     numbers.narrow(0, done, next).copy_(numbers.narrow(0, 0, next));

@@ -61,7 +61,7 @@ def signatures(name: str, doc: str) -> Iterable[ast.FunctionDef]:
         assert isinstance(node, ast.FunctionDef)
         if node.args.kwarg:  # The options of solve and of curve; curve takes no budget.
             names = re.findall(r"\w+", str(_core.solve.__doc__).partition("Options: ")[2].partition(".")[0])
-            names = [option for option in names if name == "solve" or option not in ("budget_bytes", "host_budget_bytes")]
+            names = [option for option in names if name == "solve" or option != "budget_bytes"]
             node.args.kwonlyargs += [ast.arg(name) for name in names]
             node.args.kw_defaults += [ast.Constant(None)] * len(names)
         yield node
