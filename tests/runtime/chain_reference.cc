@@ -12,8 +12,6 @@ namespace reprise::test {
 namespace {
 
 constexpr std::int64_t kLeastShare = 8;  // a chain goes on along values of at least 1 / kLeastShare of its largest
-constexpr std::size_t kBeginnings = 10;  // calls with the most bytes from which chains are grown
-constexpr std::int64_t kFewestUnits = 2;
 
 // Who makes and who reads each value.
 struct Links {
@@ -198,54 +196,14 @@ class Growth {
   std::set<ValueId> added_;  // results that are sums over units
 };
 
-// Into how many units the results of a call may be cut: the rows of all dimensions but the last, or the first alone.
-std::vector<std::int64_t> possible_units(const ProgramOp& op) {
-  std::set<std::int64_t> found;
-  if (op.kind == ProgramOp::Kind::kCall && !op.outputs.empty() && op.outputs.front()) {
-    std::int64_t product = 1;
-    const auto& sizes = op.outputs.front()->geometry.sizes;
-    for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
-      product *= sizes[i];
-      if (i == 0 || i + 2 == sizes.size()) found.insert(product);
-    }
-  }
-  std::vector<std::int64_t> units(found.rbegin(), found.rend());
-  std::erase_if(units, [](std::int64_t count) { return count < kFewestUnits; });
-  return units;
-}
-
-// Of what a call reads and makes.
-std::int64_t operand_bytes(const Program& program, const ProgramOp& op) {
-  std::int64_t bytes = 0;
-  for (const ValueId value : reads(op)) bytes += program.values[index(value)].bytes;
-  for (const ValueId value : makes(op)) bytes += program.values[index(value)].bytes;
-  return bytes;
-}
-
-// Calls by the bytes of what they read and make, most first.
-std::vector<OpId> by_bytes(const Program& program) {
-  std::vector<std::pair<std::int64_t, OpId>> found;
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
-    found.emplace_back(-operand_bytes(program, program.ops[i]), op_id(i));
-  }
-  std::ranges::sort(found);
-  std::vector<OpId> ops;
-  for (const auto& [bytes, op] : found) ops.push_back(op);
-  return ops;
-}
-
 }  // namespace
 
 std::optional<Chain> slowly_found_chain(const Program& program, Sums sums, const std::set<OpId>& never) {
   const Links links(program);
-  const std::vector<OpId> beginnings = by_bytes(program);
   std::optional<Chain> best;
-  for (std::size_t i = 0; i < std::min(kBeginnings, beginnings.size()); ++i) {
-    for (const std::int64_t units : possible_units(program.ops[index(beginnings[i])])) {
-      auto found = Growth(program, links, sums, never, units).from(beginnings[i]);
-      if (found && (!best || found->inside_bytes > best->inside_bytes)) best = std::move(found);
-    }
+  for (const auto [op, units] : chain_beginnings(program)) {
+    auto found = Growth(program, links, sums, never, units).from(op);
+    if (found && (!best || found->inside_bytes > best->inside_bytes)) best = std::move(found);
   }
   return best;
 }

@@ -212,14 +212,8 @@ class _Runner:
     def trains_in_parallel(self, *args: Any, **kwargs: Any) -> Any:
         """The same in all processes, or an error in all of them."""
         assert self.parallel is not None
-        try:
-            with one_graph():
-                outputs = self.trains(*args, **kwargs)
-        except Exception as error:
-            self.parallel.ranks.agree(error)
-            raise
-        self.parallel.ranks.agree(None)
-        return outputs
+        with self.parallel.ranks.told_to_all(), one_graph():
+            return self.trains(*args, **kwargs)
 
     def trains(self, *args: Any, **kwargs: Any) -> Any:
         if self.with_loss is not None:

@@ -6,8 +6,9 @@ Messages lie in memory that no budget counts.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -46,6 +47,16 @@ class Ranks:
         source = self.size + least[0]
         message = self.told_by(source, "" if error is None else json.dumps(_packed(error)))
         raise _unpacked(source, *json.loads(message)) from error
+
+    @contextlib.contextmanager
+    def told_to_all(self) -> Iterator[None]:
+        """Every process comes here at the same point. An error of one of them in here is raised in all."""
+        try:
+            yield
+        except Exception as error:
+            self.agree(error)
+            raise
+        self.agree(None)
 
     def told_by(self, source: int, text: str) -> str:
         """What one of the processes says; all call this."""

@@ -308,34 +308,33 @@ std::int64_t least_operand_bytes(const Program& program, const ProgramOp& op) {
   return operand_bytes(program, op) - over;
 }
 
-// Calls by the bytes of what they read and make, most first.
-std::vector<OpId> by_bytes(const Program& program) {
-  std::vector<std::pair<std::int64_t, OpId>> found;
+}  // namespace
+
+std::vector<ChainBeginning> chain_beginnings(const Program& program) {
+  std::vector<std::pair<std::int64_t, OpId>> by_bytes;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != ProgramOp::Kind::kCall) continue;
-    found.emplace_back(-operand_bytes(program, program.ops[i]), op_id(i));
+    by_bytes.emplace_back(-operand_bytes(program, program.ops[i]), op_id(i));
   }
-  std::ranges::sort(found);
-  std::vector<OpId> ops;
-  for (const auto& [bytes, op] : found) ops.push_back(op);
-  return ops;
+  std::ranges::sort(by_bytes);
+  by_bytes.resize(std::min(kBeginnings, by_bytes.size()));
+  std::vector<ChainBeginning> found;
+  for (const auto& [bytes, op] : by_bytes) {
+    for (const std::int64_t units : possible_units(program.ops[index(op)])) found.push_back({op, units});
+  }
+  return found;
 }
-
-}  // namespace
 
 std::optional<Chain> find_chain(const Program& program, Sums sums, const std::set<OpId>& never) {
   const Links links(program);
-  const std::vector<OpId> beginnings = by_bytes(program);
   std::map<std::int64_t, Cuts> by_units;
   std::set<std::pair<std::int64_t, Growth::State>> seen;  // with the units: what beginnings have grown to
   std::optional<Chain> best;
-  for (std::size_t i = 0; i < std::min(kBeginnings, beginnings.size()); ++i) {
-    for (const std::int64_t units : possible_units(program.ops[index(beginnings[i])])) {
-      Growth growth(program, links, by_units.try_emplace(units, program, links, sums, units).first->second, never);
-      if (!growth.grow(beginnings[i]) || !seen.emplace(units, growth.state()).second) continue;
-      if (!growth.shrink_above(best ? best->inside_bytes : -1)) continue;
-      if (auto found = growth.chain()) best = std::move(found);
-    }
+  for (const auto [op, units] : chain_beginnings(program)) {
+    Growth growth(program, links, by_units.try_emplace(units, program, links, sums, units).first->second, never);
+    if (!growth.grow(op) || !seen.emplace(units, growth.state()).second) continue;
+    if (!growth.shrink_above(best ? best->inside_bytes : -1)) continue;
+    if (auto found = growth.chain()) best = std::move(found);
   }
   return best;
 }

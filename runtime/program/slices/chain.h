@@ -28,6 +28,15 @@ struct Chain {
   friend bool operator==(const Chain&, const Chain&) = default;
 };
 
+// A call from which a chain is looked for, and into how many units it is cut.
+struct ChainBeginning {
+  OpId op;
+  std::int64_t units;
+};
+
+// The calls with the most bytes of what they read and make, most first, and the units that are tried for each.
+[[nodiscard]] std::vector<ChainBeginning> chain_beginnings(const Program& program);
+
 // The chain with the most bytes inside, without the calls `never`.
 [[nodiscard]] std::optional<Chain> find_chain(const Program& program, Sums sums, const std::set<OpId>& never = {});
 
