@@ -1,13 +1,15 @@
-"""What the online mode costs on the CPU: a call, a step without pressure, and recomputation at budgets beside planner `auto`.
+"""What the online mode costs: a call, a step without pressure, and recomputation at budgets beside planner `auto`.
 
-    scripts/python.sh bench/online_mode.py [--samples 15] [-o FILE]
+    scripts/python.sh bench/online_mode.py [--device cuda] [--samples 15] [-o FILE]
 
-Calls and steps with and without the mode are interleaved in one process with one thread, and the medians of the processor's time
-are compared, which other processes disturb less than the clock. Shares are of the memory that the step takes above what is there
-before it. Recomputation of the online mode is the time that repeated calls took when they were first made, by the time of all
-first calls: by rule (`online_percent`), and in steps that follow a plan (`followed_percent`, the median of three after two that
-learn). That of `auto` is what its plan predicts for the captured step (`auto_percent`), and what it would be if backward had to
-run in the order in which the program runs it, as it does online (`auto_in_order_percent`; needs the command `reprise`).
+Calls and steps with and without the mode are interleaved in one process with one thread, and medians are compared: on the CPU of
+the processor's time, which other processes disturb less than the clock, on CUDA by the clock until the device is done. Shares are
+of the memory that the step takes above what is there before it. Recomputation of the online mode is the time that repeated calls
+took when they were first made, by the time of all first calls: by rule (`online_percent`), and in steps that follow a plan
+(`followed_percent`, the median of three after two that learn), with the time of such a step in multiples of a plain one
+(`followed_ratio`). That of `auto` is what its plan predicts for the captured step (`auto_percent`), and what it would be if
+backward had to run in the order in which the program runs it, as it does online (`auto_in_order_percent`; needs the command
+`reprise`).
 """
 
 from __future__ import annotations
@@ -37,53 +39,61 @@ import reprise  # noqa: E402
 from reprise import _core  # noqa: E402
 from reprise.native import _torch  # noqa: E402
 
-CPU = torch.device("cpu")
 SHARES = (80, 60, 50)
 CALLS = 10_000
 COMMAND = ROOT / "build" / "release" / "tools" / "reprise"
 
 
-def seconds(run: Callable[[], Any], times: int = 1) -> float:
-    begin = time.process_time()
+def seconds(run: Callable[[], Any], device: torch.device, times: int = 1) -> float:
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    wait(device)
+    begin = clock()
     for _ in range(times):
         run()
-    return (time.process_time() - begin) / times
+    wait(device)
+    return (clock() - begin) / times
 
 
-def interleaved(run: Callable[[], Any], samples: int, times: int = 1) -> tuple[float, float]:
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def interleaved(run: Callable[[], Any], device: torch.device, samples: int, times: int = 1) -> tuple[float, float]:
     """The medians without and with the mode."""
     plain, within = [], []
     for _ in range(samples):
-        plain.append(seconds(run, times))
-        with reprise.online("64GiB"):
+        plain.append(seconds(run, device, times))
+        with reprise.online("64GiB", device=device):
             run()
-            within.append(seconds(run, times))
+            within.append(seconds(run, device, times))
     return statistics.median(plain), statistics.median(within)
 
 
-def call_rows(samples: int) -> list[dict]:
-    small, large = torch.randn(4, 4), torch.randn(128, 64)
+def call_rows(device: torch.device, samples: int) -> list[dict]:
+    small, large = torch.randn(4, 4, device=device), torch.randn(128, 64, device=device)
     kinds = {"16 elements": lambda: small.add(1.0), "32 KiB": lambda: large.add(1.0),
              "32 KiB in place": lambda: large.add_(1.0), "a view": lambda: large.view(-1)}
     rows = []
     for name, run in kinds.items():
-        plain, within = interleaved(run, samples, CALLS)
+        plain, within = interleaved(run, device, samples, CALLS)
         rows.append({"call": name, "plain_us": round(1e6 * plain, 3), "online_us": round(1e6 * within, 3),
                      "overhead_us": round(1e6 * (within - plain), 3)})
         print(rows[-1], flush=True)
     return rows
 
 
-def gpt2() -> tuple[nn.Module, Callable[[nn.Module], Any]]:
+def gpt2(device: torch.device) -> tuple[nn.Module, Callable[[nn.Module], Any]]:
     torch.manual_seed(0)
-    tokens = torch.randint(5000, (4, 256))
-    return hf.gpt2(6, 384, 5000, 256).train(), lambda model: model(tokens).logits
+    layers, width, words, length, rows = (6, 384, 5000, 256, 4) if device.type == "cpu" else (24, 1024, 50257, 1024, 8)
+    tokens = torch.randint(words, (rows, length), device=device)
+    return hf.gpt2(layers, width, words, length).train().to(device), lambda model: model(tokens).logits
 
 
-def resnet50() -> tuple[nn.Module, Callable[[nn.Module], Any]]:
+def resnet50(device: torch.device) -> tuple[nn.Module, Callable[[nn.Module], Any]]:
     torch.manual_seed(0)
-    images = torch.randn(16, 3, 96, 96)
-    return ResNet(50).train(), lambda model: model(images)
+    images = torch.randn(*((16, 3, 96, 96) if device.type == "cpu" else (96, 3, 224, 224)), device=device)
+    return ResNet(50).train().to(device), lambda model: model(images)
 
 
 NETWORKS = {"gpt2": gpt2, "resnet50": resnet50}
@@ -93,33 +103,34 @@ def step(model: nn.Module, forward: Callable[[nn.Module], Any]) -> None:
     model.zero_grad()
     logits = forward(model)
     logits = logits.flatten(0, -2)
-    nn.functional.cross_entropy(logits, torch.arange(logits.shape[0]) % logits.shape[1]).backward()
+    nn.functional.cross_entropy(logits, torch.arange(logits.shape[0], device=logits.device) % logits.shape[1]).backward()
 
 
-def network_rows(name: str, samples: int) -> dict:
-    model, forward = NETWORKS[name]()
+def network_rows(name: str, device: torch.device, samples: int) -> dict:
+    model, forward = NETWORKS[name](device)
     step(model, forward)
-    plain, within = interleaved(lambda: step(model, forward), samples)
+    plain, within = interleaved(lambda: step(model, forward), device, samples)
     row: dict[str, Any] = {"network": name, "plain_ms": round(1e3 * plain, 2), "online_ms": round(1e3 * within, 2),
                            "ratio": round(within / plain, 4), "shares": []}
     print({key: value for key, value in row.items() if key != "shares"}, flush=True)
     model.zero_grad()
-    before = _torch.allocated_bytes(CPU)
-    _torch.reset_peak(CPU)
+    before = _torch.allocated_bytes(device)
+    _torch.reset_peak(device)
     step(model, forward)
-    above = _torch.peak_bytes(CPU) - before
+    above = _torch.peak_bytes(device) - before
     for share in SHARES:
-        row["shares"].append(share_row(model, forward, share, above))
+        row["shares"].append(share_row(model, forward, share, above, plain))
         print(name, row["shares"][-1], flush=True)
     return row
 
 
-def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int, above: int) -> dict:
+def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int, above: int, plain: float) -> dict:
     model.zero_grad()
-    budget = _torch.allocated_bytes(CPU) + above * share // 100
+    device = next(model.parameters()).device
+    budget = _torch.allocated_bytes(device) + above * share // 100
     made: dict[str, Any] = {"share": share}
     try:
-        with reprise.online(budget, most_recomputation=None, planning_seconds=0) as mode:
+        with reprise.online(budget, model, most_recomputation=None, planning_seconds=0) as mode:
             step(model, forward)
             summary = mode.summary
         made |= {"online_percent": round(100 * summary.recompute_ns / summary.call_ns, 2),
@@ -127,10 +138,11 @@ def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int,
                  "inside": summary.peak_bytes <= budget}
     except reprise.BudgetExceeded:
         made["online_percent"] = None
-    made |= followed(model, forward, budget)
+    made |= followed(model, forward, budget, plain)
     model.zero_grad()
-    # A plan's budget counts what belongs to the model, and not what else the process has.
-    own = _torch.storage_bytes([*model.parameters(), *model.buffers()], CPU)
+    # On the CPU, a plan's budget counts what belongs to the model, and not what else the process has.
+    own = (_torch.storage_bytes([*model.parameters(), *model.buffers()], device) if device.type == "cpu"
+           else _torch.allocated_bytes(device))
     try:
         reprise.compile(model, own + above * share // 100, capture="graph")
         step(model, forward)
@@ -158,33 +170,40 @@ def in_order(plan: Any) -> float | None:
     return round(100 * made.recompute_ns / (made.time_ns - made.recompute_ns), 2)
 
 
-def followed(model: nn.Module, forward: Callable[[nn.Module], Any], budget: int) -> dict:
-    """What steps recompute that follow the plan of an earlier one."""
+def followed(model: nn.Module, forward: Callable[[nn.Module], Any], budget: int, plain: float) -> dict:
+    """What steps recompute that follow the plan of an earlier one, and the time they take."""
     model.zero_grad()
-    percents = []
+    device = next(model.parameters()).device
+    percents, took = [], []
     try:
-        with reprise.online(budget, most_recomputation=None) as mode:
+        with reprise.online(budget, model, most_recomputation=None) as mode:
             for _ in range(5):
                 before = mode.summary
-                step(model, forward)
+                took.append(seconds(lambda: step(model, forward), device))
                 after = mode.summary
                 percents.append(100 * (after.recompute_ns - before.recompute_ns) / (after.call_ns - before.call_ns))
     except reprise.BudgetExceeded:
         return {"followed_percent": None}
     return {"followed_percent": round(statistics.median(percents[2:]), 2), "followed_steps": after.followed_steps,
+            "followed_ratio": round(statistics.median(took[2:]) / plain, 3),
             "unplanned_evictions": after.unplanned_evictions, "followed_inside": after.peak_bytes <= budget}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--samples", type=int, default=15)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "bench" / "results" / "online-mode-cpu.json")
+    parser.add_argument("-o", "--output", type=Path, help="default: online-mode-DEVICE.json among the results")
     options = parser.parse_args()
     torch.set_num_threads(1)
     _torch.install_meter()
-    result = {"machine": platform.machine(), "torch": torch.__version__, "threads": 1, "samples": options.samples,
-              "calls": call_rows(options.samples), "networks": [network_rows(name, options.samples) for name in NETWORKS]}
-    options.output.write_text(json.dumps(result, indent=1) + "\n")
+    device = options.device
+    machine = platform.machine() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    result = {"machine": machine, "torch": torch.__version__, "threads": 1, "samples": options.samples,
+              "calls": call_rows(device, options.samples),
+              "networks": [network_rows(name, device, options.samples) for name in NETWORKS]}
+    output = options.output or ROOT / "bench" / "results" / f"online-mode-{device.type}.json"
+    output.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -16,9 +16,10 @@ namespace {
   throw error;
 }
 
-std::unique_ptr<Online> online(std::int64_t budget_bytes, const std::vector<at::Tensor>& older,
+std::unique_ptr<Online> online(std::int64_t budget_bytes, at::Device device, const std::vector<at::Tensor>& older,
                                std::int64_t smallest_bytes, double most_recomputation, double planning_seconds) {
   return std::make_unique<Online>(OnlineOptions{.budget_bytes = budget_bytes,
+                                                .device = device,
                                                 .older = older,
                                                 .smallest_bytes = smallest_bytes,
                                                 .most_recomputation = most_recomputation,
@@ -36,7 +37,9 @@ std::optional<std::tuple<py::capsule, py::capsule, py::capsule>> planned_step(co
 }  // namespace
 
 void bind_online(py::module_& module) {
-  module.def("online_is_available", &online_is_available, "Whether this torch has what the online mode needs.");
+  module.def(
+      "online_is_available", [](const at::Device& device) { return online_is_available(device.type()); },
+      py::arg("device"), "Whether the online mode works on the device.");
   py::class_<OnlineSummary>(module, "OnlineSummary", "What an online mode has done so far.")
       .def_readonly("calls", &OnlineSummary::calls)
       .def_readonly("evictions", &OnlineSummary::evictions)
@@ -52,7 +55,7 @@ void bind_online(py::module_& module) {
       .def_readonly("unplanned_evictions", &OnlineSummary::unplanned_evictions)
       .def_readonly("planning_seconds", &OnlineSummary::planning_seconds);
   py::class_<Online>(module, "Online", "A budget for code that is not captured, until end() is called.")
-      .def(py::init(&online), py::arg("budget_bytes"), py::arg("older"), py::arg("smallest_bytes"),
+      .def(py::init(&online), py::arg("budget_bytes"), py::arg("device"), py::arg("older"), py::arg("smallest_bytes"),
            py::arg("most_recomputation"), py::arg("planning_seconds"))
       .def("end", &Online::end, py::call_guard<py::gil_scoped_release>())
       .def("set_budget", &Online::set_budget, py::arg("budget_bytes"))

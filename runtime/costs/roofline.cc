@@ -105,17 +105,17 @@ std::int64_t collective_ns(const ProgramOp& op, c10::DeviceType device, std::int
   return between_processes(device).floor_ns + static_cast<std::int64_t>(seconds * 1e9);
 }
 
+std::int64_t roofline_ns(const ProgramOp& op, const Rates& rates) {
+  const double seconds = std::max(moved_bytes(op) / rates.bytes_per_s, flops(op) / rates.flops_per_s);
+  return std::max(static_cast<std::int64_t>(seconds * 1e9), rates.floor_ns);
+}
+
 std::vector<std::int64_t> roofline_ns(const Program& program, const Rates& rates) {
   std::vector<std::int64_t> times;
   for (const ProgramOp& op : program.ops) {
     times.push_back(0);
     if (op.kind != ProgramOp::Kind::kCall) continue;
-    if (is_collective(*op.call)) {
-      times.back() = collective_ns(op, program.device.type());
-      continue;
-    }
-    const double seconds = std::max(moved_bytes(op) / rates.bytes_per_s, flops(op) / rates.flops_per_s);
-    times.back() = std::max(static_cast<std::int64_t>(seconds * 1e9), rates.floor_ns);
+    times.back() = is_collective(*op.call) ? collective_ns(op, program.device.type()) : roofline_ns(op, rates);
   }
   return times;
 }

@@ -28,6 +28,9 @@ struct Rates {
 [[nodiscard]] std::int64_t collective_ns(const ProgramOp& op, c10::DeviceType device, std::int64_t ranks,
                                          std::int64_t bytes_per_s);
 
+// What a call takes by what it computes and moves, whichever is longer.
+[[nodiscard]] std::int64_t roofline_ns(const ProgramOp& op, const Rates& rates);
+
 // Times by op; 0 for an op that is not a call.
 [[nodiscard]] std::vector<std::int64_t> roofline_ns(const Program& program, const Rates& rates);
 

@@ -18,6 +18,7 @@
 
 #include "reprise/error.h"
 #include "runtime/device/arena.h"
+#include "runtime/device/cuda_limit.h"
 
 namespace reprise {
 
@@ -253,8 +254,17 @@ void reset_meter_peak(c10::Device device) {
   }
 }
 
-std::int64_t take_watermark() { return cpu_meter().take_watermark(); }
-void keep_in_watermark(std::int64_t bytes) { cpu_meter().keep_in_watermark(bytes); }
+std::int64_t take_watermark(c10::Device device) {
+  return device.is_cpu() ? cpu_meter().take_watermark() : take_cuda_watermark();
+}
+
+void keep_in_watermark(c10::Device device, std::int64_t bytes) {
+  if (device.is_cpu()) {
+    cpu_meter().keep_in_watermark(bytes);
+  } else {
+    keep_in_cuda_watermark(bytes);
+  }
+}
 
 void split_blocks_exactly(c10::Device device) {
   if (!device.is_cuda()) return;
@@ -275,7 +285,15 @@ void count_block(const void* begin, std::int64_t bytes) { cpu_meter().count(begi
 
 bool is_metered(const void* data) { return cpu_meter().knows(data); }
 
-void set_memory_limit(std::int64_t bytes, RoomMaker* maker) { cpu_meter().limit(bytes, maker); }
+void set_memory_limit(c10::Device device, std::int64_t bytes, RoomMaker* maker) {
+  if (device.is_cpu()) {
+    cpu_meter().limit(bytes, maker);
+  } else if (device.is_cuda()) {
+    limit_cuda(device, bytes, maker);
+  } else {
+    throw InputError("memory on " + device.str() + " cannot be limited: only on the CPU and on CUDA");
+  }
+}
 
 void fail_allocation(std::int64_t nth) { cpu_meter().fail(nth); }
 

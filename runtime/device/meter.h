@@ -26,10 +26,10 @@ struct MeterReading {
 void install_meter();
 [[nodiscard]] MeterReading read_meter(c10::Device device);
 void reset_meter_peak(c10::Device device);
-// The highest count of the CPU since this was last called, whoever resets the peak meanwhile. What is taken away in
-// between to make room can be made to count as if it was still there.
-[[nodiscard]] std::int64_t take_watermark();
-void keep_in_watermark(std::int64_t bytes);
+// While there is a limit: the highest count since this was last called, whoever resets the peak meanwhile. What is
+// taken away in between to make room can be made to count as if it was still there.
+[[nodiscard]] std::int64_t take_watermark(c10::Device device);
+void keep_in_watermark(c10::Device device, std::int64_t bytes);
 
 // Of what the meter counts on the CPU, the part that was allocated since this object was made, and older blocks that
 // were added. All of it is followed when it is freed.
@@ -57,7 +57,7 @@ void count_block(const void* begin, std::int64_t bytes);
 // Whether the meter counts the block that begins here.
 [[nodiscard]] bool is_metered(const void* data);
 
-// Makes room on the CPU when a request would make the meter count more than a limit.
+// Makes room on a device when a request would make the meter count more than a limit.
 class RoomMaker {
  public:
   RoomMaker() = default;
@@ -68,8 +68,9 @@ class RoomMaker {
   // Frees some memory, or throws if it cannot. Called on the thread of the request, until there is room for it.
   virtual void make_room(std::int64_t requested_bytes, std::int64_t missing_bytes) = 0;
 };
-// From now on no request takes the CPU's count above the limit. nullptr: there is none. The maker must outlive its use.
-void set_memory_limit(std::int64_t bytes, RoomMaker* maker);
+// From now on no request takes the device's count above the limit. nullptr: there is none. The maker must outlive its
+// use. On CUDA one device at a time can have a limit. Throws InputError for a device that cannot have one.
+void set_memory_limit(c10::Device device, std::int64_t bytes, RoomMaker* maker);
 
 // How much a request for so many bytes counts: CUDA's allocator hands out blocks of 512 bytes.
 [[nodiscard]] std::int64_t granted_bytes(c10::Device device, std::int64_t bytes);

@@ -1,49 +1,20 @@
 #include "runtime/online/follow.h"
 
-#include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "runtime/device/meter.h"
 #include "runtime/online/arguments.h"
+#include "runtime/online/signature.h"
+#include "runtime/online/storage_copy.h"
 
 namespace reprise::online {
 namespace {
 
-class Hash {
- public:
-  void add(std::uint64_t word) {
-    state_ ^= word + 0x9E3779B97F4A7C15ULL + (state_ << 6U) + (state_ >> 2U);
-    state_ *= 0xFF51AFD7ED558CCDULL;
-    state_ ^= state_ >> 33U;
-  }
-  void add(std::int64_t number) { add(static_cast<std::uint64_t>(number)); }
-  [[nodiscard]] std::uint64_t value() const { return state_; }
-
- private:
-  std::uint64_t state_ = 0;
-};
-
 constexpr std::uint64_t kOutside = 1ULL << 32U;
-
-void add_shape(Hash& hash, const at::Tensor& tensor) {
-  hash.add(static_cast<std::uint64_t>(tensor.scalar_type()));
-  for (const std::int64_t size : tensor.sizes()) hash.add(size);
-  if (!tensor.has_storage()) return;
-  hash.add(tensor.storage_offset());
-  for (const std::int64_t stride : tensor.strides()) hash.add(stride);
-}
-
-void add_whole(Hash& hash, const c10::IValue& value) {
-  if (value.isInt()) hash.add(value.toInt());
-  if (value.isBool()) hash.add(std::uint64_t{value.toBool() ? 1U : 0U});
-  if (!value.isIntList()) return;
-  for (const std::int64_t number : value.toIntVector()) hash.add(number);
-}
 
 LoggedCall::Made made_of(const Value& value) {
   const auto output = std::ranges::find(value.maker->outputs, &value, &Output::value);
@@ -126,7 +97,7 @@ void Follower::begins(std::size_t number, std::int64_t allocated_bytes) {
   }
   log_.calls[number].own_bytes = -allocated_bytes;  // completed by after()
   measured_ = number + 1;
-  (void)take_watermark();
+  (void)take_watermark(device_);
 }
 
 void Follower::after(std::size_t number, std::int64_t cost_ns, std::span<Value* const> made) {
@@ -162,7 +133,7 @@ void Follower::after(std::size_t number, std::int64_t cost_ns, std::span<Value* 
   call.repeatable = !made.empty();
   call.cost_ns = std::max<std::int64_t>(1, cost_ns);
   if (measured_ != number + 1) return;  // The script, or a call of another thread, has said what it takes.
-  call.own_bytes = std::max<std::int64_t>(0, call.own_bytes + take_watermark() - made_bytes);
+  call.own_bytes = std::max<std::int64_t>(0, call.own_bytes + take_watermark(device_) - made_bytes);
 }
 
 // After scripts that were of no use, fewer are made.
@@ -278,11 +249,11 @@ void Follower::make_again(const Script& script, const Order& order) {
       if (!value->resident && !wanted.value()) wanted.hold(value);
     }
     if (!wanted.value()) return;
-    ++wanted.value()->locks;
+    Table::lock(*wanted.value());
   }
   const auto unlock = [&] {
     const Table::Lock lock(table_);
-    --wanted.value()->locks;
+    Table::unlock(*wanted.value());
   };
   try {
     restorer_.restore(*wanted.value());
@@ -303,21 +274,18 @@ void Follower::copy(std::uint32_t id) {
     if (value == nullptr || !value->resident || value->cell == nullptr || value->held) return;
     from = Table::storage_of(*value);
     held.hold(value);
-    ++value->locks;
+    Table::lock(*value);
   }
   c10::intrusive_ptr<c10::StorageImpl> made;
   try {
-    made = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                 static_cast<std::int64_t>(from.nbytes()), c10::GetCPUAllocator(),
-                                                 /*resizable=*/true);
-    std::memcpy(made->mutable_data(), from.data(), from.nbytes());
+    made = copy_of(from);
   } catch (...) {
     const Table::Lock lock(table_);
-    --held.value()->locks;
+    Table::unlock(*held.value());
     throw;
   }
   const Table::Lock lock(table_);
-  --held.value()->locks;
+  Table::unlock(*held.value());
   held.value()->held = std::move(made);
 }
 

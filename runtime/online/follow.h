@@ -51,8 +51,12 @@ class Follower {
     double planning_seconds = 0;
   };
 
-  Follower(Table& table, Restorer& restorer, std::int64_t budget_bytes, double planning_seconds)
-      : table_(table), restorer_(restorer), budget_bytes_(budget_bytes), planning_seconds_(planning_seconds) {
+  Follower(Table& table, Restorer& restorer, c10::Device device, std::int64_t budget_bytes, double planning_seconds)
+      : table_(table),
+        restorer_(restorer),
+        device_(device),
+        budget_bytes_(budget_bytes),
+        planning_seconds_(planning_seconds) {
     const Table::Lock lock(table_);
     table_.begin_step();
     taken_before_bytes_ = table_.taken_bytes();
@@ -115,6 +119,7 @@ class Follower {
 
   Table& table_;
   Restorer& restorer_;
+  c10::Device device_;
   std::int64_t budget_bytes_;
   double planning_seconds_;
   State state_ = State::kIdle;

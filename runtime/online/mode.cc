@@ -2,33 +2,35 @@
 
 #include <ATen/core/List.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/CPUAllocator.h>
+#include <c10/core/Allocator.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
-#include <memory>
-#include <unordered_set>
 #include <utility>
 
 #include "reprise/torch/errors.h"
 #include "runtime/device/generator.h"
-#include "runtime/messages.h"
 #include "runtime/online/arguments.h"
+#include "runtime/online/storage_copy.h"
 #include "runtime/online/thread.h"
 
 namespace reprise::online {
 namespace {
 
 constexpr int kMostVersions = 16;
-std::atomic<Mode*> active = nullptr;
 
-// Dense memory of the CPU, which a plain tensor can see.
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.has_storage() && tensor.key_set().has(c10::DispatchKey::CPU) && !tensor.is_quantized() &&
+// Dense memory of the device, which a plain tensor can see.
+bool is_plain(const at::Tensor& tensor, c10::Device device) {
+  const c10::DispatchKey key = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
+  return tensor.has_storage() && tensor.key_set().has(key) && tensor.device() == device && !tensor.is_quantized() &&
          !tensor.is_nested();
+}
+
+// Such as the 0.5 in x * torch.tensor(0.5), where x is on another device.
+bool is_number_on_host(const at::Tensor& tensor, c10::Device device) {
+  return !device.is_cpu() && tensor.is_cpu() && tensor.dim() == 0 && is_plain(tensor, at::kCPU);
 }
 
 // The argument without its tensors.
@@ -68,7 +70,7 @@ std::int64_t now_ns() {
 Reading::~Reading() {
   if (values_.empty()) return;
   const Table::Lock lock(table_);
-  for (const Ref<Value>& value : values_) --value->locks;
+  for (const Ref<Value>& value : values_) Table::unlock(*value);
   values_.clear();
 }
 
@@ -76,7 +78,7 @@ void Reading::add(const at::Tensor& tensor) {
   c10::StorageImpl* storage = storage_of(tensor);
   Cell* cell = storage == nullptr ? nullptr : cell_of(storage);
   if (cell == nullptr) return;
-  ++cell->value->locks;
+  Table::lock(*cell->value);
   lacks_some_ = lacks_some_ || !cell->value->resident;
   values_.push_back(cell->value);
 }
@@ -90,93 +92,21 @@ void Reading::add(const OperatorCard& card, std::span<const c10::IValue> argumen
 
 void Reading::done(std::int64_t now) {
   for (const Ref<Value>& value : values_) {
-    --value->locks;
+    Table::unlock(*value);
     value->last_read_ns = now;
-    if (value->cell == nullptr) continue;
-    if (const auto storage = value->cell->storage.lock()) Table::arm(*storage);
   }
   values_.clear();
-}
-
-Mode::Mode(OnlineOptions options)
-    : options_(std::move(options)),
-      table_(Table::instance()),
-      restorer_(table_),
-      follower_(table_, restorer_, options_.budget_bytes, options_.planning_seconds) {
-  if (!has_materializer()) {
-    throw Unsupported(
-        "the online mode needs libtorch 2.13 or later, which tells when the address of a tensor is taken; capture the "
-        "step instead");
-  }
-  if (options_.budget_bytes <= 0) throw InputError("the budget of the online mode must be positive");
-  std::unordered_set<const void*> seen;
-  for (const at::Tensor& tensor : options_.older) {
-    c10::StorageImpl* storage = storage_of(tensor);
-    if (storage == nullptr || !tensor.is_cpu() || !seen.insert(storage).second) continue;
-    if (!is_metered(storage->data())) unmetered_bytes_ += static_cast<std::int64_t>(storage->nbytes());
-  }
-  options_.older.clear();
-  hook_.emplace([this](const c10::OperatorHandle& known) -> CallHook::Handler {
-    const std::shared_ptr<const OperatorCard> found = card_of(known);
-    if (found == nullptr) return nullptr;
-    return [this, card = found](const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) {
-      call(*card, op, below, stack);
-    };
-  });
-  active = this;
-  set_by_hand([](c10::StorageImpl* storage) {
-    if (Mode* mode = active) mode->accessed_by_hand(storage);
-  });
-  reset_meter_peak(at::kCPU);
-  set_limit();
-}
-
-Mode::~Mode() {
-  try {
-    end();
-  } catch (const std::exception& error) {
-    log_line(Severity::kWarning, std::string("the online mode could not restore everything: ") + error.what());
-  }
-}
-
-void Mode::set_limit() { set_memory_limit(options_.budget_bytes - unmetered_bytes_, this); }
-
-void Mode::set_budget(std::int64_t bytes) {
-  options_.budget_bytes = bytes;
-  set_limit();
-  follower_.set_budget(bytes);
-}
-
-void Mode::end() {
-  if (active != this) return;
-  const auto restore_all = [this] {
-    std::vector<Ref<Value>> held;
-    const Table::Lock lock(table_);
-    for (const Cell* cell : table_.cells()) held.push_back(cell->value);
-    return held;
-  };
-  warn_of_thrashing();
-  std::string above;
-  try {
-    restorer_.make_final(restore_all());
-  } catch (const std::exception& error) {
-    above = error.what();
-  }
-  set_memory_limit(0, nullptr);
-  if (!above.empty()) {
-    log_line(
-        Severity::kWarning,
-        "the online mode ends while the program holds more than the budget allows; it is restored above the budget");
-    restorer_.make_final(restore_all());
-  }
-  active = nullptr;
-  hook_.reset();
 }
 
 void Mode::call(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
                 torch::jit::Stack& stack) {
   if (this_thread.depth > 0) {
     call_inside(card, op, below, stack);
+    return;
+  }
+  this_thread.refusal.clear();
+  if (stream_ && current_stream(device_) != stream_) {
+    call_elsewhere(card, op, below, stack);
     return;
   }
   const Inside inside(&op);
@@ -188,25 +118,50 @@ void Mode::call(const OperatorCard& card, const c10::OperatorHandle& op, c10::Di
   reading.add(card, arguments);
   if (reading.lacks_some()) bring_back(reading);
   Made made{.card = card, .op = op, .below = below, .answer = prepare(card, op, arguments)};
-  if (made.answer.random && made.answer.repeatable) made.generator_state = generator_state(at::kCPU);
+  if (made.answer.random && made.answer.repeatable) made.generator_state = generator_state(device_);
   made.arguments.assign(arguments.begin(), arguments.end());
-  if (place.is_measured) {
-    follower_.begins(place.number, read_meter(at::kCPU).allocated_bytes + unmetered_bytes_);
-  }
+  if (place.is_measured) follower_.begins(place.number, allocated_bytes());
   made.begin_ns = now_ns();
   const std::int64_t aside_ns = this_thread.aside_ns;
-  try {
-    op.redispatchBoxed(below, &stack);
-  } catch (...) {
-    give_up(card, made.arguments);
-    throw;
-  }
+  run(card, op, below, stack, made.arguments);
+  const std::span<const c10::IValue> results = std::span(stack).subspan(first);
   made.end_ns = now_ns();
-  made.cost_ns = made.end_ns - made.begin_ns - (this_thread.aside_ns - aside_ns);
+  made.cost_ns = device_.is_cpu() ? made.end_ns - made.begin_ns - (this_thread.aside_ns - aside_ns)
+                                  : costs_.ns(card, op, made.arguments, results);
   const Table::Lock lock(table_);
-  const auto values = note(made, std::span(stack).subspan(first));
+  const auto values = note(made, results);
   reading.done(made.end_ns);
   follower_.after(place.number, made.cost_ns, values);
+}
+
+// What the call writes is lost if it fails.
+void Mode::run(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
+               torch::jit::Stack& stack, std::span<const c10::IValue> arguments) {
+  try {
+    op.redispatchBoxed(below, &stack);
+  } catch (const c10::OutOfMemoryError&) {
+    give_up(card.written, arguments, Contents::kLost);
+    if (this_thread.refusal.empty()) throw;
+    refuse(std::exchange(this_thread.refusal, {}));
+  } catch (...) {
+    give_up(card.written, arguments, Contents::kLost);
+    throw;
+  }
+}
+
+// On another stream. Nobody knows when it is done with what it reads, so that stays from now on.
+void Mode::call_elsewhere(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                          torch::jit::Stack& stack) {
+  const Inside inside(&op);
+  const Counted running(running_);
+  const std::span<const c10::IValue> arguments = std::span(stack).last(card.arguments);
+  Reading reading(table_);
+  reading.add(card, arguments);
+  if (reading.lacks_some()) bring_back(reading);
+  (void)prepare(card, op, arguments);
+  give_up(card.tensors, arguments, Contents::kKept);
+  const torch::jit::Stack kept(arguments.begin(), arguments.end());
+  run(card, op, below, stack, kept);
 }
 
 // A part of a call may read what the whole does not get as an argument.
@@ -230,7 +185,7 @@ void Mode::call_inside(const OperatorCard& card, const c10::OperatorHandle& op, 
   if (reading.lacks_some()) bring_back(reading);
   const torch::jit::Stack kept(arguments.begin(), arguments.end());
   op.redispatchBoxed(below, &stack);
-  if (!card.written.empty()) give_up(card, kept);
+  if (!card.written.empty()) give_up(card.written, kept, Contents::kLost);
 }
 
 void Mode::bring_back(const Reading& reading) {
@@ -250,7 +205,7 @@ void Mode::bring_back(const Reading& reading) {
 CallAnswer Mode::prepare(const OperatorCard& card, const c10::OperatorHandle& op,
                          std::span<const c10::IValue> arguments) {
   CallAnswer answer{.repeatable = card.repeatable};
-  if (card.depends) answer = answer_of(op, arguments);
+  if (card.depends) answer = answer_of(op, arguments, device_.type());
   const bool writes = !card.written.empty();
   // Optimizers and the like keep what they write from step to step, and must not keep how it came about.
   if (writes && !at::GradMode::is_enabled() && torch::autograd::get_current_graph_task_id() == -1) {
@@ -266,7 +221,7 @@ CallAnswer Mode::prepare(const OperatorCard& card, const c10::OperatorHandle& op
       if (!free_readers_of_roots(tensor)) answer.repeatable = false;
     });
   }
-  if (card.replaces_memory) give_up(card, arguments);
+  if (card.replaces_memory) give_up(card.tensors, arguments, Contents::kKept);
   return answer;
 }
 
@@ -285,25 +240,25 @@ bool Mode::free_readers_of_roots(const at::Tensor& written) {
 }
 
 // The memory of these arguments is the program's from now on, with whatever is in it.
-void Mode::give_up(const OperatorCard& card, std::span<const c10::IValue> arguments) {
+void Mode::give_up(std::span<const std::uint32_t> which, std::span<const c10::IValue> arguments, Contents contents) {
   const Table::Lock lock(table_);
-  for (const std::uint32_t i : card.replaces_memory ? card.tensors : card.written) {
+  for (const std::uint32_t i : which) {
     for_each_tensor(arguments[i], [&](std::size_t, const at::Tensor& tensor) {
       c10::StorageImpl* storage = storage_of(tensor);
       Cell* cell = storage == nullptr ? nullptr : cell_of(storage);
-      if (cell != nullptr && cell->value->resident) table_.release(*cell, /*lost=*/!card.replaces_memory);
+      if (cell != nullptr && cell->value->resident) table_.release(*cell, /*lost=*/contents == Contents::kLost);
     });
   }
 }
 
 c10::SmallVector<Mode::Fresh, 4> Mode::fresh_storages(const Made& made, std::span<const c10::IValue> results) const {
   c10::SmallVector<Fresh, 4> fresh;
-  const c10::DeleterFnPtr deleter = c10::GetCPUAllocator()->raw_deleter();
+  const c10::DeleterFnPtr deleter = c10::GetAllocator(device_.type())->raw_deleter();
   std::size_t count = 0;
   const auto look = [&](const at::Tensor& tensor) {
     const std::size_t index = count++;
     c10::StorageImpl* storage = storage_of(tensor);
-    if (storage == nullptr || !is_plain(tensor)) return;
+    if (storage == nullptr || !is_plain(tensor, device_)) return;
     if (static_cast<std::int64_t>(storage->nbytes()) < std::max<std::int64_t>(1, options_.smallest_bytes)) return;
     if (storage->_mutable_data_ptr_no_checks().get_deleter() != deleter) return;  // tracked, or not the allocator's
     if (std::ranges::find(fresh, storage, &Fresh::storage) == fresh.end()) fresh.push_back({index, storage});
@@ -332,8 +287,12 @@ Ref<Record> Mode::record_of(Made& made) {
     bool any = false;
     for_each_tensor(made.arguments[i], [&](std::size_t element, const at::Tensor& tensor) {
       if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
+      if (made.arguments[i].isTensor() && is_number_on_host(tensor, device_)) {
+        made.arguments[i] = copy_of_number(tensor);
+        return;
+      }
       any = true;
-      plain = plain && is_plain(tensor);
+      plain = plain && is_plain(tensor, device_);
       if (!plain || statistics) return;
       c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
       const Cell* cell = cell_of(storage);
@@ -399,10 +358,10 @@ c10::SmallVector<Value*, 4> Mode::note(Made& made, std::span<const c10::IValue> 
 int Mode::watch_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (task == -1) return 0;
-  if (std::exchange(this_thread.watched_task, task) != task) {
+  if (watched_tasks_.insert(task).second) {
     const bool keeps_graph = torch::autograd::get_current_graph_task_keep_graph();
     torch::autograd::Engine::get_default_engine().queue_callback([task, keeps_graph] {
-      if (Mode* mode = active) mode->backward_ended(task, keeps_graph);
+      if (Mode* mode = active_) mode->backward_ended(task, keeps_graph);
     });
   }
   return at::GradMode::is_enabled() ? 0 : task + 1;
@@ -412,6 +371,7 @@ void Mode::backward_ended(int task, bool keeps_graph) {
   std::vector<Ref<Value>> gradients;
   {
     const Table::Lock lock(table_);
+    watched_tasks_.erase(task);
     for (const Cell* cell : table_.cells()) {
       if (cell->value->backward == task + 1) gradients.push_back(cell->value);
     }

@@ -8,14 +8,17 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "reprise/torch/online.h"
 #include "runtime/device/meter.h"
+#include "runtime/online/call_cost.h"
 #include "runtime/online/follow.h"
 #include "runtime/online/operator_card.h"
+#include "runtime/online/own_stream.h"
 #include "runtime/online/restore.h"
 #include "runtime/online/values.h"
 #include "runtime/record/call_hook.h"
@@ -82,6 +85,10 @@ class Mode final : public RoomMaker {
 
   void call_inside(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
                    torch::jit::Stack& stack);
+  void call_elsewhere(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                      torch::jit::Stack& stack);
+  void run(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack,
+           std::span<const c10::IValue> arguments);
   void bring_back(const Reading& reading);
   [[nodiscard]] CallAnswer prepare(const OperatorCard& card, const c10::OperatorHandle& op,
                                    std::span<const c10::IValue> arguments);
@@ -90,7 +97,8 @@ class Mode final : public RoomMaker {
   c10::SmallVector<Value*, 4> note(Made& made, std::span<const c10::IValue> results);
   [[nodiscard]] c10::SmallVector<Fresh, 4> fresh_storages(const Made& made, std::span<const c10::IValue> results) const;
   [[nodiscard]] Ref<Record> record_of(Made& made);
-  void give_up(const OperatorCard& card, std::span<const c10::IValue> arguments);
+  enum class Contents : std::uint8_t { kKept, kLost };
+  void give_up(std::span<const std::uint32_t> which, std::span<const c10::IValue> arguments, Contents contents);
   [[nodiscard]] int watch_backward();
   void check_thrashing();
   void warn_of_thrashing();
@@ -101,11 +109,18 @@ class Mode final : public RoomMaker {
   [[nodiscard]] std::string full_message(std::int64_t requested_bytes, std::int64_t missing_bytes);
   void set_limit();
 
+  [[nodiscard]] std::int64_t allocated_bytes() const;
+
+  inline static std::atomic<Mode*> active_ = nullptr;
+
   OnlineOptions options_;
+  c10::Device device_;
+  std::optional<c10::Stream> stream_;  // of the calls whose results are tracked
   std::int64_t unmetered_bytes_ = 0;
   Table& table_;
   Restorer restorer_;
   Follower follower_;
+  CallCosts costs_;
   std::atomic<int> running_ = 0;
   std::int64_t calls_ = 0;
   std::int64_t evictions_ = 0;
@@ -115,6 +130,7 @@ class Mode final : public RoomMaker {
   double step_recompute_ns_ = 0;   // before it
   double thrashing_ = 0;           // times the calls themselves, where that is worth a warning
   bool warned_ = false;
+  std::set<int> watched_tasks_;  // backward passes whose end will be told
   std::optional<CallHook> hook_;
 };
 

@@ -1,10 +1,13 @@
 #include "reprise/torch/online.h"
 
+#include "runtime/device/cuda_limit.h"
 #include "runtime/online/mode.h"
 
 namespace reprise {
 
-bool online_is_available() { return online::has_materializer(); }
+bool online_is_available(c10::DeviceType device) {
+  return device == c10::kCPU || (device == c10::kCUDA && has_cuda_limit());
+}
 
 struct Online::State {
   explicit State(OnlineOptions options) : mode(std::move(options)) {}

@@ -4,6 +4,7 @@
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -53,8 +54,10 @@ Argument argument_of(const c10::IValue& value) {
 // The same numbers give the same shape, so these can be repeated here, though not in a plan.
 bool repeats_its_shape(std::string_view name) { return is_one_of(name, {"index", "masked_select", "nonzero"}); }
 
+// The allocator knows a block that another stream uses by its own DataPtr alone, so record_stream() gets that back.
 bool replaces(std::string_view name) {
-  return is_one_of(name, {"resize_", "resize_as_", "_resize_output_", "set_", "set_data", "_lazy_clone"});
+  return is_one_of(name,
+                   {"resize_", "resize_as_", "_resize_output_", "set_", "set_data", "_lazy_clone", "record_stream"});
 }
 
 bool only_views(const c10::OperatorHandle& op) {
@@ -67,7 +70,7 @@ bool only_views(const c10::OperatorHandle& op) {
   });
 }
 
-OperatorCard new_card(const c10::OperatorHandle& op) {
+OperatorCard new_card(const c10::OperatorHandle& op, c10::DeviceType device) {
   const std::string name = short_name(op);
   const auto& arguments = op.schema().arguments();
   OperatorCard card{.arguments = arguments.size()};
@@ -83,27 +86,33 @@ OperatorCard new_card(const c10::OperatorHandle& op) {
   card.depends = !card.replaces_memory && depends_on_arguments(op, name);
   const Call call{op, std::vector<Argument>(arguments.size())};
   const bool allowed = facts_of(call).refusal.empty() || repeats_its_shape(name);
-  card.repeatable = !card.replaces_memory && allowed && Kernel(call).repeats(at::kCPU);
+  card.repeatable = !card.replaces_memory && allowed && Kernel(call).repeats(device);
   return card;
 }
 
 }  // namespace
 
-std::shared_ptr<const OperatorCard> card_of(const c10::OperatorHandle& op) {
-  static auto* cards = new std::unordered_map<c10::OperatorName, std::shared_ptr<const OperatorCard>>;
+std::shared_ptr<const OperatorCard> card_of(const c10::OperatorHandle& op, c10::DeviceType device) {
+  using Cards = std::unordered_map<c10::OperatorName, std::shared_ptr<const OperatorCard>>;
+  static auto* all = new std::map<c10::DeviceType, Cards>;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  const auto [found, is_new] = cards->try_emplace(op.operator_name());
-  if (is_new && !only_views(op)) found->second = std::make_shared<const OperatorCard>(new_card(op));
+  const auto [found, is_new] = (*all)[device].try_emplace(op.operator_name());
+  if (is_new && !only_views(op)) found->second = std::make_shared<const OperatorCard>(new_card(op, device));
   return found->second;
 }
 
-CallAnswer answer_of(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
+Call call_of(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
   Call call{op, {}};
   for (const c10::IValue& argument : arguments) call.arguments.push_back(argument_of(argument));
+  return call;
+}
+
+CallAnswer answer_of(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments, c10::DeviceType device) {
+  const Call call = call_of(op, arguments);
   CallFacts facts = facts_of(call);
   const bool allowed = facts.refusal.empty() || repeats_its_shape(short_name(op));
-  return {.repeatable = allowed && Kernel(call).repeats(at::kCPU),
+  return {.repeatable = allowed && Kernel(call).repeats(device),
           .random = facts.random,
           .statistics = std::move(facts.statistics)};
 }

@@ -3,12 +3,15 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/core/Device.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
+
+#include "runtime/program/program.h"
 
 namespace reprise::online {
 
@@ -22,15 +25,19 @@ struct OperatorCard {
   bool replaces_memory = false;          // puts other memory under the storages of its arguments
 };
 
-// Nothing if calls only see memory in another way, so that nobody has to know of them. Made once for each operator, and
-// kept.
-[[nodiscard]] std::shared_ptr<const OperatorCard> card_of(const c10::OperatorHandle& op);
+// Nothing if calls only see memory in another way, so that nobody has to know of them. Made once for each operator and
+// kind of device, and kept.
+[[nodiscard]] std::shared_ptr<const OperatorCard> card_of(const c10::OperatorHandle& op, c10::DeviceType device);
 
 struct CallAnswer {
   bool repeatable = false;
   bool random = false;
   std::vector<std::size_t> statistics{};  // arguments that a first run updates and later runs do without
 };
-[[nodiscard]] CallAnswer answer_of(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments);
+[[nodiscard]] CallAnswer answer_of(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments,
+                                   c10::DeviceType device);
+
+// The call as a program would have it, without names for the values that it reads.
+[[nodiscard]] Call call_of(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments);
 
 }  // namespace reprise::online

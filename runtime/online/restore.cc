@@ -3,16 +3,15 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
 #include "reprise/error.h"
 #include "runtime/device/generator.h"
+#include "runtime/online/storage_copy.h"
 #include "runtime/online/thread.h"
 #include "runtime/program/tensor_memory.h"
 
@@ -54,7 +53,7 @@ class Way {
       }
       Value* missing = oldest_missing(*frame.record);
       if (missing == nullptr) {
-        for (const Use& use : frame.record->uses) ++use.value->locks;
+        for (const Use& use : frame.record->uses) Table::lock(*use.value);
         frame.runs = true;
         return Step{frame.record.get(), frame.value.get()};
       }
@@ -74,7 +73,7 @@ class Way {
     if (frame.record) {
       for (const Use& use : frame.record->uses) {
         --use.value->waits;
-        if (frame.runs) --use.value->locks;
+        if (frame.runs) Table::unlock(*use.value);
       }
     }
     frames_.pop_back();
@@ -124,7 +123,7 @@ class ArgumentMemory {
 
   [[nodiscard]] torch::jit::Stack stack() {
     for (Own& own : own_) {
-      if (!own.consumed) own.storage = copy(own.storage);
+      if (!own.consumed) own.storage = c10::Storage(copy_of(own.storage));
     }
     const Table::Lock lock(table_);
     torch::jit::Stack stack = record_.arguments;
@@ -155,12 +154,6 @@ class ArgumentMemory {
     const auto found = std::ranges::find(own_, value, [](const Own& own) { return own.value.get(); });
     return found == own_.end() ? nullptr : &*found;
   }
-  static c10::Storage copy(const c10::Storage& from) {
-    c10::Storage made(c10::Storage::use_byte_size_t(), static_cast<std::int64_t>(from.nbytes()), c10::GetCPUAllocator(),
-                      /*resizable=*/true);
-    std::memcpy(made.mutable_data(), from.data(), from.nbytes());
-    return made;
-  }
   static void put(c10::IValue& argument, std::size_t element, at::Tensor tensor) {
     if (argument.isTensorList()) {
       argument.toTensorList().set(element, std::move(tensor));
@@ -177,10 +170,10 @@ class ArgumentMemory {
   bool began_ = false;
 };
 
-void call_again(const Record& record, torch::jit::Stack& stack) {
+void call_again(const Record& record, c10::Device device, torch::jit::Stack& stack) {
   const Inside inside;
   std::optional<GeneratorReplay> random;
-  if (record.generator_state.defined()) random.emplace(at::kCPU, record.generator_state);
+  if (record.generator_state.defined()) random.emplace(device, record.generator_state);
   const at::AutoGradMode grad_mode(record.grad_mode);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks);
@@ -191,6 +184,7 @@ void call_again(const Record& record, torch::jit::Stack& stack) {
 
 void Restorer::restore(Value& value) {
   const std::lock_guard one_at_a_time(mutex_);
+  const OnStream on_own_stream(stream_);
   Way way(table_);
   {
     const Table::Lock lock(table_);
@@ -203,7 +197,12 @@ void Restorer::restore(Value& value) {
 void Restorer::run(Record& record, const Value& wanted) {
   ArgumentMemory memory(table_, record);
   torch::jit::Stack stack = memory.stack();
-  call_again(record, stack);
+  try {
+    call_again(record, device_, stack);
+  } catch (const c10::OutOfMemoryError&) {
+    if (this_thread.refusal.empty()) throw;
+    refuse_(std::exchange(this_thread.refusal, {}));
+  }
   const std::vector<at::Tensor> results = tensors_of(stack);
   const Table::Lock lock(table_);
   ++calls_;
@@ -226,18 +225,18 @@ void Restorer::make_final(std::vector<Ref<Value>> values) {
     {
       const Table::Lock lock(table_);
       if (value->cell == nullptr) continue;
-      ++value->locks;
+      Table::lock(*value);
     }
     try {
       if (!value->resident) restore(*value);
     } catch (...) {
       const Table::Lock lock(table_);
-      --value->locks;
+      Table::unlock(*value);
       values.clear();
       throw;
     }
     const Table::Lock lock(table_);
-    --value->locks;
+    Table::unlock(*value);
     if (value->cell != nullptr) table_.release(*value->cell, /*lost=*/false);
   }
   const Table::Lock lock(table_);

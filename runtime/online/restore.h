@@ -3,16 +3,24 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "runtime/online/own_stream.h"
 #include "runtime/online/values.h"
 
 namespace reprise::online {
 
 class Restorer {
  public:
-  explicit Restorer(Table& table) : table_(table) {}
+  // `refuse` throws what an allocation that was refused means to the program.
+  using Refuse = std::function<void(const std::string&)>;
+  Restorer(Table& table, c10::Device device, Refuse refuse)
+      : table_(table), device_(device), stream_(current_stream(device)), refuse_(std::move(refuse)) {}
 
   // Makes the value resident, and everything on the way to it that is absent. The caller has locked the value, and
   // holds a reference to it.
@@ -37,6 +45,9 @@ class Restorer {
   void run(Record& record, const Value& wanted);
 
   Table& table_;
+  c10::Device device_;
+  std::optional<c10::Stream> stream_;
+  Refuse refuse_;
   std::recursive_mutex mutex_;  // one way back at a time
   std::int64_t calls_ = 0;
   double cost_ns_ = 0;

@@ -1,4 +1,6 @@
 // What the online mode does when memory is short, and what it says when that is not enough.
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -29,13 +31,19 @@ void Mode::make_room(std::int64_t requested_bytes, std::int64_t missing_bytes) {
     refusal = take_away(requested_bytes, missing_bytes);
   }
   this_thread.aside_ns += now_ns() - begin_ns;
+  if (refusal.empty()) return;
+  if (device_.is_cuda() && this_thread.depth > 0 && at::globalContext().benchmarkCuDNN()) {
+    // cuDNN tries several ways, and goes on with those that have memory enough. If none has, the call says why.
+    this_thread.refusal = refusal;
+    TORCH_CHECK_WITH(OutOfMemoryError, false, refusal);
+  }
   // Not under the lock: an error of another language may wait for threads that wait for it.
-  if (!refusal.empty()) refuse(refusal);
+  refuse(refusal);
 }
 
 std::string Mode::take_away(std::int64_t requested_bytes, std::int64_t missing_bytes) {
   const Table::Lock lock(table_);
-  const std::int64_t allocated = read_meter(at::kCPU).allocated_bytes + unmetered_bytes_;
+  const std::int64_t allocated = allocated_bytes();
   plain_peak_bytes_ = std::max(plain_peak_bytes_, allocated + requested_bytes + table_.evicted_bytes());
   if (allocated + requested_bytes <= options_.budget_bytes) return "";  // Another thread has freed something.
   Value* value = cheapest(table_, now_ns(), follower_.next_call());
@@ -48,7 +56,7 @@ std::string Mode::take_away(std::int64_t requested_bytes, std::int64_t missing_b
     return full_message(requested_bytes, missing_bytes);
   }
   follower_.count_eviction(*value);
-  keep_in_watermark(value->bytes);
+  keep_in_watermark(device_, value->bytes);
   table_.evict(*value);
   ++evictions_;
   return "";
@@ -67,7 +75,7 @@ std::string Mode::full_message(std::int64_t requested_bytes, std::int64_t missin
     (value->locks > 0 ? read_bytes : waiting_bytes) += value->bytes;
   }
   for (const auto& [storage, root] : table_.roots()) kept_bytes += root->held.use_count() == 1 ? root->bytes : 0;
-  const std::int64_t allocated = read_meter(at::kCPU).allocated_bytes + unmetered_bytes_;
+  const std::int64_t allocated = allocated_bytes();
   const std::string who = this_thread.op == nullptr ? "the program" : c10::toString(this_thread.op->operator_name());
   return "the budget of " + format_bytes(options_.budget_bytes) + " is too small by " + format_bytes(missing_bytes) +
          " here: " + who + " asks for " + format_bytes(requested_bytes) + " while " + format_bytes(allocated) +
@@ -117,7 +125,7 @@ std::string Mode::thrashing_message(double times) {
 }
 
 OnlineSummary Mode::summary() const {
-  const std::int64_t peak = read_meter(at::kCPU).peak_bytes + unmetered_bytes_;
+  const std::int64_t peak = read_meter(device_).peak_bytes + unmetered_bytes_;
   const Follower::Counts& counts = follower_.counts();
   return {.calls = calls_,
           .evictions = evictions_,

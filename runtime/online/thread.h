@@ -4,13 +4,14 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <string>
 
 namespace reprise::online {
 
 struct Thread {
   int depth = 0;                            // calls inside calls: only the outermost is noted
   std::int64_t aside_ns = 0;                // spent on taking memory away and bringing it back, ever
-  int watched_task = -1;                    // the latest backward pass whose end will be told
+  std::string refusal;                      // why the latest request of the outermost call failed
   const c10::OperatorHandle* op = nullptr;  // the outermost call
 };
 inline thread_local Thread this_thread;

@@ -1,12 +1,27 @@
 #include "runtime/online/values.h"
 
 #include <c10/core/TensorImpl.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <concepts>
 #include <unordered_set>
 
 #include "reprise/error.h"
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+// Libtorch can mark a storage, so that taking its address is an error, but before 2.13 it cannot take the mark away.
+// The mark is private; an explicit instantiation may name it nevertheless.
+namespace c10_storage {
+using Mark = bool c10::StorageImpl::*;
+Mark no_access();
+template <Mark mark>
+struct Named {
+  friend Mark no_access() { return mark; }
+};
+template struct Named<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+}  // namespace c10_storage
+#endif
 
 namespace reprise::online {
 namespace {
@@ -23,16 +38,41 @@ concept TellsOfAccess = requires(Storage& storage) {
   { storage.has_materializer() } -> std::convertible_to<bool>;
 };
 
+constexpr bool kTellsOfAccess = TellsOfAccess<c10::StorageImpl>;
+constexpr const char* kNoAccess =
+    "the address of a tensor was taken that the online mode may take away and compute again. Libtorch 2.13 and later "
+    "tell of this, and such a tensor then stays; with this release, copy it first, into memory that is not a result: "
+    "torch.empty(x.shape, dtype=x.dtype).copy_(x), or x.cpu() from another device";
+
+[[maybe_unused]] void forbid_access([[maybe_unused]] c10::StorageImpl& storage, [[maybe_unused]] bool forbid) {
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+  bool& mark = storage.*c10_storage::no_access();
+  if (mark == forbid) return;
+  auto& message = storage.get_extra_meta().custom_data_ptr_error_msg_;
+  if (!message) message = kNoAccess;
+  mark = forbid;
+  // Whoever puts a DataPtr into a storage makes it look at its marks.
+  c10::DataPtr data = std::move(storage._mutable_data_ptr_no_checks());
+  storage.set_data_ptr_noswap(std::move(data));
+#endif
+}
+
 template <typename Storage>
 void arm_storage(Storage& storage) {
   if constexpr (TellsOfAccess<Storage>) {
     if (!storage.has_materializer()) storage.set_materializer(&accessed_by_hand);
+  } else {
+    forbid_access(storage, true);
   }
 }
 
 template <typename Storage>
 void disarm_storage(Storage& storage) {
-  if constexpr (TellsOfAccess<Storage>) storage.clear_materializer();
+  if constexpr (TellsOfAccess<Storage>) {
+    storage.clear_materializer();
+  } else {
+    forbid_access(storage, false);
+  }
 }
 
 // Puts other memory under a storage whose DataPtr has the cell as its context, without telling the cell of a death.
@@ -55,7 +95,7 @@ void unite(Ref<AbsentSet>& set, const Value& neighbour) {
 }  // namespace
 
 void set_by_hand(ByHand handler) { by_hand = handler; }
-bool has_materializer() { return TellsOfAccess<c10::StorageImpl>; }
+bool tells_of_access() { return kTellsOfAccess; }
 
 void discard(AbsentSet* set) {
   // A chain of parents may be long.
@@ -196,7 +236,7 @@ Value& Table::track(c10::StorageImpl& storage, const Ref<Record>& maker, Output 
   cells_.push_back(cell);
   value.cell = cell;
   storage.set_data_ptr_noswap({address, cell, &Cell::storage_died, device});
-  arm(storage);
+  arm(storage, value);
   return value;
 }
 
@@ -209,7 +249,7 @@ Value& Table::supersede(Cell& cell, const Ref<Record>& maker, Output output) {
   cell.value = Ref<Value>(&value);
   // What a script keeps was copied before the write.
   if (!(old->kept && old->held)) become_absent(*old);
-  if (const c10::intrusive_ptr<c10::StorageImpl> storage = cell.storage.lock()) arm(*storage);
+  if (const c10::intrusive_ptr<c10::StorageImpl> storage = cell.storage.lock()) arm(*storage, value);
   return value;
 }
 
@@ -242,8 +282,8 @@ void Table::release(Cell& cell, bool lost) {
     if (value->readers != nullptr) {
       value->held = storage;
       roots_.emplace(storage.get(), value.get());
-      arm(*storage);
-      value->armed = true;
+      arm(*storage, *value);
+      value->armed = kTellsOfAccess;
     }
   }
   delete &cell;
@@ -267,8 +307,8 @@ Ref<Value> Table::root(c10::StorageImpl& storage) {
     known->table = this;
     known->held = c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(&storage);
   }
-  arm(storage);
-  known->armed = true;
+  arm(storage, *known);
+  known->armed = kTellsOfAccess;
   return Ref<Value>(known);
 }
 
@@ -311,7 +351,7 @@ void Table::evict(Value& value) {
     // Another thread may be about to tell of the storage's death.
     if (const c10::intrusive_ptr<c10::StorageImpl> storage = cell.storage.lock()) {
       put_under(*storage, cell, nullptr);
-      arm(*storage);
+      arm(*storage, value);
     }
     evicted_bytes_ += value.bytes;
     cell.data.clear();
@@ -333,7 +373,7 @@ void Table::restore(Value& value, c10::intrusive_ptr<c10::StorageImpl> storage) 
   if (own) {
     value.cell->data = std::move(storage->_mutable_data_ptr_no_checks());
     put_under(*own, *value.cell, value.cell->data.get());
-    arm(*own);
+    arm(*own, value);
   } else {
     value.held = std::move(storage);
   }
@@ -346,7 +386,19 @@ c10::Storage Table::storage_of(const Value& value) {
   return c10::Storage(std::move(storage));
 }
 
-void Table::arm(c10::StorageImpl& storage) { arm_storage(storage); }
+void Table::arm(c10::StorageImpl& storage, const Value& value) {
+  if (kTellsOfAccess || (value.locks == 0 && !value.is_root())) arm_storage(storage);
+}
+
+void Table::lock(Value& value) {
+  if (value.locks++ > 0 || kTellsOfAccess || value.cell == nullptr) return;
+  if (const c10::intrusive_ptr<c10::StorageImpl> storage = value.cell->storage.lock()) disarm_storage(*storage);
+}
+
+void Table::unlock(Value& value) {
+  if (--value.locks > 0 || value.cell == nullptr) return;
+  if (const c10::intrusive_ptr<c10::StorageImpl> storage = value.cell->storage.lock()) arm(*storage, value);
+}
 
 void Table::link(Record& record) {
   for (Use& use : record.uses) {

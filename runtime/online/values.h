@@ -120,7 +120,7 @@ struct Value {
   int version = 0;           // how often its memory was written over
   int backward = 0;          // the backward pass that made it; 0: none
   bool resident = true;
-  bool armed = false;                   // root: whether an access by hand is told
+  bool armed = false;                   // root: whether an access by hand is noticed
   bool kept = false;                    // a script that is followed wants it to stay
   bool spent = false;                   // such a script knows that nobody reads it any more
   std::uint32_t again_at = kNotInStep;  // the call before which such a script makes it again, if it was taken away
@@ -197,8 +197,10 @@ class Table {
   // A ghost whose memory was written over.
   void lose(Value& value) { become_absent(value); }
   [[nodiscard]] static c10::Storage storage_of(const Value& value);
-  // Makes the storage tell of accesses by hand.
-  static void arm(c10::StorageImpl& storage);
+  // While it is locked, a call may take its address and it is not taken away. What is not locked tells of accesses by
+  // hand, or, where libtorch cannot do that, does not allow them.
+  static void lock(Value& value);
+  static void unlock(Value& value);
 
   // Adds a record's reads to the lists of its values, once the record is complete.
   static void link(Record& record);
@@ -227,6 +229,7 @@ class Table {
   friend struct Cell;
 
   Value& new_value(const Ref<Record>& maker, Output output, std::int64_t bytes);
+  static void arm(c10::StorageImpl& storage, const Value& value);
   void become_absent(Value& value);
   void become_resident(Value& value);
   void remove_candidate(Value& value);
@@ -272,11 +275,10 @@ class Held {
   Ref<Value> value_;
 };
 
-// Called by PyTorch when the address of an armed storage is taken for writing.
+// Called by PyTorch when the address of an armed storage is taken for writing. Libtorch 2.13 and later do this; before,
+// taking the address of a value that can be computed again is an error, and that of a root is not noticed.
 using ByHand = void (*)(c10::StorageImpl*);
 void set_by_hand(ByHand handler);
-
-// Whether this libtorch tells when an address is taken by hand.
-[[nodiscard]] bool has_materializer();
+[[nodiscard]] bool tells_of_access();
 
 }  // namespace reprise::online

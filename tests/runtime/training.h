@@ -19,6 +19,12 @@ namespace reprise::test {
 
 constexpr int kSteps = 4;
 
+// From now on kernels give the same bits each time, so that two runs on CUDA can be compared.
+inline void repeat_bits() {
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+}
+
 // What training leaves behind.
 struct Trained {
   std::vector<at::Tensor> losses;

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from training import DEVICE
 
+import reprise
 from reprise import planning
 
 torch.set_num_threads(1)
@@ -54,3 +56,16 @@ def deterministic() -> Iterator[None]:
     yield
     torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.deterministic = False
+
+
+@pytest.fixture
+def on_device() -> Iterator[None]:
+    """Tensors are made on the device that the tests run on."""
+    if DEVICE.type == "cpu":
+        yield
+        return
+    torch.set_default_device(DEVICE)
+    with reprise.online("64GiB"):  # From now on blocks are split exactly, and libraries have workspaces.
+        torch.ones(64, 64).mm(torch.ones(64, 64))
+    yield
+    torch.set_default_device(None)

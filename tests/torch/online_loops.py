@@ -10,29 +10,37 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from training import DEVICE
 
 from reprise.native import _torch
 
 Bits = dict[str, tuple]
-CPU = torch.device("cpu")
+TELLS_OF_ACCESS = torch.__version__ >= "2.13"  # Before that, taking the address of a result is an error.
 
 
 def allocated() -> int:
     gc.collect()
-    return _torch.allocated_bytes(CPU)
+    return _torch.allocated_bytes(DEVICE)
 
 
 def peak_of(run: Callable[[], object]) -> int:
     """The meter's peak above what was there before, of a call."""
     before = allocated()
-    _torch.reset_peak(CPU)
+    _torch.reset_peak(DEVICE)
     run()
-    return _torch.peak_bytes(CPU) - before
+    return _torch.peak_bytes(DEVICE) - before
 
 
 def bits_of(tensor: Tensor) -> tuple:
-    flat = tensor.detach().contiguous().reshape(-1)
-    return tuple(tensor.shape), str(tensor.dtype), flat.view(torch.uint8).clone().numpy().tobytes()
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    on_host = torch.empty(flat.shape, dtype=torch.uint8, device="cpu").copy_(flat)  # not a result that could be taken away
+    return tuple(tensor.shape), str(tensor.dtype), on_host.numpy().tobytes()
+
+
+def generators() -> Bits:
+    """Where the random numbers of all devices are."""
+    states = {"generator": bits_of(torch.get_rng_state())}
+    return states if DEVICE.type == "cpu" else states | {"CUDA's generator": bits_of(torch.cuda.get_rng_state(DEVICE))}
 
 
 class Block(nn.Module):
@@ -143,7 +151,7 @@ def token_step(model: nn.Module, step: int) -> Tensor:
 
 
 def autocast_step(model: nn.Module, step: int) -> Tensor:
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(DEVICE.type, torch.bfloat16):
         tokens = torch.randint(0, 50, (24, 32))
         loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
     loss.backward()
@@ -211,7 +219,7 @@ def train(loop: Loop, steps: int = 3) -> Bits:
         optimizer.step()
     bits |= {f"state {name}": bits_of(tensor) for name, tensor in model.state_dict().items()}
     bits |= {f"gradient {name}": bits_of(p.grad) for name, p in model.named_parameters() if p.grad is not None}
-    return bits | {"generator": bits_of(torch.get_rng_state())}
+    return bits | generators()
 
 
 # Random programs
@@ -304,4 +312,4 @@ def random_program(seed: int, operators: int = 30, rows: int = 16) -> Bits:
                     leaf.add_(gradient.nan_to_num(0, 0, 0).clamp(-1, 1), alpha=-0.1)
                 leaf.grad = None
         bits |= {f"kept {step} {i}": bits_of(v) for i, v in enumerate(values)}  # computed from leaves that have changed
-    return bits | {"generator": bits_of(torch.get_rng_state())}
+    return bits | generators()

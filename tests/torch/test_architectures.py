@@ -29,8 +29,6 @@ REPRESENTATIVE = {"mixtral": "online", "switch": "online", "bart": "online", "de
 @pytest.mark.parametrize("name", REPRESENTATIVE)
 def test_it_trains_inside_its_budget(name: str) -> None:
     pytest.importorskip(ARCHITECTURES[name].package)
-    if REPRESENTATIVE[name] == "online" and torch.__version__ < "2.13":
-        pytest.skip("the online mode needs torch 2.13")
     training = Training(ARCHITECTURES[name], CPU)
     before, peak = training.peak()
     budget = before + int(SHARE * (peak - before))

@@ -14,7 +14,9 @@
 // before somebody reads such a result it is computed again, in place (dynamic tensor rematerialization). Results,
 // buffers and the random generator are bit for bit those of the same code without it.
 //
-// On the CPU, with a libtorch that tells when the address of a tensor is taken (2.13 or later).
+// On the CPU and on CUDA. Libtorch 2.13 and later tell when the address of a tensor is taken by hand, such as for a
+// kernel that is not an operator: the tensor then stays where it is. Before 2.13, taking the address of a result is an
+// error that says so, and writes by hand into memory that is older than the mode are not noticed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,13 +33,16 @@
 
 namespace reprise {
 
-// Whether this libtorch can do it.
-[[nodiscard]] bool online_is_available();
+// Whether this build can do it on the device: on CUDA it needs the headers of CUDA's runtime.
+[[nodiscard]] bool online_is_available(c10::DeviceType device);
 
 struct OnlineOptions {
-  // The highest number of bytes that the CPU's allocator may have handed out. Memory that it handed out before the
-  // first use of Reprise counts only if it belongs to `older`.
+  // The highest number of bytes that the device's allocator may have handed out. Memory that the CPU's handed out
+  // before the first use of Reprise counts only if it belongs to `older`.
   std::int64_t budget_bytes = 0;
+  // Results on other devices, and of calls on other streams than the one that is current when the mode begins, stay as
+  // they are.
+  c10::Device device = c10::kCPU;
   std::vector<at::Tensor> older{};
   // Results that are smaller are never taken away.
   std::int64_t smallest_bytes = std::int64_t{16} << 10;

@@ -36,9 +36,11 @@ class online:
     the allocator would pass the budget, memory is taken from under results, and before such a result is read it is
     computed again in place. The bits are those of the same code without it. Plans of `reprise.compile` recompute less.
 
-    budget: the highest number of bytes that PyTorch's CPU allocator may have handed out: "6GiB", or a number.
-    older: modules, optimizers and tensors that may be older than the first use of Reprise. The meter has not seen
-        their memory, and it counts only if they are named here.
+    budget: the highest number of bytes that PyTorch's allocator for the device may have handed out: "6GiB", or a number.
+    older: modules, optimizers and tensors. On the CPU, what is older than the first use of Reprise counts only if it is
+        named here.
+    device: where memory is bounded; None: where the first tensor of `older` lies that is on CUDA, or else PyTorch's
+        default device.
     smallest: results that take less are never taken away.
     most_recomputation: in one step, recomputation may take so many times as long as the calls themselves; None: it
         may take any time. A step ends with a backward pass that does not keep its graph.
@@ -49,7 +51,7 @@ class online:
     """
 
     def __init__(self, budget: str | int, *older: torch.nn.Module | torch.optim.Optimizer | Tensor,
-                 smallest: str | int = SMALLEST, most_recomputation: float | None = 8.0,
+                 device: torch.device | str | None = None, smallest: str | int = SMALLEST, most_recomputation: float | None = 8.0,
                  planning_seconds: float = PLANNING_SECONDS) -> None:
         self.budget_bytes = byte_count("budget", budget)
         self.smallest_bytes = byte_count("smallest", smallest)
@@ -62,6 +64,7 @@ class online:
         self.most_recomputation = most_recomputation or 0.0
         self.planning_seconds = planning_seconds
         self.older = older
+        self.device = None if device is None else torch.device(device)
         self._mode: _torch.Online | None = None
         self._summary: _torch.OnlineSummary | None = None
         self._step: tuple[object, object, object] | None = None  # when it ended
@@ -70,7 +73,10 @@ class online:
         if self._mode is not None:
             raise ValueError("this online mode is active already")
         _torch.install_meter()
-        self._mode = _torch.Online(self.budget_bytes, list(_tensors(self.older)), self.smallest_bytes,
+        tensors = list(_tensors(self.older))
+        if self.device is None:
+            self.device = next((tensor.device for tensor in tensors if tensor.is_cuda), torch.get_default_device())
+        self._mode = _torch.Online(self.budget_bytes, self.device, tensors, self.smallest_bytes,
                                    self.most_recomputation, self.planning_seconds)
         return self
 
@@ -136,7 +142,7 @@ class online:
 
     def _facts(self, curve: list[_core.Solution]) -> Facts:
         return {"planner": planning.AUTO, "budget_bytes": self.budget_bytes, "outside_bytes": 0, "measured": None,
-                "curve": curve, "facts": machine_facts(torch.device("cpu"))}
+                "curve": curve, "facts": machine_facts(self.device or torch.device("cpu"))}
 
     def __repr__(self) -> str:
         size = _core.format_bytes(self.budget_bytes)
@@ -160,12 +166,18 @@ _NOT_DISTRIBUTED = ("the online mode does not take models with distributed param
 
 def why_not(model: torch.nn.Module) -> str | None:
     """Why the online mode cannot run this model; None: it can."""
-    if not _torch.online_is_available():
-        return f"the online mode needs torch 2.13 or later, and this is {torch.__version__}"
-    if any(map(is_distributed, (*model.parameters(), *model.buffers()))):
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(map(is_distributed, tensors)):
         return _NOT_DISTRIBUTED
-    devices = {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} - {"cpu"}
-    return f"the online mode works on the CPU, and the model lies on {', '.join(sorted(devices))}" if devices else None
+    devices = {tensor.device for tensor in tensors if not tensor.is_cpu}
+    if len(devices) > 1:
+        return f"the online mode bounds the memory of one device, and the model lies on {', '.join(sorted(map(str, devices)))}"
+    for device in devices:
+        if device.type != "cuda":
+            return f"the online mode works on the CPU and on CUDA, and the model lies on {device}"
+        if not _torch.online_is_available(device):
+            return f"the online mode works on {device} only where Reprise was built with CUDA's headers"
+    return None
 
 
 def _tensors(older: Iterable[Any]) -> Iterable[Tensor]:
