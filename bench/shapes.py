@@ -1,6 +1,7 @@
 """Trains with inputs of many sizes inside one budget, beside eager and torch.compile(dynamic=True).
 
-    python bench/shapes.py [--device cuda] [--bf16] [--cases gpt2,resnet50] [--sizes 50] [--share 0.6] [--rival 12] [-o FILE]
+    python bench/shapes.py [--device cuda] [--bf16] [--cases gpt2,resnet50] [--sizes 50] [--share 0.6] [--rival 12]
+                           [--rival-seconds 120] [--only-rival] [-o FILE]
 
 The budget is what parameters and gradients take, and a share of what eager takes above that at the largest size. Sizes are
 random; the first two are captured, all others are sizes of a step that is known. For each case:
@@ -11,9 +12,11 @@ before_ms              for each later size, how much longer its first step takes
 ..._cpu                the same in seconds that the thread which trains had the processor, which other programs do not change
 over_own_plan_percent  how much longer the plan of the family takes, by its own times, than the plan of a whole search at that
                        size and room, for at most --searched sizes: median and most
-ratio                  the time of one round over all sizes, once they are known, as a multiple of eager's; `rival_ratio` is that
-                       of torch.compile(dynamic=True) over the first --rival sizes, whose compilation is not counted either
-                       (`rival_s` is its first round, `rival_peak_bytes` its highest peak)
+ratio                  the time of one round over all sizes, once they are known, as a multiple of eager's
+rival_ratio            the same of torch.compile(dynamic=True), over as many of the first --rival sizes as its process comes to
+                       in --rival-seconds (`rival_sizes`); the second and third step at a size count. `rival_first_s` are its
+                       first steps, which compile: in all, the longest, and how many of them took above a second;
+                       `rival_peak_bytes` is its highest peak. With --only-rival, nothing else is measured
 Every step's peak is compared with the budget and with the prediction (it is lower where the loop drops logits that the prediction
 counts, as the model returned them), and every gradient with eager's, bit for bit, at
 sizes where eager repeats its own.
@@ -44,6 +47,10 @@ from torch import Tensor, nn
 import reprise
 from reprise import _core, planning
 from reprise.trace import kept_traces
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu"))
+
+from children import Children
 
 PLANNING_SECONDS = 2.0
 Size = tuple[int, int]
@@ -208,20 +215,36 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> Row:
     eager = min(plain.round(sizes) for _ in range(2))
     row["ratio"] = min(ours.round(sizes) for _ in range(2)) / eager
     print(json.dumps(row), flush=True)
-    return row | (rival_row(case, model, plain, sizes[: options.rival], device) if options.rival else {})
+    return row
 
 
-def rival_row(case: Case, model: nn.Module, plain: Loop, sizes: list[Size], device: torch.device) -> Row:
-    reprise.restore(model)
-    model.zero_grad(set_to_none=True)
-    rival = Loop(case, model, device, torch.compile(model, dynamic=True))
-    first = rival.round(sizes)
-    eager = min(plain.round(sizes) for _ in range(2))
-    plain.model.zero_grad(set_to_none=True)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    row: Row = {"rival_sizes": len(sizes), "rival_s": first, "rival_ratio": min(rival.round(sizes) for _ in range(2)) / eager}
-    return row | ({"rival_peak_bytes": torch.cuda.max_memory_allocated()} if device.type == "cuda" else {})
+def compile_beside(name: str, case: Case, options: argparse.Namespace) -> None:
+    """In a process of its own: prints a row after every size, so that there is one whenever the process is stopped."""
+    torch.manual_seed(0)
+    case.in_bf16 = options.bf16
+    device = options.device
+    model = case.model().to(device).train()
+    plain, rival = Loop(case, model, device), Loop(case, model, device, torch.compile(model, dynamic=True))
+    first, eager_s, rival_s, peak = [], 0.0, 0.0, 0
+    for done, size in enumerate(case.sizes(options.rival), 1):
+        eager_s += min(plain.step(size).wall for _ in range(3))
+        first.append(rival.step(size).wall)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        rival_s += min(rival.step(size).wall for _ in range(2))
+        if device.type == "cuda":
+            peak = max(peak, torch.cuda.max_memory_allocated())
+        print(json.dumps({"case": name, "rival_sizes": done, "rival_ratio": rival_s / eager_s,
+                          "rival_first_s": [sum(first), max(first), sum(seconds > 1 for seconds in first)],
+                          "rival_peak_bytes": peak}), flush=True)
+
+
+def rival_row(name: str, options: argparse.Namespace) -> Row:
+    row: Row = {"rival_wanted_sizes": options.rival, "rival_sizes": 0}
+    arguments = ["--compile-beside", "--device", str(options.device), "--cases", name, "--rival", str(options.rival)]
+    with Children(__file__) as children:
+        wrong = children.run(arguments + ["--bf16"] * options.bf16, options.rival_seconds, row.update)
+    return row | ({"rival_ended": wrong} if wrong else {})
 
 
 def main() -> int:
@@ -233,6 +256,9 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=0.6)
     parser.add_argument("--searched", type=int, default=4)
     parser.add_argument("--rival", type=int, default=0, help="at how many of the sizes torch.compile is measured")
+    parser.add_argument("--rival-seconds", type=float, default=120, help="that its process may take")
+    parser.add_argument("--only-rival", action="store_true")
+    parser.add_argument("--compile-beside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--log", action="store_true", help="say what Reprise does")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
@@ -244,9 +270,16 @@ def main() -> int:
     load = os.getloadavg()
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
-    rows = []
+    if options.compile_beside:
+        compile_beside(options.cases, CASES[options.device.type][options.cases], options)
+        return 0
+    rows: list[Row] = []
     for name in options.cases.split(","):
-        rows.append(measure(name, CASES[options.device.type][name], options))
+        case = CASES[options.device.type][name]
+        rows.append({"case": name} if options.only_rival else measure(name, case, options))
+        if options.rival:
+            torch.cuda.empty_cache()
+            rows[-1] |= rival_row(name, options)
         print(json.dumps(rows[-1]), flush=True)
         if options.output:
             on_gpu = options.device.type == "cuda"

@@ -102,6 +102,7 @@ def batch_of_words(words: int, batch: int, length: int) -> Callable[[], torch.Te
 
 # By name: the model and a batch.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]] = {
+    "tiny": (partial(llama, 4001, 64, 128, 1, 2, 2, torch.float32), batch_of_words(4001, 2, 128)),  # to try a command
     "llama-32k-fp32": (partial(llama, 32000, 256, 688, 4, 4, 4, torch.float32), batch_of_words(32000, 2, 256)),
     "gpt2-50k-fp32": (gpt2, batch_of_words(50257, 2, 256)),
     "llama-4-layers": (partial(llama, 128256, 2048, 8192, 4, 32, 8, torch.bfloat16), batch_of_words(128256, 4, 2048)),

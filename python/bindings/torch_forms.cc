@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "reprise/simulate.h"
 #include "reprise/torch/errors.h"
@@ -22,23 +23,29 @@ struct GivenForm {
   std::shared_ptr<const Costs> costs;
 };
 
+// A form in Python: how many slices, and whether sums are added up over them.
+using KeyPair = std::pair<std::int64_t, bool>;
+
+KeyPair pair_of(FormKey key) { return {key.slices, key.sums == Sums::kInSlices}; }
+FormKey key_of(KeyPair pair) { return {pair.first, pair.second ? Sums::kInSlices : Sums::kWhole}; }
+
 class GivenForms {
  public:
   GivenForms(py::function form_of, PlanMethod method, double seconds, double soon_seconds)
       : form_of_(std::move(form_of)), method_(std::move(method)), seconds_(seconds), soon_seconds_(soon_seconds) {}
 
-  bool enter(std::int64_t slices) {
-    const auto [entry, is_new] = known_.try_emplace(slices);
+  bool enter(FormKey key) {
+    const auto [entry, is_new] = known_.try_emplace(key);
     if (is_new) {
       const py::gil_scoped_acquire gil;
-      const py::object made = form_of_(slices);
+      const py::object made = form_of_(pair_of(key));
       if (!made.is_none()) {
         const auto pair = made.cast<py::tuple>();
         entry->second = GivenForm{from_capsule<Graph>(pair[0].cast<py::capsule>()),
                                   from_capsule<Costs>(pair[1].cast<py::capsule>())};
       }
     }
-    if (entry->second) slices_ = slices;
+    if (entry->second) key_ = key;
     return entry->second.has_value();
   }
 
@@ -49,27 +56,30 @@ class GivenForms {
   }
 
   [[nodiscard]] std::int64_t largest_call_bytes() const { return most_of_one_op(*here().graph, *here().costs); }
-  [[nodiscard]] std::int64_t slices() const { return slices_; }
+  [[nodiscard]] FormKey key() const { return key_; }
 
  private:
-  [[nodiscard]] const GivenForm& here() const { return *known_.at(slices_); }
+  [[nodiscard]] const GivenForm& here() const { return *known_.at(key_); }
 
   py::function form_of_;
   PlanMethod method_;
   double seconds_;
   double soon_seconds_;
-  std::map<std::int64_t, std::optional<GivenForm>> known_;
-  std::int64_t slices_ = 1;
+  std::map<FormKey, std::optional<GivenForm>> known_;
+  FormKey key_{};
 };
 
-std::pair<std::int64_t, FoundPlan> find_in_given_forms(const py::function& form_of, std::int64_t sliceable,
-                                                       std::int64_t room, const std::string& planner, double seconds,
-                                                       double soon_seconds, bool in_full, std::int64_t host_budget) {
+std::pair<KeyPair, FoundPlan> find_in_given_forms(const py::function& form_of, const py::object& use,
+                                                  std::int64_t sliceable, std::int64_t room, const std::string& planner,
+                                                  double seconds, double soon_seconds, bool in_full,
+                                                  std::int64_t host_budget) {
   GivenForms forms(form_of, {planner, host_budget}, seconds, soon_seconds);
+  const UseSlices allowed = slices_from(use);
   const py::gil_scoped_release no_gil;
-  if (!forms.enter(1)) throw InputError("form_of(1): there is always the whole step");
-  if (!may_help(sliceable, room)) return {1, forms.find(room, /*soon=*/false)};
-  FoundPlan found = find_in_forms({.enter = [&](std::int64_t slices) { return forms.enter(slices); },
+  if (!forms.enter({})) throw InputError("form_of((1, False)): there is always the whole step");
+  if (!may_help(sliceable, room)) return {pair_of({}), forms.find(room, /*soon=*/false)};
+  FoundPlan found = find_in_forms({.in_slices = forms_in_slices(allowed),
+                                   .enter = [&](FormKey key) { return forms.enter(key); },
                                    .largest_call_bytes = [&] { return forms.largest_call_bytes(); },
                                    .find_at_once = [&](std::int64_t bytes) { return forms.find(bytes, /*soon=*/true); },
                                    .find = [&](std::int64_t bytes) { return forms.find(bytes, /*soon=*/false); }},
@@ -78,7 +88,7 @@ std::pair<std::int64_t, FoundPlan> find_in_given_forms(const py::function& form_
     FoundPlan longer = forms.find(room, /*soon=*/false);
     if (longer.found() && longer.simulation.time_ns < found.simulation.time_ns) found = std::move(longer);
   }
-  return {forms.slices(), std::move(found)};
+  return {pair_of(forms.key()), std::move(found)};
 }
 
 }  // namespace
@@ -91,7 +101,13 @@ UseSlices slices_from(const py::object& value) {
 
 void bind_forms(py::module_& module) {
   module.def(
-      "numbers_of_slices", [] { return kNumbersOfSlices; }, "That are tried, in this order.");
+      "forms_in_slices",
+      [](const py::object& use) {
+        std::vector<KeyPair> pairs;
+        for (const FormKey& key : forms_in_slices(slices_from(use))) pairs.push_back(pair_of(key));
+        return pairs;
+      },
+      py::arg("use"), "That are tried, in this order: how many slices, and whether sums are added up over them.");
   py::class_<SlicedProgram>(module, "SlicedStep", "A step with a chain of its calls in slices.")
       .def_property_readonly("program", [](const SlicedProgram& self) { return self.program; })
       .def_property_readonly("words", [](const SlicedProgram& self) { return words_of(*self.whole, self.chain); })
@@ -109,23 +125,21 @@ void bind_forms(py::module_& module) {
           py::call_guard<py::gil_scoped_release>(), "Measures what every call costs on the device.");
   module.def(
       "sliced_form",
-      [](const Program& program, const py::object& use, std::int64_t slices, bool compare) {
-        const UseSlices allowed = slices_from(use);
+      [](const Program& program, KeyPair form, bool compare) {
         const py::gil_scoped_release no_gil;
-        return sliced_form(program, allowed, slices, compare ? SliceBits::kCompared : SliceBits::kExpected);
+        return sliced_form(program, key_of(form), compare ? SliceBits::kCompared : SliceBits::kExpected);
       },
-      py::arg("program"), py::arg("use"), py::arg("slices"), py::arg("compare"),
-      "The step in so many slices, or None. `compare` runs them on the device and compares their bits with the whole.");
+      py::arg("program"), py::arg("form"), py::arg("compare"),
+      "The step in this form, or None. `compare` runs them on the device and compares their bits with the whole.");
   module.def(
       "sliceable_bytes",
       [](const Program& program, const py::object& use) { return sliceable_bytes(program, slices_from(use)); },
       py::arg("program"), py::arg("use"), "Bytes of the chain that would run in slices; 0 if there is none.");
-  module.def(
-      "find_in_forms", &find_in_given_forms, py::arg("form_of"), py::arg("sliceable_bytes"), py::arg("room_bytes"),
-      py::arg("planner"), py::arg("seconds"), py::arg("soon_seconds"), py::arg("in_full"),
-      py::arg("host_budget_bytes") = 0,
-      "(slices, plan) as a session would choose, soon or after it has searched `in_full`. `form_of` gives (graph, "
-      "costs) of a form, or None.");
+  module.def("find_in_forms", &find_in_given_forms, py::arg("form_of"), py::arg("use"), py::arg("sliceable_bytes"),
+             py::arg("room_bytes"), py::arg("planner"), py::arg("seconds"), py::arg("soon_seconds"), py::arg("in_full"),
+             py::arg("host_budget_bytes") = 0,
+             "(form, plan) as a session would choose, soon or after it has searched `in_full`. `form_of` gives (graph, "
+             "costs) of a form, or None.");
 }
 
 }  // namespace reprise::bindings

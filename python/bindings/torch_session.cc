@@ -231,7 +231,7 @@ void bind_plan_at_work(py::module_& module) {
       .def_readonly("measured_peak_bytes", &PlanAtWork::measured_peak_bytes)
       .def_readonly("as_cuda_graphs", &PlanAtWork::as_cuda_graphs)
       .def_property_readonly(
-          "slices", [](const PlanAtWork& self) { return self.form.slices; },
+          "slices", [](const PlanAtWork& self) { return self.form.key.slices; },
           "In which a chain of the step's calls runs; 1: the step is whole.")
       .def_property_readonly(
           "sliced", [](const PlanAtWork& self) { return self.form.chain; }, "What runs in slices, for people.")

@@ -13,6 +13,8 @@ from .progress import Progress
 if TYPE_CHECKING:
     from ._torch import PlanBook
 
+FormKey = tuple[int, bool]  # in how many slices a step is, and whether sums are added up over them
+WHOLE: FormKey = (1, False)
 AUTO = "auto"
 WAITING_SECONDS = 0.5  # that a step waits for a plan; the rest of the search goes on beside the steps
 
@@ -26,7 +28,11 @@ class Found:
     simulation: _core.Simulation | None
     smallest_budget_bytes: int
     seconds: float  # how long the search took
-    slices: int = 1  # in which form of the step
+    form: FormKey = WHOLE
+
+    @property
+    def slices(self) -> int:
+        return self.form[0]
 
 
 def recomputation_percent(recompute_ns: int, time_ns: int) -> float:
@@ -50,34 +56,36 @@ def find(graph: _core.Graph, costs: _core.Costs, budget_bytes: int | None, plann
     return Found(plan, found.planner, _core.simulate(graph, costs, plan), 0, taken)
 
 
-def find_in_forms(form_of: Callable[[int], tuple[_core.Graph, _core.Costs] | None], sliceable_bytes: int, budget_bytes: int,
-                  planner: str, seconds: float, in_full: bool = True, host_budget_bytes: int = 0) -> Found:
+def find_in_forms(form_of: Callable[[FormKey], tuple[_core.Graph, _core.Costs] | None], use: bool | str,
+                  sliceable_bytes: int, budget_bytes: int, planner: str, seconds: float, in_full: bool = True,
+                  host_budget_bytes: int = 0) -> Found:
     """The fastest plan within the budget of the step whole or in slices, chosen as for a step that is called.
 
-    form_of: the step in so many slices, if there is that form; 1 is the whole step.
+    form_of: the step in this form, if there is that form; WHOLE is always there.
+    use: which forms may be tried, as for `slices` of reprise.compile.
     sliceable_bytes: of the chain that would be cut.
     in_full: with what is found beside the first steps.
     host_budget_bytes: that plans may store in the host's memory; above 0, the costs have a link to it.
     """
     from .native import _torch
 
-    known: dict[int, tuple[_core.Graph, _core.Costs]] = {}
+    known: dict[FormKey, tuple[_core.Graph, _core.Costs]] = {}
 
-    def capsules(slices: int) -> tuple[object, object] | None:
-        form = form_of(slices)
+    def capsules(key: FormKey) -> tuple[object, object] | None:
+        form = form_of(key)
         if form is None:
             return None
-        known[slices] = form
+        known[key] = form
         return form[0].capsule(), form[1].capsule()
 
     begin = time.monotonic()
-    slices, found = _torch.find_in_forms(capsules, sliceable_bytes, budget_bytes, planner, seconds, WAITING_SECONDS,
+    key, found = _torch.find_in_forms(capsules, use, sliceable_bytes, budget_bytes, planner, seconds, WAITING_SECONDS,
                                          in_full, host_budget_bytes)
     taken = time.monotonic() - begin
     if found.plan is None:
         return Found(None, "", None, found.smallest_budget_bytes, taken)
     plan = _core.Plan.from_capsule(found.plan)
-    return Found(plan, found.planner, _core.simulate(*known[slices], plan), 0, taken, slices)
+    return Found(plan, found.planner, _core.simulate(*known[key], plan), 0, taken, key)
 
 
 def smallest_budget_bytes(graph: _core.Graph, costs: _core.Costs, planner: str, seconds: float) -> int:

@@ -182,16 +182,20 @@ std::int64_t time_on_device(at::Device device, const std::function<void()>& run,
   return median(queue(static_cast<std::size_t>(std::clamp<std::int64_t>(enough_ns / guess, 3, 30))));
 }
 
-// Measures the highest memory above operands and results, and the layouts of the results.
-void look_at_memory(at::Device device, const Call& call, const Operands& operands, Measurement& result) {
+// Measures the highest memory above operands and results, and the layouts of the results. Returns whether something
+// that the call has allocated is still there.
+bool look_at_memory(at::Device device, const Call& call, const Operands& operands, Measurement& result) {
   std::vector<c10::IValue> stack = operands.stack();
   reset_meter_peak(device);
   const std::int64_t before = read_meter(device).allocated_bytes;
   Kernel(call).run(stack);
   const std::int64_t peak = read_meter(device).peak_bytes;
-  const std::vector<at::Tensor> tensors = tensors_of(stack);
+  std::vector<at::Tensor> tensors = tensors_of(stack);
   result.workspace_bytes = std::max(result.workspace_bytes, peak - before - result_bytes(tensors, operands, device));
   result.outputs = layouts(tensors);
+  stack.clear();
+  tensors.clear();
+  return read_meter(device).allocated_bytes > before;
 }
 
 void try_out(const Call& call, const std::function<void()>& run) {
@@ -219,7 +223,15 @@ class Trial {
   void warm_up() const {
     try_out(call_, [&] { run(); });
   }
-  void look(Measurement& result) const { look_at_memory(device_, call_, operands_, result); }
+  bool look(Measurement& result) const { return look_at_memory(device_, call_, operands_, result); }
+  // The first run is enough on the CPU, unless a library keeps what it has allocated.
+  void look_once(Measurement& result) const {
+    bool keeps = false;
+    try_out(call_, [&] { keeps = look(result); });
+    if (!keeps) return;
+    result = {};
+    look(result);
+  }
 
  private:
   const Call& call_;
@@ -231,9 +243,7 @@ void try_op(const Program& program, OpId op, const std::function<void(const Tria
   on_device_thread(program.device, [&] {
     const CallGuards guards(program.device);
     const GeneratorReplay generator(program.device, generator_state(program.device));
-    const Trial trial(program, op);
-    trial.warm_up();
-    then(trial);
+    then(Trial(program, op));
   });
 }
 
@@ -242,6 +252,7 @@ void try_op(const Program& program, OpId op, const std::function<void(const Tria
 Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
   Measurement result;
   try_op(program, op, [&](const Trial& trial) {
+    trial.warm_up();
     const std::int64_t first = timed([&] { trial.look(result); });
     const auto run = [&] { trial.run(); };
     if (program.device.is_cpu()) {
@@ -257,8 +268,10 @@ Measurement measure(const Program& program, OpId op, std::int64_t enough_ns) {
 Measurement measure_memory(const Program& program, OpId op) {
   Measurement result;
   try_op(program, op, [&](const Trial& trial) {
+    if (program.device.is_cpu()) return trial.look_once(result);
+    trial.warm_up();
     trial.look(result);
-    if (!program.device.is_cpu()) trial.look(result);
+    trial.look(result);
   });
   return result;
 }

@@ -1,8 +1,13 @@
 #include "runtime/costs/other_sizes.h"
 
+#include <ATen/Context.h>
+#include <ATen/core/enum_tag.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "runtime/costs/measure.h"
@@ -19,8 +24,29 @@ std::int64_t scaled(std::int64_t time_ns, std::int64_t from, std::int64_t to) {
                       static_cast<double>(std::max<std::int64_t>(1, from)));
 }
 
-bool chooses_by_size(const Program& program, const ProgramOp& op) {
-  return program.device.is_cuda() && op.call->op.operator_name().name.find("convolution") != std::string::npos;
+// Products of a BLAS, which has its own memory; kernels that take a dense copy of an operand at most.
+constexpr std::array<std::string_view, 4> kProducts{"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"};
+constexpr std::array<std::string_view, 6> kCopyAtMost{"aten::_to_copy",     "aten::clone",
+                                                      "aten::_softmax",     "aten::_softmax_backward_data",
+                                                      "aten::_log_softmax", "aten::_log_softmax_backward_data"};
+
+bool is_in_full_precision(const ProgramOp& op) {
+  const auto is_full = [](const Geometry& geometry) {
+    return geometry.dtype == at::kDouble ||
+           (geometry.dtype == at::kFloat &&
+            at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::HIGHEST);
+  };
+  return std::ranges::all_of(op.outputs, [&](const auto& output) { return !output || is_full(output->geometry); });
+}
+
+// Whether what a call allocates beside its results depends on how its operands lie in memory, and not on how large they
+// are. Other kernels take buffers for each thread, split rows, or choose another algorithm from some size on.
+bool allocates_alike_at_all_sizes(const Program& program, const ProgramOp& op) {
+  if (op.call->op.hasTag(at::Tag::pointwise)) return true;
+  const std::string& name = op.call->op.operator_name().name;
+  if (!program.device.is_cpu()) return false;
+  if (std::ranges::count(kCopyAtMost, name) != 0) return true;
+  return std::ranges::count(kProducts, name) != 0 && at::hasMKL() && is_in_full_precision(op);
 }
 
 std::vector<std::int64_t> tensor_bytes(const ProgramOp& op) {
@@ -50,11 +76,6 @@ OtherSizes::OtherSizes(std::shared_ptr<const Program> program, Costs costs)
   }
 }
 
-std::optional<std::int64_t> OtherSizes::certain_workspace(const Program& program, std::size_t op,
-                                                          std::span<const std::int64_t> bytes) const {
-  return chooses_by_size(program, program.ops[op]) ? std::nullopt : rules_[op].at(bytes);
-}
-
 OtherSizes::Priced OtherSizes::price(const Program& program) {
   Priced priced{.costs = bare_costs(program)};
   if (!has_same_calls(*program_, program)) {
@@ -69,7 +90,8 @@ OtherSizes::Priced OtherSizes::price(const Program& program) {
     if (op.kind != ProgramOp::Kind::kCall) continue;
     priced.costs.time_ns[i] = scaled(costs_.time_ns[i], roofline_[i], roofline[i]);
     const std::vector<std::int64_t> bytes = tensor_bytes(op);
-    if (const auto workspace_bytes = certain_workspace(program, i, bytes)) {
+    const bool follows_rule = allocates_alike_at_all_sizes(program, op);
+    if (const auto workspace_bytes = follows_rule ? rules_[i].at(bytes) : std::nullopt) {
       priced.costs.workspace_bytes[i] = *workspace_bytes;
       continue;
     }
@@ -87,7 +109,7 @@ OtherSizes::Priced OtherSizes::price(const Program& program) {
     }
     if (!priced.wrong.empty()) return priced;
     priced.costs.workspace_bytes[i] = measured.at(signature);
-    rules_[i].learn(bytes, measured.at(signature));
+    if (follows_rule) rules_[i].learn(bytes, measured.at(signature));
   }
   return priced;
 }

@@ -2,15 +2,15 @@
 //
 // A time follows from the time at a profiled size: it grows as the roofline does. Times decide how good a plan is. A
 // workspace decides whether the plan stays inside its budget, so it is measured, by running the call once, unless it is
-// certain: the cost book knows the call, or it follows from the workspaces at other sizes (workspace_rule.h).
-// Convolutions on CUDA choose their algorithm by size and are always measured. What is measured also shows how the
-// results lie in memory; if that is not as the program says, the program is not the step at this size.
+// certain: the cost book knows the call, or the kernel allocates in the same way at all sizes, and its workspace
+// follows from those at other sizes (workspace_rule.h). Pointwise operators do; on the CPU, so do softmax and products
+// in full precision. Convolutions, attention, norms and sums choose algorithms and buffers by size, and are measured at
+// each. What is measured also shows how the results lie in memory; if that is not as the program says, the program is
+// not the step at this size.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -34,9 +34,6 @@ class OtherSizes {
   [[nodiscard]] Priced price(const Program& program);
 
  private:
-  [[nodiscard]] std::optional<std::int64_t> certain_workspace(const Program& program, std::size_t op,
-                                                              std::span<const std::int64_t> bytes) const;
-
   std::shared_ptr<const Program> program_;
   Costs costs_;
   CostBook book_;

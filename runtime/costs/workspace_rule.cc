@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::int64_t kFarther = 2;      // how far beyond the known sizes what was seen there still holds
 constexpr std::size_t kEnoughSizes = 2;   // at which a rule has to hold
+constexpr std::size_t kMostSizes = 16;    // at which no rule is found
 constexpr std::int64_t kMostCopies = 16;  // a steeper line is not one of copies
 
 std::int64_t total(std::span<const std::int64_t> bytes) {
@@ -21,7 +22,13 @@ std::int64_t copied(std::span<const std::int64_t> bytes, std::size_t one, std::s
 }  // namespace
 
 void WorkspaceRule::learn(std::span<const std::int64_t> bytes, std::int64_t workspace_bytes) {
+  if (is_given_up_) return;
   if (std::ranges::any_of(seen_, [&](const Seen& seen) { return std::ranges::equal(seen.bytes, bytes); })) return;
+  if (seen_.size() == kMostSizes) {
+    is_given_up_ = true;
+    seen_.clear();
+    return;
+  }
   seen_.push_back({.bytes = {bytes.begin(), bytes.end()}, .workspace_bytes = workspace_bytes});
 }
 

@@ -1,11 +1,12 @@
 // What a call's workspace is at sizes where it was not measured, from sizes where it was.
 //
-// A workspace is mostly a constant, or a copy of some operands and results beside one: of what a convolution reads, in
-// the order that its kernel wants, and of its weights. Such a rule is believed if it holds to the byte at all sizes
-// that were measured, two at least, and if no other rule that does says otherwise; and only for sizes that are at most
-// twice as large as those and at least half as large, because kernels choose other algorithms far away.
+// The workspace of a kernel that allocates in the same way at all sizes is a constant, or copies of some operands and
+// results beside one. Such a rule is believed if it holds to the byte at all sizes that were measured, two at least,
+// and if no other rule that does says otherwise; and only for sizes that are at most twice as large as those and at
+// least half as large. After some sizes without a rule, none is looked for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,6 +20,8 @@ class WorkspaceRule {
   void learn(std::span<const std::int64_t> bytes, std::int64_t workspace_bytes);
   // Nothing: it has to be measured.
   [[nodiscard]] std::optional<std::int64_t> at(std::span<const std::int64_t> bytes) const;
+  // How many are remembered.
+  [[nodiscard]] std::size_t known_sizes() const { return seen_.size(); }
 
  private:
   struct Seen {
@@ -31,6 +34,7 @@ class WorkspaceRule {
                                                       std::size_t other) const;
 
   std::vector<Seen> seen_;
+  bool is_given_up_ = false;
 };
 
 }  // namespace reprise

@@ -5,10 +5,11 @@
 // Sessions decide so when a step is called, and forecasts before there is one.
 #pragma once
 
-#include <array>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "runtime/program/slices/slice_program.h"
 #include "runtime/session/options.h"
@@ -16,15 +17,25 @@
 
 namespace reprise {
 
-inline constexpr std::array<std::int64_t, 5> kNumbersOfSlices{2, 4, 8, 16, 32};
+// Into how many slices the chain is cut, and whether sums over them may be part of it. One slice: the step is whole.
+struct FormKey {
+  std::int64_t slices = 1;
+  Sums sums = Sums::kWhole;
+
+  [[nodiscard]] bool is_sliced() const { return slices > 1; }
+  friend auto operator<=>(const FormKey&, const FormKey&) = default;
+};
+
+// In the order in which they are tried. Close slices may also be those of exact ones: sums in slices have memory of
+// their own, in a wider type, so that a chain without them takes less where there are few rows.
+[[nodiscard]] std::vector<FormKey> forms_in_slices(UseSlices use);
 
 // Whether slices are compared with the whole on the device, or expected to have its bits because nothing may run there.
 enum class SliceBits : std::uint8_t { kCompared, kExpected };
 
-// The step in so many slices; nothing if no chain can be cut so, or if little of it would be left in each slice.
-[[nodiscard]] std::optional<SlicedProgram> sliced_form(const Program& program, UseSlices use, std::int64_t slices,
-                                                       SliceBits bits);
-// Bytes inside of the chain that would be cut; 0 if there is none.
+// The step in this form; nothing if no chain can be cut so, or if little of it would be left in each slice.
+[[nodiscard]] std::optional<SlicedProgram> sliced_form(const Program& program, FormKey key, SliceBits bits);
+// Bytes inside of the largest chain that would be cut; 0 if there is none.
 [[nodiscard]] std::int64_t sliceable_bytes(const Program& program, UseSlices use);
 // Whether a plan of the whole step computes so much again that other forms are tried.
 [[nodiscard]] bool is_dear(const Simulation& found);
@@ -33,7 +44,8 @@ enum class SliceBits : std::uint8_t { kCompared, kExpected };
 
 // The forms of one step, of which it is in one at a time.
 struct StepForms {
-  std::function<bool(std::int64_t slices)> enter;    // returns whether there is that form; 1 is always there
+  std::vector<FormKey> in_slices;
+  std::function<bool(FormKey key)> enter;            // returns whether there is that form; the whole step always is
   std::function<std::int64_t()> largest_call_bytes;  // of this form
   std::function<FoundPlan(std::int64_t room)> find_at_once;
   std::function<FoundPlan(std::int64_t room)> find;

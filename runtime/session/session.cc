@@ -67,7 +67,7 @@ const Costs& Session::costs() {
 // itself.
 std::shared_ptr<SizeFamily> Session::family_now() const {
   if (around_.family == nullptr || !form_.is_sliced()) return around_.family;
-  auto sliced = around_.family->in_slices(form_.slices);
+  auto sliced = around_.family->in_slices(form_.key);
   return sliced != nullptr && sliced->is_of(graph_) ? sliced : nullptr;
 }
 
@@ -88,7 +88,7 @@ void Session::price() {
   caller_.apply(costs_);
   priced_ = true;
   if (around_.family != nullptr && family == nullptr) {
-    around_.family->add_slices(form_.slices, {step_.program, graph_, costs_, caller_, {}});
+    around_.family->add_slices(form_.key, {step_.program, graph_, costs_, caller_, {}});
   }
 }
 
@@ -208,8 +208,8 @@ FoundPlan Session::find_plan(Find find, std::optional<std::int64_t> room) {
 std::shared_ptr<SizeFamily> Session::make_family() {
   const std::lock_guard turn(options_->turn);
   const at::NoGradGuard no_grad;
-  const std::int64_t slices = form_.slices;
-  become(1);
+  const FormKey key = form_.key;
+  become({});
   if (!priced_) price();
   std::vector<Plan> plans;
   for (const auto& plan : plans_) plans.push_back(plan->found.plan);
@@ -217,7 +217,7 @@ std::shared_ptr<SizeFamily> Session::make_family() {
       SizeFamily::Profiled{
           .program = step_.program, .graph = graph_, .costs = costs_, .caller = caller_, .plans = std::move(plans)},
       options_);
-  become(slices);
+  become(key);
   return family;
 }
 
@@ -370,7 +370,7 @@ std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& pl
 
 void Session::use(std::shared_ptr<PlanAtWork> plan) {
   planning_.stop();
-  become(plan->form.slices);
+  become(plan->form.key);
   replays_are_off_ = true;  // CUDA graphs have plans of their own
   plan->found.is_provisional = false;
   current_ = plan;

@@ -161,7 +161,7 @@ class Session {
   const Costs& costs();
   [[nodiscard]] const Graph& graph() const { return graph_; }
   // The step as it was captured, in whatever form it is now.
-  [[nodiscard]] const CapturedStep& whole_step() const { return form_.is_sliced() ? others_.at(1)->step : step_; }
+  [[nodiscard]] const CapturedStep& whole_step() const { return form_.is_sliced() ? others_.at({})->step : step_; }
   [[nodiscard]] const Program& program() const { return *step_.program; }
   [[nodiscard]] const SessionOptions& options() const { return *options_; }
   // The plan of the latest step.
@@ -250,8 +250,8 @@ class Session {
 
   // The step whole or in slices.
   [[nodiscard]] FoundPlan find_in_any_form(Find find, std::optional<std::int64_t> room);
-  [[nodiscard]] bool make_slices(std::int64_t slices);
-  void become(std::int64_t slices);
+  [[nodiscard]] bool make_form(FormKey key);
+  void become(FormKey key);
   void keep_to_options();
   [[nodiscard]] bool become_form_of(const Plan& plan);
   void take_found();
@@ -279,10 +279,9 @@ class Session {
   }
 
   CapturedStep step_;
-  FormName form_{};  // in which the step is now
-  std::map<std::int64_t, std::unique_ptr<StepForm>>
-      others_;                                 // by slices: forms in which it is not; nothing: not possible
-  UseSlices slices_made_ = UseSlices::kExact;  // what the other forms were made for
+  FormName form_{};                                      // in which the step is now
+  std::map<FormKey, std::unique_ptr<StepForm>> others_;  // in which it is not; nothing: not possible
+  UseSlices slices_made_ = UseSlices::kExact;            // what the other forms were made for
   std::shared_ptr<const SessionOptions> options_;
   Surroundings around_;
   Graph graph_;

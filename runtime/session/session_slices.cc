@@ -13,16 +13,16 @@ namespace reprise {
 void Session::keep_to_options() {
   if (plan_is_given_) return;
   const bool is_other = std::exchange(slices_made_, options_->slices) != options_->slices;
-  if (is_other || !options_->budget_bytes || options_->slices == UseSlices::kOff) become(1);
+  if (is_other || !options_->budget_bytes || options_->slices == UseSlices::kOff) become({});
   if (is_other) others_.clear();
 }
 
-// Makes the form with so many slices, if there is none yet. Returns whether there is one.
-bool Session::make_slices(std::int64_t slices) {
-  if (slices == form_.slices) return true;
-  const auto [entry, is_new] = others_.try_emplace(slices);
+// Makes a form, if it is not there yet. Returns whether it is.
+bool Session::make_form(FormKey key) {
+  if (key == form_.key) return true;
+  const auto [entry, is_new] = others_.try_emplace(key);
   if (!is_new) return entry->second != nullptr;
-  const auto sliced = sliced_form(program(), options_->slices, slices, SliceBits::kCompared);
+  const auto sliced = sliced_form(program(), key, SliceBits::kCompared);
   if (!sliced) return false;
   CapturedStep step{.program = sliced->program, .alike = sliced->alike};
   Graph graph = make_graph(*step.program);
@@ -30,7 +30,7 @@ bool Session::make_slices(std::int64_t slices) {
   auto replays = policy_for(step);
   Caller caller(*step.program, around_.caller_is_user);
   entry->second = std::make_unique<StepForm>(StepForm{.step = std::move(step),
-                                                      .name = {slices, words_of(*sliced->whole, sliced->chain)},
+                                                      .name = {key, words_of(*sliced->whole, sliced->chain)},
                                                       .inside_bytes = sliced->chain.inside_bytes,
                                                       .graph = std::move(graph),
                                                       .own_tensors = std::move(own),
@@ -40,14 +40,14 @@ bool Session::make_slices(std::int64_t slices) {
 }
 
 // Goes on with the step in another form. What is known of the caller goes along. REQUIRES: the form was made.
-void Session::become(std::int64_t slices) {
-  if (slices == form_.slices) return;
+void Session::become(FormKey key) {
+  if (key == form_.key) return;
   planning_.stop();
   open_.reset();
   replayed_.reset();
   replayed_of_.reset();
-  auto next = std::move(others_.at(slices));
-  others_.erase(slices);
+  auto next = std::move(others_.at(key));
+  others_.erase(key);
   const Caller before = caller_;
   const Caller last_here = next->caller;
   std::swap(step_, next->step);
@@ -60,7 +60,7 @@ void Session::become(std::int64_t slices) {
   std::swap(scripts_, next->scripts);
   std::swap(plans_, next->plans);
   next->caller = before;
-  others_.emplace(next->name.slices, std::move(next));
+  others_.emplace(next->name.key, std::move(next));
   const Caller known = before.at_size_of(program());
   const bool is_new = !priced_ || known.workspace_bytes() != last_here.workspace_bytes() ||
                       known.kept_bytes() != last_here.kept_bytes() || known.absent_seeds() != last_here.absent_seeds();
@@ -72,13 +72,13 @@ void Session::become(std::int64_t slices) {
 
 // Goes on in the form that the plan is for, if there is one.
 bool Session::become_form_of(const Plan& plan) {
-  const std::int64_t before = form_.slices;
-  become(1);
+  const FormKey before = form_.key;
+  become({});
   if (!validate(graph_, plan)) return true;
-  for (const std::int64_t slices : kNumbersOfSlices) {
-    become(1);
-    if (!make_slices(slices)) continue;
-    become(slices);
+  for (const FormKey& key : forms_in_slices(options_->slices)) {
+    become({});
+    if (!make_form(key)) continue;
+    become(key);
     if (!validate(graph_, plan)) return true;
   }
   become(before);
@@ -87,7 +87,7 @@ bool Session::become_form_of(const Plan& plan) {
 
 FoundPlan Session::find_in_any_form(Find find, std::optional<std::int64_t> room) {
   if (plan_is_given_) return find_plan(find, room);
-  become(1);
+  become({});
   if (!room) return find_plan(find, room);
   std::optional<FoundPlan> known;  // of the whole step
   if (around_.family != nullptr) known = around_.family->find(graph_, costs_, room);
@@ -95,13 +95,14 @@ FoundPlan Session::find_in_any_form(Find find, std::optional<std::int64_t> room)
   if (!may_help(sliceable_bytes(program(), options_->slices), *room)) {
     return known ? *std::move(known) : find_plan(find, room);
   }
-  const auto enter = [this](std::int64_t slices) {
-    become(1);
-    if (!make_slices(slices)) return false;
-    become(slices);
+  const auto enter = [this](FormKey key) {
+    become({});
+    if (!make_form(key)) return false;
+    become(key);
     return true;
   };
-  return find_in_forms({.enter = enter,
+  return find_in_forms({.in_slices = forms_in_slices(options_->slices),
+                        .enter = enter,
                         .largest_call_bytes = [this] { return most_of_one_op(graph_, costs_); },
                         .find_at_once =
                             [&](std::int64_t bytes) {

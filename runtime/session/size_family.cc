@@ -88,14 +88,14 @@ std::int64_t SizeFamily::smallest_peak_bytes(const Program& program) {
   return plans_.smallest_peak_bytes(make_graph(program), costs);
 }
 
-std::shared_ptr<SizeFamily> SizeFamily::in_slices(std::int64_t slices) const {
-  const auto found = in_slices_.find(slices);
+std::shared_ptr<SizeFamily> SizeFamily::in_slices(FormKey key) const {
+  const auto found = in_slices_.find(key);
   return found == in_slices_.end() ? nullptr : found->second;
 }
 
-void SizeFamily::add_slices(std::int64_t slices, Profiled profiled) {
-  if (in_slices_.contains(slices)) return;
-  in_slices_.emplace(slices, std::make_shared<SizeFamily>(std::move(profiled), options_, Search::kNone));
+void SizeFamily::add_slices(FormKey key, Profiled profiled) {
+  if (in_slices_.contains(key)) return;
+  in_slices_.emplace(key, std::make_shared<SizeFamily>(std::move(profiled), options_, Search::kNone));
 }
 
 void SizeFamily::learn(const FoundPlan& found) {

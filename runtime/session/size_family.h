@@ -5,7 +5,7 @@
 // profiled; it goes on beside the steps, and a step waits for it as long as it would for a search of its own. Where
 // none of the plans fits, the session searches, and what it finds joins the family.
 //
-// The step in slices is another step, with a family of its own for each number of slices. The first session that is in
+// The step in slices is another step, with a family of its own for each form. The first session that is in
 // such a form measures it and searches; others then do neither.
 #pragma once
 
@@ -20,6 +20,7 @@
 #include "runtime/costs/other_sizes.h"
 #include "runtime/session/background_task.h"
 #include "runtime/session/caller.h"
+#include "runtime/session/forms.h"
 #include "runtime/session/options.h"
 #include "runtime/session/plan_book.h"
 
@@ -62,9 +63,9 @@ class SizeFamily {
   // Another one after there are other plans.
   [[nodiscard]] std::uint64_t version();
 
-  // The family of the step in so many slices; nothing if nobody has added what it begins with.
-  [[nodiscard]] std::shared_ptr<SizeFamily> in_slices(std::int64_t slices) const;
-  void add_slices(std::int64_t slices, Profiled profiled);
+  // The family of the step in this form; nothing if nobody has added what it begins with.
+  [[nodiscard]] std::shared_ptr<SizeFamily> in_slices(FormKey key) const;
+  void add_slices(FormKey key, Profiled profiled);
 
  private:
   void take_curve();
@@ -77,7 +78,7 @@ class SizeFamily {
   std::unique_ptr<BackgroundTask<Curve>> curve_;  // nothing: its plans are here
   std::uint64_t version_ = 0;
   bool has_learned_ = false;
-  std::map<std::int64_t, std::shared_ptr<SizeFamily>> in_slices_;  // by their number
+  std::map<FormKey, std::shared_ptr<SizeFamily>> in_slices_;
 };
 
 }  // namespace reprise

@@ -14,6 +14,7 @@
 #include "runtime/engine/call_script.h"
 #include "runtime/program/captured_step.h"
 #include "runtime/session/caller.h"
+#include "runtime/session/forms.h"
 #include "runtime/session/replay_policy.h"
 
 namespace reprise {
@@ -21,12 +22,12 @@ namespace reprise {
 struct PlanAtWork;
 
 struct FormName {
-  std::int64_t slices = 1;  // 1: the step is whole
-  std::string chain{};      // what is sliced, for people
+  FormKey key{};
+  std::string chain{};  // what is sliced, for people
 
-  [[nodiscard]] bool is_sliced() const { return slices > 1; }
+  [[nodiscard]] bool is_sliced() const { return key.is_sliced(); }
   [[nodiscard]] std::string words() const {
-    return is_sliced() ? chain + " in " + std::to_string(slices) + " slices" : "whole";
+    return is_sliced() ? chain + " in " + std::to_string(key.slices) + " slices" : "whole";
   }
 };
 

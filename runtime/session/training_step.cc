@@ -333,7 +333,7 @@ StepSummary TrainingStep::summary() const {
           .lower_bound_ns = plan->found.lower_bound_ns,
           .as_cuda_graph = plan->as_cuda_graphs,
           .arena_bytes = plan->arena ? plan->arena->block_bytes : 0,
-          .slices = plan->form.slices};
+          .slices = plan->form.key.slices};
 }
 
 std::int64_t TrainingStep::measured_peak_bytes() const {

@@ -63,5 +63,13 @@ TEST(WorkspaceRule, HoldsNearTheKnownSizesAlone) {
   EXPECT_EQ(rule.at(call(300, 600)), std::nullopt);
 }
 
+TEST(WorkspaceRule, RemembersFewSizesWithoutARule) {
+  constexpr std::int64_t kSizes = 1000;
+  WorkspaceRule rule;
+  for (std::int64_t i = 0; i < kSizes; ++i) rule.learn(call(1000 + i, 2000 + 2 * i), i * i);
+  EXPECT_LE(rule.known_sizes(), 16);
+  EXPECT_EQ(rule.at(call(1100, 2200)), std::nullopt);
+}
+
 }  // namespace
 }  // namespace reprise

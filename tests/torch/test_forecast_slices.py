@@ -87,7 +87,8 @@ def test_the_time_is_that_of_the_plan_after_a_full_search(own_cache: Path, monke
     form = _core.parse_graph(RESNET50.read_text())
     peak = _core.solve(*form, planner="none").simulation.peak_bytes
     monkeypatch.setattr(planning, "WAITING_SECONDS", 0.05)
-    found = [planning.find_in_forms(lambda slices: form if slices == 1 else None, peak, peak // 2, "auto", 60, in_full)
+    found = [planning.find_in_forms(lambda key: form if key == planning.WHOLE else None, True, peak, peak // 2, "auto", 60,
+                                    in_full)
              for in_full in (False, True)]
     soon, in_full = (each.simulation for each in found)
     full = planning.find(*form, peak // 2, "auto", 60).simulation
@@ -148,7 +149,7 @@ def test_a_curve_goes_on_in_slices(model: nn.Module) -> None:
 
 def test_a_form_that_is_always_there_is_asked_for() -> None:
     with pytest.raises(ValueError, match="there is always the whole step"):
-        planning.find_in_forms(lambda slices: None, 0, 1 << 20, "auto", 1)
+        planning.find_in_forms(lambda key: None, True, 0, 1 << 20, "auto", 1)
 
 
 @pytest.mark.parametrize("call", [

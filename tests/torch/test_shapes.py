@@ -130,6 +130,38 @@ class Speaks(nn.Module):
         return torch.randint(0, 4001, (batch, length))
 
 
+class Narrows(nn.Module):
+    """Convolutions whose algorithm depends on how large and how odd the images are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 64, 3, stride=4, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 1, stride=2), nn.ReLU(),
+            nn.Conv2d(64, 128, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(128, 256, 1, stride=2))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.body(images).square().mean()
+
+    def inputs(self, batch: int, side: int) -> Tensor:
+        return torch.randn(batch, 3, side, side)
+
+
+class Focuses(nn.Module):
+    """Attention, whose kernel takes larger blocks of queries for long sequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(16, 48)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.mix(x).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        return nn.functional.scaled_dot_product_attention(*parts).square().mean()
+
+    def inputs(self, batch: int, length: int) -> Tensor:
+        return torch.randn(batch, length, 16)
+
+
 def step(model: nn.Module, x: Tensor) -> list[Tensor]:
     """Loss, gradients and buffers after one step."""
     model.zero_grad()
@@ -261,6 +293,20 @@ def test_the_budget_is_kept_at_every_length() -> None:
         assert model.plan.measured_peak_bytes <= budget
         recomputed += model.plan.recompute_ns > 0
     assert recomputed > 0
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [
+    (Narrows, [(32, 64), (24, 52), (18, 45), (20, 33)]),
+    (Focuses, [(2, 512), (2, 700), (2, 800), (3, 401)]),
+])
+def test_workspaces_are_those_that_are_measured_at_each_size(kind: type[nn.Module], sizes: list[tuple[int, int]]) -> None:
+    """Kernels choose algorithms and buffers by size, so what was right at two sizes may be too little at a third."""
+    model, plain = pair(kind)
+    for size in sizes:
+        step(model, plain.inputs(*size))
+        alone = reprise.compile(copy.deepcopy(plain))
+        step(alone, plain.inputs(*size))
+        assert model.plan.costs.workspace_bytes == alone.plan.costs.workspace_bytes, size
 
 
 def test_forms_in_slices_are_measured_for_one_later_size_alone(caplog: pytest.LogCaptureFixture) -> None:

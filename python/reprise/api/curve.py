@@ -73,11 +73,11 @@ def _forms(asked: Question) -> Iterator[tuple[int, Form]]:
     from ..native import _torch
 
     lowest: int | None = None
-    for number in (1, *_torch.numbers_of_slices()):
-        form = asked.form(number, asked.batch)
+    for key in (planning.WHOLE, *_torch.forms_in_slices(asked.forms.use)):
+        form = asked.form(key, asked.batch)
         if form is not None and (lowest is None or _core.most_of_one_op(*form) < lowest):
             lowest = _core.most_of_one_op(*form)
-            yield number, form
+            yield key[0], form
 
 
 def curve_of(graph: _core.Graph, costs: _core.Costs, planner: str = "auto", seconds: float = SECONDS,

@@ -7,6 +7,7 @@ sizes, as the whole step does.
 from __future__ import annotations
 
 from ..native import _torch
+from ..planning import WHOLE, FormKey
 from ..show.preflight import Counts
 from ..trace.dry_run import DryStep
 from .batches import Form, Line, Sized, StepFamily
@@ -22,8 +23,8 @@ class Forms:
         self.steps: dict[int, DryStep] = {}  # the captures of the whole step, by batch size
         self.words = ""  # what was cut last, for people
         self._sliceable: dict[int, int] = {}  # bytes that can be cut, by batch size
-        self._families: dict[int, StepFamily] = {}  # by slices
-        self._tried: set[tuple[int, int]] = set()  # slices and batch sizes
+        self._families: dict[FormKey, StepFamily] = {}
+        self._tried: set[tuple[FormKey, int]] = set()  # with batch sizes
 
     def learn(self, known: dict[str, tuple[int, int]]) -> None:
         for family in (self.whole, *self._families.values()):
@@ -39,26 +40,26 @@ class Forms:
         a, b = (sorted(self._sliceable, key=lambda size: abs(size - batch)) * 2)[:2]
         return max(0, Line(a, self._sliceable[a], b, self._sliceable[b]).at(batch))
 
-    def at(self, slices: int, batch: int, *, roofline_times: bool = False) -> tuple[Form, Counts] | None:
-        """The step in so many slices; None if it cannot be cut so, or if that is not known at this size."""
-        family = self.whole if slices == 1 else self._family(slices, batch)
-        if not family.has(batch) and (slices > 1 and not family.has_line()):
+    def at(self, key: FormKey, batch: int, *, roofline_times: bool = False) -> tuple[Form, Counts] | None:
+        """The step in one form; None if it cannot be cut so, or if that is not known at this size."""
+        family = self.whole if key == WHOLE else self._family(key, batch)
+        if not family.has(batch) and (key != WHOLE and not family.has_line()):
             return None
         graph, costs, _, counts = family.at(batch, roofline_times=roofline_times)
         return (graph, costs), counts
 
-    def _family(self, slices: int, wanted: int) -> StepFamily:
-        """The step in slices, cut where it was captured. If every size that is asked about is captured, the others need not be
+    def _family(self, key: FormKey, wanted: int) -> StepFamily:
+        """The step in this form, cut where it was captured. If every size that is asked about is captured, the others need not be
         cut."""
-        family = self._families.setdefault(slices, StepFamily(self.whole.capture, self.whole.device_type, self.whole.known))
+        family = self._families.setdefault(key, StepFamily(self.whole.capture, self.whole.device_type, self.whole.known))
         for batch, step in self.steps.items():
             if self.whole.is_quick() and batch != wanted:
                 continue
-            if (slices, batch) in self._tried or not self.use:
+            if (key, batch) in self._tried or not self.use:
                 continue
-            self._tried.add((slices, batch))
+            self._tried.add((key, batch))
             program = step.step.captured.program
-            sliced = _torch.sliced_form(program, self.use, slices, self.compare)
+            sliced = _torch.sliced_form(program, key, self.compare)
             if sliced is None:
                 continue
             self.words = sliced.words

@@ -176,16 +176,16 @@ class Question:
     def _find(self, batch: int, room: int, roofline_times: bool) -> planning.Found:
         """The plan that a session would choose, of the step whole or in slices."""
 
-        def form_of(slices: int) -> Form | None:
-            return self.form(slices, batch, roofline_times)
+        def form_of(key: planning.FormKey) -> Form | None:
+            return self.form(key, batch, roofline_times)
 
         host_budget_bytes = 0 if self.host is None else self.host.budget_bytes
-        return planning.find_in_forms(form_of, self.forms.sliceable_bytes(batch), max(0, room), self.planner, self.seconds,
-                                      in_full=not roofline_times, host_budget_bytes=host_budget_bytes)
+        return planning.find_in_forms(form_of, self.forms.use, self.forms.sliceable_bytes(batch), max(0, room), self.planner,
+                                      self.seconds, in_full=not roofline_times, host_budget_bytes=host_budget_bytes)
 
-    def form(self, slices: int, batch: int, roofline_times: bool = False) -> Form | None:
-        """The step in so many slices, with the way to the host's memory if there is one."""
-        found = self.forms.at(slices, batch, roofline_times=roofline_times)
+    def form(self, key: planning.FormKey, batch: int, roofline_times: bool = False) -> Form | None:
+        """The step in one form, with the way to the host's memory if there is one."""
+        found = self.forms.at(key, batch, roofline_times=roofline_times)
         if found is None or self.host is None:
             return None if found is None else found[0]
         graph, costs = found[0]
@@ -200,7 +200,7 @@ class Question:
         found = self._find(batch, self._room(outside), roofline_times=True)
         if found.plan is None:
             return Fit(batch, found.smallest_budget_bytes + beside, None, False), None
-        form = self.form(found.slices, batch)
+        form = self.form(found.form, batch)
         assert form is not None  # it was found with other times
         simulation = _core.simulate(*form, found.plan)
         return Fit(batch, simulation.peak_bytes + beside, simulation.time_ns, True, found.slices,
