@@ -166,7 +166,7 @@ def in_order(plan: Any) -> float | None:
         if ended.returncode == 1:
             return None
         ended.check_returncode()
-        made = _core.simulate(plan.graph, plan.costs, _core.parse_plan(found.read_text(), str(found)).plan)
+        made = _core.simulate(plan.graph, plan.costs, _core.PlanFile.parse(found.read_text(), str(found)).plan)
     return round(100 * made.recompute_ns / (made.time_ns - made.recompute_ns), 2)
 
 

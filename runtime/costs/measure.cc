@@ -19,6 +19,7 @@
 #include "runtime/kernels/call_guards.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/kernels/launch.h"
+#include "runtime/program/operator_facts.h"
 #include "runtime/program/tensor_memory.h"
 
 namespace reprise {
@@ -199,6 +200,9 @@ bool look_at_memory(at::Device device, const Call& call, const Operands& operand
 }
 
 void try_out(const Call& call, const std::function<void()>& run) {
+  if (ends_process_on_made_up_numbers(call.op)) {
+    throw Unsupported("cannot measure " + call.op.operator_name().name + ": " + facts_of(call).refusal);
+  }
   try {
     run();
   } catch (const c10::OutOfMemoryError&) {

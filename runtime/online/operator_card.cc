@@ -52,7 +52,9 @@ Argument argument_of(const c10::IValue& value) {
 }
 
 // The same numbers give the same shape, so these can be repeated here, though not in a plan.
-bool repeats_its_shape(std::string_view name) { return is_one_of(name, {"index", "masked_select", "nonzero"}); }
+bool repeats_its_shape(std::string_view name) {
+  return is_one_of(name, {"index", "masked_select", "nonzero", "repeat_interleave"});
+}
 
 // The allocator knows a block that another stream uses by its own DataPtr alone, so record_stream() gets that back.
 bool replaces(std::string_view name) {

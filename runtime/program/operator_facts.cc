@@ -56,6 +56,10 @@ std::string refusal_of(std::string_view name, const Call& call) {
     return indexes_by_mask(call) ? "how many elements a mask selects depends on its numbers: multiply by it, or use "
                                    "torch::where"
                                  : "";
+  if (ends_process_on_made_up_numbers(call.op)) {
+    return "how often it repeats each element depends on the numbers in a tensor: repeat by a whole number, or use "
+           "indices";
+  }
   if (call.op.hasTag(at::Tag::data_dependent_output) || call.op.hasTag(at::Tag::dynamic_output_shape)) {
     return "its result depends on the numbers in its tensors: compute it outside of the step";
   }
@@ -92,6 +96,8 @@ std::string short_name(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   return name.substr(name.rfind(':') + 1);
 }
+
+bool ends_process_on_made_up_numbers(const c10::OperatorHandle& op) { return short_name(op) == "repeat_interleave"; }
 
 CallFacts facts_of(const Call& call) {
   const std::string name = short_name(call.op);

@@ -30,6 +30,10 @@ struct CallFacts {
 [[nodiscard]] bool flag(const Call& call, std::string_view argument, bool otherwise = false);
 [[nodiscard]] std::optional<double> number(const Call& call, std::string_view argument);
 
+// Whether a kernel of the operator on CUDA asserts what its operands hold, after which nothing runs in the process any
+// more.
+[[nodiscard]] bool ends_process_on_made_up_numbers(const c10::OperatorHandle& op);
+
 // Removes arguments that the kernel does not read, and passes a number as a tensor if the kernel would make a tensor of
 // it at every run.
 void simplify(Call& call);

@@ -31,6 +31,9 @@ OnlineOptions within(std::int64_t bytes, double planning_seconds = 0.1) {
           .planning_seconds = planning_seconds};
 }
 
+constexpr const char* kTooSmall =
+    "beside the workspaces of the device's libraries, this step is too small to be planned";
+
 // Layers of which one may be another than usual, with dropout, a write in place and weights that are updated. On other
 // devices they are larger, because libraries keep workspaces there, beside which a small step would not count.
 class Layers {
@@ -270,6 +273,7 @@ class OnlineThrashing : public testing::Test {
 };
 
 TEST_F(OnlineThrashing, IsRefusedWithABudgetThatIsEnough) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << kTooSmall;
   std::string message;
   {
     const Online online(room_for(5, 0.1));
@@ -304,6 +308,7 @@ TEST_F(OnlineThrashing, WarnsOnceWithABudgetThatIsEnough) {
 
 // A large result is cheap to compute from a small one that is dear, and that the program writes over.
 TEST_F(OnlineFollowing, CopiesWhatIsWrittenOverAndReadLater) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << kTooSmall;
   torch::manual_seed(2);
   constexpr int kBlocks = 6;
   std::vector<at::Tensor> weights;
@@ -347,6 +352,7 @@ class FollowedNetworks : public testing::TestWithParam<FollowedCase> {};
 // Batch norm, dropout, writes in place, and two batches for one update.
 TEST_P(FollowedNetworks, TrainBitForBitInsideTheBudget) {
   if (!is_possible()) GTEST_SKIP() << "this build cannot do it on " << test_device();
+  if (!test_device().is_cpu() && GetParam().share > 0.9) GTEST_SKIP() << kTooSmall;
   install_meter();
   repeat_bits();
   const auto run = [&] {

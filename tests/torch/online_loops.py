@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from training import DEVICE
 
+import reprise
 from reprise.native import _torch
 
 Bits = dict[str, tuple]
@@ -205,6 +207,16 @@ LOOPS = [
     Loop("two losses", Breaks, two_losses_step, (0.8, 0.6)),
     Loop("new tree", Tree, tree_step),
 ]
+
+
+def shares_of(loop: Loop, plain_bytes: int) -> tuple[float, ...]:
+    """Of what plain training takes. On other devices kernels need more at once, and a library has a workspace for each thread
+    that has used it, which calls that are made again may be the first to do."""
+    if DEVICE.type == "cpu":
+        return loop.shares
+    with contextlib.suppress(reprise.BudgetExceeded), reprise.online(allocated() + int(0.95 * plain_bytes), smallest=4096):
+        train(loop)
+    return 0.95, *loop.shares
 
 
 def train(loop: Loop, steps: int = 3) -> Bits:

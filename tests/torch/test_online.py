@@ -25,6 +25,7 @@ from online_loops import (
     image_loss,
     peak_of,
     random_program,
+    shares_of,
     train,
 )
 from torch import Tensor, library, nn
@@ -54,7 +55,7 @@ def test_loops_have_the_bits_of_plain_training_inside_the_budget(loop: Loop) -> 
     expected = train(loop)
     plain = peak_of(lambda: train(loop))
     kept = 0
-    for share in loop.shares:
+    for share in shares_of(loop, plain):
         before = allocated()
         with inside(share, plain) as mode:
             budget = mode.budget_bytes
@@ -470,7 +471,7 @@ class Applies(nn.Module):
     pytest.param(lambda x: torch.linalg.inv(x.T @ x + torch.eye(64, device=x.device)), "looks whether it went well",
                  marks=pytest.mark.skipif(torch.__version__ < "2.13", reason="it is captured there")),
     (lambda x: x.repeat_interleave(torch.tensor([1, 2] * 32, device=x.device), dim=1, output_size=96),
-     "does not run on made-up numbers"),
+     "how often it repeats each element depends on the numbers in a tensor"),
     (untraceable_in_backward, "there is no way to say what this makes"),
 ])
 def test_what_cannot_be_planned_over_runs_in_the_online_mode(function: Any, reason: str,

@@ -129,7 +129,8 @@ def set_rows(x: Tensor) -> Tensor:
     (lambda x: x.masked_select(x > 0).exp(), "Use torch.where or masked_fill"),
     (set_rows, "Use torch.where or masked_fill"),
     (lambda x: x[:, :2].repeat_interleave(torch.tensor([1, 2]), dim=1, output_size=3),
-     "cannot measure aten::repeat_interleave: it does not run on made-up numbers"),
+     "how often it repeats each element depends on the numbers in a tensor"),
+    (lambda x: torch.cholesky(x[:8, :8] @ x[:8, :8].T), "cannot measure aten::cholesky: it does not run on made-up numbers"),
 ])
 def test_what_depends_on_numbers_is_refused_with_the_reason(function: Any, said: str) -> None:
     with pytest.raises(reprise.Unsupported, match=re.escape(said)):
