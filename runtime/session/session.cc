@@ -375,7 +375,7 @@ std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& pl
 
 void Session::use(std::shared_ptr<PlanAtWork> plan) {
   planning_.stop();
-  become(plan->form.slices);
+  become_form_of(*plan);
   replays_are_off_ = true;  // CUDA graphs have plans of their own
   plan->found.is_provisional = false;
   current_ = plan;
@@ -395,6 +395,7 @@ void Session::release() {
   current_.reset();
   release_replay();
   release_arena();
+  host_->bring_back_state();
   host_->block.reset();
 }
 

@@ -230,6 +230,7 @@ class Session {
   [[nodiscard]] std::vector<at::Tensor> parkable() const;
   void meet_optimizer();
   void set_state(std::span<const at::Tensor> state);
+  void become_form_of(const PlanAtWork& plan);
   [[nodiscard]] const Costs& costs_without_state();
   [[nodiscard]] std::shared_ptr<ParkedState> begin_parking(const PlanAtWork& plan,
                                                            const std::shared_ptr<StepCopies>& copies);

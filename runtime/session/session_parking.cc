@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "reprise/error.h"
+#include "runtime/device/meter.h"
 #include "runtime/program/passes/park.h"
+#include "runtime/program/program_queries.h"
 #include "runtime/session/session.h"
 
 namespace reprise {
@@ -16,7 +18,7 @@ constexpr std::int64_t kLeastPart = 512;  // smaller parts of the state than one
 // The state that a step may store. A tensor whose storage somebody else holds too would stay in memory.
 std::vector<at::Tensor> Session::parkable() const {
   const bool alone = around_.family == nullptr && around_.together == nullptr;
-  if (!around_.optimizer_state || !options_->budget_bytes || options_->host_budget_bytes == 0 || !alone) return {};
+  if (!around_.optimizer_state || options_->host_budget_bytes == 0 || !alone) return {};
   if (options_->cuda_graphs == CudaGraphs::kOn || wants_arena()) return {};
   const at::Device device = numbered(program().device);
   std::vector<at::Tensor> found;
@@ -35,7 +37,8 @@ std::vector<at::Tensor> Session::parkable() const {
 
 // Makes the state a part of the step as it is now. The form of the step becomes another one, with plans of its own.
 void Session::meet_optimizer() {
-  const std::vector<at::Tensor> state = parkable();
+  const bool is_limited = options_->budget_bytes || plan_is_given_;
+  const std::vector<at::Tensor> state = is_limited ? parkable() : std::vector<at::Tensor>();
   if (has_state(program(), state)) return;
   if (plan_is_given_) {
     if (program().num_state == 0) return;
@@ -61,6 +64,21 @@ void Session::set_state(std::span<const at::Tensor> state) {
     costs_.value_bytes.push_back(program().values[i].bytes);
     resident_bytes_ += program().values[i].bytes;
   }
+}
+
+// Goes on in the form that a plan was made for, with the optimizer's state as a part of the step or without.
+void Session::become_form_of(const PlanAtWork& plan) {
+  const Program& planned = plan.executor->program();
+  if (planned.num_state != program().num_state) {
+    const std::vector<at::Tensor> state = planned.num_state == 0 ? std::vector<at::Tensor>() : parkable();
+    if (!has_state(planned, state)) {
+      throw InputError("the plan that was given for '" + program().name +
+                       "' stores state of the optimizer, which is no longer what it was, or may not be stored now");
+    }
+    set_state(state);
+  }
+  if (!make_slices(plan.form.slices)) throw InternalError("a plan is for a form that '" + program().name + "' has not");
+  become(plan.form.slices);
 }
 
 // The costs of the step without the optimizer's state, which CUDA graphs leave where it is.

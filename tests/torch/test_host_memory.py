@@ -263,6 +263,21 @@ def test_parked_state_comes_back_if_the_loss_is_dropped(parking: Any) -> None:
     assert differing(before, numbers_of(model, optimizer)) == []
 
 
+@needs_gpu
+def test_a_plan_that_parks_state_can_be_used_again(parking: Any) -> None:
+    model, optimizer = parking
+    plan = model.plan.at_work
+    model.plan.set_budget(None)
+    steps_of(model, optimizer, range(2, 3))
+    assert model.plan.parked_bytes == 0
+    model.plan.use_again(plan)
+    steps_of(model, optimizer, range(3, 6))
+    assert model.plan.parked_bytes == plan.parked_bytes > 0
+    plain, plain_optimizer = wide(GPU)
+    steps_of(plain, plain_optimizer, range(6))
+    assert differing(numbers_of(plain, plain_optimizer), numbers_of(model, optimizer)) == []
+
+
 def test_nothing_is_parked_on_the_cpu_and_hooks_go_with_the_model() -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.Adam(model.parameters())
