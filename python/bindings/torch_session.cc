@@ -133,12 +133,14 @@ std::shared_ptr<Session> make_session(std::shared_ptr<Program> program, std::map
                                       std::shared_ptr<SessionOptions> options,
                                       const std::optional<py::function>& known_tensors,
                                       const std::optional<py::function>& future_bytes,
+                                      const std::optional<py::function>& optimizer_state,
                                       const std::optional<py::function>& owned_inputs,
                                       const std::optional<py::function>& capture_again,
                                       std::shared_ptr<SizeFamily> family, std::shared_ptr<Together> together) {
   Surroundings around;
   around.known_tensors = called_with_lock<std::vector<at::Tensor>>(known_tensors);
   around.future_bytes = called_with_lock<std::int64_t>(future_bytes);
+  around.optimizer_state = called_with_lock<std::vector<at::Tensor>>(optimizer_state);
   around.owned_inputs = [owned = called_with_lock<std::vector<bool>, std::vector<at::Tensor>>(owned_inputs)](
                             std::span<const at::Tensor> inputs) {
     return owned ? owned({inputs.begin(), inputs.end()}) : std::vector<bool>(inputs.size(), false);
@@ -210,7 +212,11 @@ void bind_options(py::module_& module) {
           [](SessionOptions& self, const py::object& value) { self.arena = arena_from(value); })
       .def_property(
           "slices", [](const SessionOptions& self) { return slices_to(self.slices); },
-          [](SessionOptions& self, const py::object& value) { self.slices = slices_from(value); });
+          [](SessionOptions& self, const py::object& value) { self.slices = slices_from(value); })
+      .def(
+          "bring_back_state", [](const SessionOptions& self) { bring_back_state(self); },
+          py::call_guard<py::gil_scoped_release>(),
+          "Brings back what steps of the model have stored of the optimizer's state and not fetched yet.");
 }
 
 void bind_plan_at_work(py::module_& module) {
@@ -226,6 +232,7 @@ void bind_plan_at_work(py::module_& module) {
           "host_peak_bytes", [](const PlanAtWork& self) { return self.found.simulation.host_peak_bytes; },
           "The most that lies in the host's memory at once.")
       .def_property_readonly("peak_bytes", &PlanAtWork::peak_bytes, "Predicted peak of everything on the device.")
+      .def_readonly("parked_bytes", &PlanAtWork::parked_bytes, "Of the optimizer's state, that it stores there.")
       .def_readonly("room_bytes", &PlanAtWork::room_bytes)
       .def_readonly("outside_bytes", &PlanAtWork::outside_bytes)
       .def_readonly("measured_peak_bytes", &PlanAtWork::measured_peak_bytes)
@@ -327,8 +334,8 @@ void bind_session(py::module_& module) {
   session
       .def(py::init(&make_session), py::arg("program"), py::arg("layout_keys"), py::arg("options"), py::kw_only(),
            py::arg("known_tensors") = py::none(), py::arg("future_bytes") = py::none(),
-           py::arg("owned_inputs") = py::none(), py::arg("capture_again") = py::none(), py::arg("family") = py::none(),
-           py::arg("together") = py::none())
+           py::arg("optimizer_state") = py::none(), py::arg("owned_inputs") = py::none(),
+           py::arg("capture_again") = py::none(), py::arg("family") = py::none(), py::arg("together") = py::none())
       .def("forward", &run_forward, py::arg("inputs"), py::arg("takers") = std::vector<std::int64_t>(),
            py::arg("objects") = py::none(),
            "(outputs, handle): the handle carries the step to backward(). takers: by input, who takes its gradient; -1 "

@@ -173,6 +173,7 @@ class Options:
     cuda_graphs: bool | str
     arena: bool | str
     slices: bool | str
+    def bring_back_state(self) -> None: ...
 
 class PlanAtWork:
     @property
@@ -191,6 +192,8 @@ class PlanAtWork:
     def measured_wait_ns(self) -> int | None: ...
     @property
     def host_peak_bytes(self) -> int: ...
+    @property
+    def parked_bytes(self) -> int: ...
     @property
     def peak_bytes(self) -> int: ...
     @property
@@ -283,6 +286,7 @@ class Session:
         *,
         known_tensors: Callable[[], list[Tensor]] | None = None,
         future_bytes: Callable[[], int] | None = None,
+        optimizer_state: Callable[[], list[Tensor]] | None = None,
         owned_inputs: Callable[[list[Tensor]], list[bool]] | None = None,
         capture_again: CaptureAgain | None = None,
         family: SizeFamily | None = None,

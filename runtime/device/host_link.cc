@@ -95,9 +95,7 @@ class DeviceLink final : public HostLink {
   ~DeviceLink() override {
     if (!used_) return;
     try {
-      for (auto* copies : {&stored_, &fetched_}) {
-        for (const auto& [value, done] : *copies) done.block(*used_);
-      }
+      wait_for_all_on(*used_);
       block_->free_after = done_on(*used_);
     } catch (const c10::Error&) {  // the device is lost, and with it everything that could go wrong
     }
@@ -120,8 +118,14 @@ class DeviceLink final : public HostLink {
 
   void wait_for_store(ValueId value) override { wait_for(stored_.at(value)); }
   void wait_for_fetch(ValueId value) override { wait_for(fetched_.at(value)); }
+  void wait_for_all() override { wait_for_all_on(current()); }
 
  private:
+  void wait_for_all_on(const c10::Stream& stream) const {
+    for (const auto* copies : {&stored_, &fetched_}) {
+      for (const auto& [value, done] : *copies) done.block(stream);
+    }
+  }
   c10::Stream current() {
     used_ = guard_.getStream(block_->device());
     return *used_;

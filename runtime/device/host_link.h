@@ -84,6 +84,8 @@ class HostLink {
   // The current stream goes on after the copy of the value.
   virtual void wait_for_store(ValueId value) = 0;
   virtual void wait_for_fetch(ValueId value) = 0;
+  // The current stream goes on after all copies that were begun.
+  virtual void wait_for_all() = 0;
 };
 
 // Whether there is a way to the host's memory that is worth the name: on the CPU, memory is the host's already.

@@ -12,12 +12,9 @@
 #include "runtime/device/meter.h"
 #include "runtime/kernels/call_guards.h"
 #include "runtime/kernels/kernel.h"
+#include "runtime/program/passes/park.h"
 
 namespace reprise {
-void StepState::clear() {
-  copies.reset();  // first: nothing is freed while they go on
-  *this = {};
-}
 
 Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : program_(std::move(program)) {
   const Graph graph = make_graph(*program_);
@@ -127,6 +124,8 @@ void Executor::find_watched() {
   for (const auto& gradient : program_->gradients) {
     if (gradient) read[index(gradient->value)] = 1;
   }
+  std::vector<bool> is_state(program_->values.size(), false);  // the optimizer's, which no call reads
+  for (const ValueId value : state_values(*program_)) is_state[index(value)] = true;
   std::vector<std::uint8_t> callers(program_->values.size(), 0);
   for (const auto* uses : {&program_->inputs, &program_->forward_outputs}) {
     for (const auto& use : *uses) {
@@ -136,7 +135,7 @@ void Executor::find_watched() {
   for (std::size_t i = 0; i < program_->values.size(); ++i) {
     const bool never_freed =
         callers[i] != 0 || program_->values[i].held || program_->values[i].residence != Residence::kPlanned;
-    if (callers[i] != 0 && read[i] != 0) watched_.push_back(value_id(i));
+    if (callers[i] != 0 && read[i] != 0 && !is_state[i]) watched_.push_back(value_id(i));
     released_[i] = never_freed && read[i] == 0 ? 1 : 0;
   }
 }
@@ -145,21 +144,25 @@ std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Ten
                                                          const std::function<void()>& interrupted) const {
   const auto trace = state.trace;
   const auto arena = state.arena;
-  const auto copies = state.copies;
+  const auto copies = std::exchange(state.copies, nullptr);
+  const auto parked = std::exchange(state.parked, nullptr);
   state.clear();
   state.trace = trace;
   state.arena = arena;
+  state.parked = parked;
   state.copies = copies;
   if ((host_ == nullptr) != (copies == nullptr)) throw InternalError("a step and its plan disagree about copies");
-  if (inputs.size() != program_->inputs.size()) {
-    throw InputError("forward of '" + program_->name + "' takes " + std::to_string(program_->inputs.size()) +
-                     " tensors, got " + std::to_string(inputs.size()));
+  const std::size_t expected = program_->inputs.size() - program_->num_state;
+  if (inputs.size() != expected) {
+    throw InputError("forward of '" + program_->name + "' takes " + std::to_string(expected) + " tensors, got " +
+                     std::to_string(inputs.size()));
   }
   try {
     state.slots.resize(program_->values.size());
     state.ran.resize(program_->ops.size(), 0);
     for (const auto& [value, tensor] : program_->constants) state.slots[index(value)] = tensor;
     admit(inputs, program_->inputs, {}, state);
+    if (parked != nullptr) parked->enter(state.slots);
     run(0, boundary_, state, interrupted);
     auto outputs = collect(program_->forward_outputs, state, /*keep=*/true);
     for (std::size_t i = 0; i < released_.size(); ++i) {
@@ -252,6 +255,7 @@ void Executor::run_here(std::size_t begin, std::size_t end, StepState& state,
 }
 
 void Executor::take(Action action, StepState& state) const {
+  if (!action.computes() && state.parked != nullptr && state.parked->is_back(action.value())) return;
   switch (action.kind()) {
     case Action::Kind::kCompute:
     case Action::Kind::kComputeInPlace:
@@ -260,11 +264,13 @@ void Executor::take(Action action, StepState& state) const {
       return;
     case Action::Kind::kFree:
       state.slots[index(action.value())].reset();
+      if (state.parked != nullptr) state.parked->let_go(action.value());
       return;
     case Action::Kind::kStore:
       return state.copies->store(*host_, action.value(), state.slots[index(action.value())]);
     case Action::Kind::kFetch:
-      state.slots[index(action.value())] = state.copies->fetch(*host_, action.value());
+      state.slots[index(action.value())] = state.copies->fetch(action.value());
+      if (state.parked != nullptr) state.parked->note_fetched(action.value(), state.slots[index(action.value())]);
       return;
   }
 }
@@ -297,7 +303,9 @@ void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) co
     case ProgramOp::Kind::kEffect:
       return apply_effect(*op.op, state);
     case ProgramOp::Kind::kCaller:
+      return;
     case ProgramOp::Kind::kHandOver:
+      if (state.parked != nullptr) state.parked->end();
       return;
   }
 }

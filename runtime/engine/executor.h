@@ -22,36 +22,13 @@
 #include <vector>
 
 #include "reprise/plan.h"
-#include "runtime/engine/arena_step.h"
 #include "runtime/engine/early_gradients.h"
 #include "runtime/engine/host_plan.h"
-#include "runtime/engine/step_copies.h"
+#include "runtime/engine/step_state.h"
 #include "runtime/program/program.h"
 #include "runtime/program/tensor_memory.h"
 
 namespace reprise {
-
-// What the allocator counted at every action of a plan, from the beginning of the step.
-struct Trace {
-  std::vector<std::int64_t> during_bytes;  // the highest while the action ran
-  std::vector<std::int64_t> after_bytes;
-};
-
-// What lives between forward and backward.
-struct StepState {
-  std::vector<at::Tensor> slots;        // by value; undefined: not live
-  std::vector<std::uint8_t> ran;        // by op
-  std::vector<std::uint32_t> versions;  // versions of the caller's tensors that backward reads, in the executor's order
-  std::shared_ptr<Trace> trace;         // filled if it is set
-  std::shared_ptr<ArenaStep> arena;     // serves the step, or watches it, if it is set
-  bool pending = false;                 // forward has run, backward has not
-  const GradientTaker* taker = nullptr;  // of the backward that is running
-  std::vector<std::uint8_t> given;       // by gradient: it has taken it
-  // Copies to the host and back, if the plan has any. The last member, so that nothing is freed while they go on.
-  std::shared_ptr<StepCopies> copies;
-
-  void clear();
-};
 
 // The message, in eager's words, that a tensor which backward reads was changed.
 [[nodiscard]] std::string modified_in_place(const std::string& what);
@@ -59,7 +36,8 @@ struct StepState {
 class Executor {
  public:
   // Throws InputError if validate() refuses the plan. The program must not change afterwards. If the plan copies to the
-  // host, a step's state must have its copies before forward, with a block of host_bytes().
+  // host, a step's state must have its copies before forward, with a block of host_bytes(). If the program has state of
+  // an optimizer, the step's state must have that too, and `inputs` are those without.
   Executor(std::shared_ptr<const Program> program, const Plan& plan);
 
   // `interrupted` is called before every op, on the thread the op runs on; it throws to end the step.

@@ -135,6 +135,7 @@ struct Program {
   std::vector<std::pair<ValueId, at::Tensor>> constants;  // tensors that belong to the program
   std::vector<ValueId> new_contents;                      // last versions of memory the step does not own
   at::Device device = at::kCPU;                           // whose memory is budgeted
+  std::size_t num_state = 0;                              // the last inputs: the optimizer's state (passes/park.h)
 
   [[nodiscard]] OpId caller_op() const;
 };

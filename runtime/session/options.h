@@ -44,6 +44,11 @@ struct SessionOptions {
   return arena;
 }
 
+// Brings back what steps of the model have stored of the optimizer's state and not fetched yet.
+inline void bring_back_state(const SessionOptions& options) {
+  for (const auto& [device, host] : options.hosts) host->bring_back_state();
+}
+
 [[nodiscard]] inline std::shared_ptr<ModelHost> host_of(const SessionOptions& options, c10::Device device) {
   std::shared_ptr<ModelHost>& host = options.hosts[device.str()];
   if (host == nullptr) host = std::make_shared<ModelHost>();

@@ -129,7 +129,7 @@ std::optional<std::int64_t> Session::room_in(std::int64_t total) const {
 ReplayPolicy::Situation Session::situation(std::span<const at::Tensor> inputs) {
   const at::Device device = program().device;
   const std::int64_t counted = read_meter(device).allocated_bytes + hidden_bytes(device);
-  return {inputs, costs_, caller_, total_with(inputs) - counted, reserved_bytes()};
+  return {inputs, costs_without_state(), caller_, total_with(inputs) - counted, reserved_bytes()};
 }
 
 // -- Planning.
@@ -211,13 +211,14 @@ std::shared_ptr<SizeFamily> Session::make_family() {
   const FormKey key = form_.key;
   become({});
   if (!priced_) price();
+  if (parking_.bare != nullptr) set_state({});
   std::vector<Plan> plans;
   for (const auto& plan : plans_) plans.push_back(plan->found.plan);
   auto family = std::make_shared<SizeFamily>(
       SizeFamily::Profiled{
           .program = step_.program, .graph = graph_, .costs = costs_, .caller = caller_, .plans = std::move(plans)},
       options_);
-  become(key);
+  if (others_.contains(key)) become(key);
   return family;
 }
 
@@ -231,6 +232,7 @@ std::shared_ptr<PlanAtWork> Session::plan_for(std::span<const at::Tensor> inputs
   }
   keep_to_options();
   link_up();
+  meet_optimizer();
   if (around_.family != nullptr && !plan_is_given_) {
     const std::uint64_t version = around_.family->version();
     const auto may_be_beaten = [](const auto& plan) { return plan->found.is_of_family; };
@@ -280,13 +282,15 @@ std::shared_ptr<PlanAtWork> Session::put_to_work(FoundPlan found, std::optional<
                                                  std::int64_t outside, PlanMethod method) {
   auto executor = std::make_shared<const Executor>(step_.program, found.plan);
   const std::int64_t backward = backward_peak(found.plan);
+  const std::int64_t parked = parked_bytes(found.plan);
   return std::make_shared<PlanAtWork>(PlanAtWork{.found = std::move(found),
                                                  .executor = std::move(executor),
                                                  .room_bytes = room,
                                                  .outside_bytes = outside,
                                                  .backward_peak_bytes = backward,
                                                  .method = std::move(method),
-                                                 .form = form_});
+                                                 .form = form_,
+                                                 .parked_bytes = parked});
 }
 
 // Its peak is that of the pool and of what is allocated beside it.
@@ -356,6 +360,7 @@ FoundPlan Session::plan_ahead(std::int64_t outside_bytes) {
 
 std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& planner, const std::string& source) {
   if (!priced_) price();
+  if (!plan_is_given_) meet_optimizer();
   if (const auto wrong = validate(graph_, plan); wrong && !become_form_of(plan)) {
     throw InputError(source + ": this plan is not for " + program().name + " with these shapes: " + wrong->message);
   }
@@ -370,7 +375,7 @@ std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& pl
 
 void Session::use(std::shared_ptr<PlanAtWork> plan) {
   planning_.stop();
-  become(plan->form.key);
+  become_form_of(*plan);
   replays_are_off_ = true;  // CUDA graphs have plans of their own
   plan->found.is_provisional = false;
   current_ = plan;
@@ -390,6 +395,7 @@ void Session::release() {
   current_.reset();
   release_replay();
   release_arena();
+  host_->bring_back_state();
   host_->block.reset();
 }
 
@@ -410,6 +416,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   const at::NoGradGuard no_grad;
   const at::Device device = program().device;
   if (!priced_) price();
+  host_->bring_back_state();
   std::shared_ptr<Replay> replay;
   const bool may_replay = replays_ != nullptr && !replays_are_off_ && !wants_arena() && around_.together == nullptr;
   if (may_replay) replay = replays_->ready(situation(inputs));
@@ -437,6 +444,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
     running.state.trace = open.trace;
     running.state.arena = std::move(ready.arena);
     running.state.copies = begin_copies(plan);
+    running.state.parked = begin_parking(*plan, running.state.copies);
     if (replays_ != nullptr && open.trace == nullptr) replays_->pace().begin_step();
     const auto begin = std::chrono::steady_clock::now();
     outputs = plan->executor->forward(inputs, running.state, interrupted);

@@ -40,6 +40,9 @@ struct Surroundings {
   std::function<std::vector<at::Tensor>()> known_tensors{};
   // Bytes to leave free because they will be allocated later: state that the optimizer does not have yet.
   std::function<std::int64_t()> future_bytes{};
+  // The optimizer's state now, which nobody reads from the call of the model to the end of backward unless it asks for
+  // it first (Session::bring_back_state).
+  std::function<std::vector<at::Tensor>()> optimizer_state{};
   // For each input of the step, whether it belongs to the model.
   ReplayPolicy::OwnedInputs owned_inputs{};
   // Captures the step again if the layouts of results are not those that the capture assumed. Empty if the capture saw
@@ -81,6 +84,7 @@ struct PlanAtWork {
   std::optional<MeasuredMemory> measured{};  // of the latest step that was measured action by action
   PlanMethod method{"none"};                 // by which it was found
   FormName form{};                           // of the step that it plans
+  std::int64_t parked_bytes = 0;             // of the optimizer's state, that it stores in the host's memory
   bool as_cuda_graphs = false;
   std::shared_ptr<const ArenaPlan> addresses{};     // made when a step is to run in an arena
   std::optional<ArenaPlan::Beside> beside_arena{};  // by the costs as they are now
@@ -161,7 +165,10 @@ class Session {
   const Costs& costs();
   [[nodiscard]] const Graph& graph() const { return graph_; }
   // The step as it was captured, in whatever form it is now.
-  [[nodiscard]] const CapturedStep& whole_step() const { return form_.is_sliced() ? others_.at({})->step : step_; }
+  [[nodiscard]] const CapturedStep& whole_step() const {
+    if (parking_.bare != nullptr) return *parking_.bare;
+    return form_.is_sliced() ? others_.at({})->step : step_;
+  }
   [[nodiscard]] const Program& program() const { return *step_.program; }
   [[nodiscard]] const SessionOptions& options() const { return *options_; }
   // The plan of the latest step.
@@ -218,6 +225,16 @@ class Session {
   [[nodiscard]] bool fits_host(const PlanAtWork& plan);
   void check_copies(const Plan& plan, const std::string& source);
   [[nodiscard]] std::shared_ptr<StepCopies> begin_copies(const std::shared_ptr<PlanAtWork>& plan);
+
+  // The optimizer's state.
+  [[nodiscard]] std::vector<at::Tensor> parkable() const;
+  void meet_optimizer();
+  void set_state(std::span<const at::Tensor> state);
+  void become_form_of(const PlanAtWork& plan);
+  [[nodiscard]] const Costs& costs_without_state();
+  [[nodiscard]] std::shared_ptr<ParkedState> begin_parking(const PlanAtWork& plan,
+                                                           const std::shared_ptr<StepCopies>& copies);
+  [[nodiscard]] std::int64_t parked_bytes(const Plan& plan) const;
 
   [[nodiscard]] std::unique_ptr<ReplayPolicy> policy_for(const CapturedStep& step) const;
   [[nodiscard]] std::shared_ptr<SizeFamily> family_now() const;
@@ -296,7 +313,11 @@ class Session {
     std::shared_ptr<CopyLog> log{};
     std::weak_ptr<PlanAtWork> plan{};
     bool has_begun = false;
-  } timed_;                          // the step whose copies are timed
+  } timed_;  // the step whose copies are timed
+  struct Parking {
+    std::unique_ptr<const CapturedStep> bare{};  // the whole step without the state; nothing: it never had any
+    Costs bare_costs{};
+  } parking_;
   bool link_is_seen_ = false;        // the link's rates are those of steps
   std::int64_t unfilled_bytes_ = 0;  // what blocks needed above the most that is stored in them at once
   Caller caller_;

@@ -123,6 +123,9 @@ struct TrainingStep::State {
     around.future_bytes = [this, program]() -> std::int64_t {
       return optimizer == nullptr ? 0 : future_optimizer_bytes(*optimizer, program->device);
     };
+    around.optimizer_state = [this] {
+      return optimizer == nullptr ? std::vector<at::Tensor>() : optimizer_tensors(*optimizer);
+    };
     around.owned_inputs = [inputs = step.inputs](std::span<const at::Tensor>) {
       std::vector<bool> owned;
       for (const std::int32_t input : inputs) owned.push_back(input < 0);
@@ -330,6 +333,7 @@ StepSummary TrainingStep::summary() const {
           .recompute_ns = plan->found.simulation.recompute_ns,
           .wait_ns = plan->found.simulation.wait_ns,
           .host_bytes = plan->found.simulation.host_peak_bytes,
+          .parked_bytes = plan->parked_bytes,
           .lower_bound_ns = plan->found.lower_bound_ns,
           .as_cuda_graph = plan->as_cuda_graphs,
           .arena_bytes = plan->arena ? plan->arena->block_bytes : 0,

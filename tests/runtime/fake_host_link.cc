@@ -38,6 +38,10 @@ class LateLink final : public HostLink {
     if (copy.empty()) throw InternalError("a wait for a copy that nobody began");
     std::memcpy(copy.mapped().bytes.data_ptr(), at(copy.mapped()), size(copy.mapped()));
   }
+  void wait_for_all() override {
+    while (!storing_.empty()) wait_for_store(storing_.begin()->first);
+    while (!coming_.empty()) wait_for_fetch(coming_.begin()->first);
+  }
 
  private:
   struct Copy {

@@ -73,6 +73,80 @@ TEST_F(HostCopies, AddUpGradientsOfMicroBatches) {
   expect_same(train(plain, plainly(plain), sgd, 3), train(network, planned_run(step), sgd, 3));
 }
 
+// A network with so many parameters that its optimizer's state is as much as its values.
+Case wide_case() {
+  torch::manual_seed(7);
+  nn::Sequential net(nn::Linear(64, 256), nn::Tanh(), nn::Linear(256, 256), nn::Tanh(), nn::Linear(256, 256),
+                     nn::Tanh(), nn::Linear(256, 8));
+  net->to(test_device());
+  const auto loss = [net](const Batch& batch) mutable { return F::cross_entropy(net->forward(batch[0]), batch[1]); };
+  const auto batch = [](std::int64_t seed) -> Batch {
+    torch::manual_seed(seed);
+    return {torch::randn({256, 64}).to(test_device()), torch::randint(8, {256}, at::kLong).to(test_device())};
+  };
+  return {net.ptr(), loss, batch};
+}
+
+// Trains with Adam, whose state may wait in the host's memory from the second step on.
+struct Parking {
+  Case network = wide_case();
+  std::unique_ptr<torch::optim::Optimizer> optimizer = adam(network.module->parameters());
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+
+  Parking() {
+    step.plan({.optimizer = optimizer.get()});
+    take_step(1);
+    optimizer->zero_grad();
+  }
+  [[nodiscard]] StepOptions within(std::int64_t budget_bytes, std::int64_t host_bytes) const {
+    return {.budget_bytes = budget_bytes,
+            .host_budget_bytes = host_bytes,
+            .optimizer = optimizer.get(),
+            .planning_seconds = 600};
+  }
+  std::int64_t least(std::int64_t host_bytes) { return step.try_plan(within(1, host_bytes)).smallest_budget_bytes; }
+  at::Tensor take_step(std::int64_t seed) {
+    optimizer->zero_grad();
+    at::Tensor loss = step.run(network.batch(seed));
+    optimizer->step();
+    return loss;
+  }
+};
+
+TEST_F(HostCopies, ParkTheOptimizersStateBitForBit) {
+  const Case plain = wide_case();
+  const auto plain_optimizer = adam(plain.module->parameters());
+  std::vector<at::Tensor> expected;
+  for (std::int64_t seed = 1; seed < 6; ++seed) {
+    plain_optimizer->zero_grad();
+    expected.push_back(plainly(plain)(plain.batch(seed)).detach());
+    plain_optimizer->step();
+  }
+  Parking parking;
+  const std::int64_t alone = parking.least(0), together = parking.least(kHostBytes);
+  ASSERT_LT(together, alone);
+  const std::int64_t budget = (together + alone) / 2;  // in which recomputation alone would not do
+  EXPECT_GT(parking.step.plan(parking.within(budget, kHostBytes)).parked_bytes, 0);
+  for (std::int64_t seed = 2; seed < 6; ++seed) {
+    EXPECT_TRUE(same_bits(expected[static_cast<std::size_t>(seed) - 1], parking.take_step(seed)));
+    EXPECT_EQ(parking.step.measured_peak_bytes(), parking.step.summary().peak_bytes);
+    EXPECT_LE(parking.step.measured_peak_bytes(), budget);
+    EXPECT_GT(parking.step.summary().parked_bytes, 0);
+  }
+  const auto parameters = parking.network.module->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_TRUE(same_bits(plain.module->parameters()[i], parameters[i]));
+  }
+}
+
+TEST_F(HostCopies, ParkNothingThatTheBudgetHasRoomFor) {
+  Parking parking;
+  const std::int64_t full = parking.step.plan({.optimizer = parking.optimizer.get()}).peak_bytes;
+  const StepSummary planned = parking.step.plan(parking.within(full, kHostBytes));
+  EXPECT_EQ(planned.parked_bytes, 0);
+  EXPECT_EQ(planned.host_bytes, 0);
+}
+
 TEST_F(HostCopies, AreNeverSlowerThanRecomputationAlone) {
   const Case network = kCases.front()();
   TrainingStep step = capture(network.module, network.loss, network.batch(1));

@@ -1,5 +1,5 @@
-"""Steps that store values in the host's memory. Most need a GPU; the fake link of tests/runtime covers the same code on the
-CPU."""
+"""Steps that store values and state of the optimizer in the host's memory. Most need a GPU; the fake link of tests/runtime covers
+the same code on the CPU."""
 
 from __future__ import annotations
 
@@ -155,6 +155,142 @@ def test_an_interrupted_step_leaves_nothing_behind() -> None:
     expected = net()
     expected.load_state_dict(model.state_dict())
     assert differing(trained(expected, 2), trained(model, 2)) == []
+
+
+class Wide(nn.Module):
+    """More parameters than values, so that it is the optimizer's state that a budget has no room for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(2048, 2048), nn.GELU()) for _ in range(6)), nn.Linear(2048, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+def wide(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = Wide().to(device)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def loss_of(model: nn.Module, seed: int) -> Tensor:
+    device = next(model.parameters()).device
+    x = torch.randn(4096, 2048, generator=torch.Generator().manual_seed(seed)).to(device)
+    return nn.functional.cross_entropy(model(x), torch.arange(4096, device=device) % 10)
+
+
+def numbers_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    kept = {f"{i} {key}": value.clone() for i, state in enumerate(optimizer.state.values()) for key, value in state.items()}
+    return dict(model.state_dict()) | kept
+
+
+def steps_of(model: nn.Module, optimizer: torch.optim.Optimizer, seeds: range) -> None:
+    for seed in seeds:
+        optimizer.zero_grad()
+        loss_of(model, seed).backward()
+        optimizer.step()
+
+
+@pytest.fixture
+def parking() -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A model that has taken two steps inside of a budget that needs some of the optimizer's state to be away."""
+    model, optimizer = wide(GPU)
+    reprise.compile(model, cuda_graphs=False, optimizer=optimizer)
+    steps_of(model, optimizer, range(1))
+    least = model.plan.smallest_budget_bytes(5)
+    reprise.restore(model)
+    model, optimizer = wide(GPU)
+    reprise.compile(model, host_budget=HOST, optimizer=optimizer, cuda_graphs=False, planning_seconds=5)
+    steps_of(model, optimizer, range(1))
+    model.plan.set_budget(least - (32 << 20))
+    steps_of(model, optimizer, range(1, 2))
+    return model, optimizer
+
+
+@needs_gpu
+def test_parked_state_has_the_bits_of_eager_inside_the_budget(parking: Any) -> None:
+    model, optimizer = parking
+    steps_of(model, optimizer, range(2, 6))
+    plan = model.plan
+    assert plan.parked_bytes > 0
+    assert plan.measured_peak_bytes <= plan.budget_bytes
+    assert "of the optimizer's state" in str(reprise.explain(model))
+    plain, plain_optimizer = wide(GPU)
+    steps_of(plain, plain_optimizer, range(6))
+    assert differing(numbers_of(plain, plain_optimizer), numbers_of(model, optimizer)) == []
+
+
+@needs_gpu
+def test_parked_state_on_a_slow_link_has_the_same_bits(parking: Any) -> None:
+    model, optimizer = parking
+    _torch.delay_copies(lambda: torch.cuda._sleep(3_000_000))
+    steps_of(model, optimizer, range(2, 6))
+    assert model.plan.measured_peak_bytes <= model.plan.budget_bytes
+    plain, plain_optimizer = wide(GPU)
+    steps_of(plain, plain_optimizer, range(6))
+    assert differing(numbers_of(plain, plain_optimizer), numbers_of(model, optimizer)) == []
+
+
+@needs_gpu
+def test_whoever_reads_parked_state_gets_it_or_is_told(parking: Any) -> None:
+    model, optimizer = parking
+    before = numbers_of(model, optimizer)
+    loss = loss_of(model, 9)
+    away = 0
+    for state in optimizer.state.values():
+        for value in state.values():
+            try:
+                value.sum()
+            except RuntimeError as error:
+                assert "is in the host's memory" in str(error)
+                away += value.nbytes
+    assert 0 < away <= model.plan.parked_bytes
+    kept = optimizer.state_dict()["state"]
+    found = {f"{i} {key}": value for i, state in kept.items() for key, value in state.items()}
+    assert differing({name: before[name] for name in found}, found) == []
+    loss.backward()
+    assert differing({name: before[name] for name in found}, found) == []
+
+
+@needs_gpu
+def test_parked_state_comes_back_if_the_loss_is_dropped(parking: Any) -> None:
+    model, optimizer = parking
+    before, allocated = numbers_of(model, optimizer), torch.cuda.memory_allocated(GPU)
+    loss = loss_of(model, 9)
+    del loss
+    assert torch.cuda.memory_allocated(GPU) <= allocated
+    assert differing(before, numbers_of(model, optimizer)) == []
+
+
+@needs_gpu
+def test_a_plan_that_parks_state_can_be_used_again(parking: Any) -> None:
+    model, optimizer = parking
+    plan = model.plan.at_work
+    model.plan.set_budget(None)
+    steps_of(model, optimizer, range(2, 3))
+    assert model.plan.parked_bytes == 0
+    model.plan.use_again(plan)
+    steps_of(model, optimizer, range(3, 6))
+    assert model.plan.parked_bytes == plan.parked_bytes > 0
+    plain, plain_optimizer = wide(GPU)
+    steps_of(plain, plain_optimizer, range(6))
+    assert differing(numbers_of(plain, plain_optimizer), numbers_of(model, optimizer)) == []
+
+
+def test_nothing_is_parked_on_the_cpu_and_hooks_go_with_the_model() -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    hooks = (optimizer._optimizer_state_dict_pre_hooks, optimizer._optimizer_load_state_dict_pre_hooks,
+             optimizer._optimizer_step_pre_hooks)
+    reprise.compile(model, optimizer=optimizer)
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    model.plan.bring_back_state()
+    assert model.plan.parked_bytes == 0
+    assert optimizer.state_dict()["state"]
+    reprise.restore(model)
+    assert not any(hooks)
 
 
 @needs_gpu

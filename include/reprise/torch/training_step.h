@@ -85,6 +85,7 @@ struct StepSummary {
   std::int64_t recompute_ns = 0;                 // the part of it that is recomputation
   std::int64_t wait_ns = 0;                      // the part of it in which the device waits for copies to the host
   std::int64_t host_bytes = 0;                   // the most that lies in the host's memory at once
+  std::int64_t parked_bytes = 0;                 // of the optimizer's state, that waits there during the step
   std::optional<std::int64_t> lower_bound_ns{};  // no plan with this order is faster within the budget
   bool as_cuda_graph = false;                    // whether the latest run was one
   std::int64_t arena_bytes = 0;                  // of the block in which the latest run lay; 0: it had none

@@ -60,7 +60,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     optimizer: counts the state it will create at its first step before it exists.
     reserve: bytes to leave free for anything else that will be allocated later.
     host_budget: on an accelerator, memory of the host that steps may store values in until backward reads
-        them, where that is cheaper than computing them again. It is pinned.
+        them, where that is cheaper than computing them again, and state of `optimizer` until backward has ended. It is
+        pinned.
     planner: one of reprise.planner_names(); "auto" never loses to another.
     planning_seconds: how long planning may take, per shape and situation.
     profile: "measure" the time of each operator, or estimate it by a "roofline".
@@ -281,12 +282,16 @@ class _Runner:
 
 
 def _watch_optimizer(optimizer: torch.optim.Optimizer, settings: Settings, plan: ModelPlan) -> list[RemovableHandle]:
-    """Notes the peak of optimizer.step(), which no plan can lower. On CUDA of the first few: the
-    allocator's peak is the user's, too. Returns what removes the hooks."""
+    """Brings state that waits in the host's memory back before the optimizer reads it, and notes the peak of optimizer.step(),
+    which no plan can lower. On CUDA of the first few: the allocator's peak is the user's, too. Returns what removes the hooks."""
     begin: list[int] = []
     steps = itertools.count()
 
+    def bring_back(*_: Any) -> None:
+        settings.options.bring_back_state()
+
     def before(*_: Any) -> None:
+        bring_back()
         begin.clear()
         if plan.ready and (plan.session.device.type == "cpu" or next(steps) < MEASURED_STEPS):
             device = plan.session.device
@@ -297,7 +302,8 @@ def _watch_optimizer(optimizer: torch.optim.Optimizer, settings: Settings, plan:
         if begin:
             settings.optimizer_peak_bytes = begin[0] + _torch.peak_bytes(plan.session.device)
 
-    return [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
+    return [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after),
+            optimizer.register_state_dict_pre_hook(bring_back), optimizer.register_load_state_dict_pre_hook(bring_back)]
 
 
 def _watch_for_training_without(plan: ModelPlan) -> RemovableHandle:

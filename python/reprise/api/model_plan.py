@@ -131,6 +131,17 @@ class ModelPlan:
         return self.at_work.host_peak_bytes
 
     @property
+    def parked_bytes(self) -> int:
+        """Of the optimizer's state, that a step stores in the host's memory from forward to the end of backward."""
+        return self.at_work.parked_bytes
+
+    def bring_back_state(self) -> None:
+        """Brings state of the optimizer back that waits in the host's memory between the call of the model and the end of
+        backward, for whoever wants to read it there. `optimizer.step()` and `state_dict()` do so by themselves. It takes memory
+        that the step was not planned for."""
+        self.settings.options.bring_back_state()
+
+    @property
     def slices(self) -> int:
         """In how many slices a chain of the step's calls runs; 1: the step is whole."""
         return self.at_work.slices
@@ -355,7 +366,7 @@ def explain(model: torch.nn.Module) -> Explanation | OnlineExplanation | Divisio
         plain_peak_bytes=_core.solve(graph, costs, planner="none").simulation.peak_bytes + plan.outside_bytes,
         outside_bytes=plan.outside_bytes, optimizer_peak_bytes=session.settings.optimizer_peak_bytes, time_ns=plan.time_ns,
         recompute_ns=plan.recompute_ns, wait_ns=plan.wait_ns, host_peak_bytes=plan.host_peak_bytes,
-        profile_seconds=plan.profile_seconds,
+        parked_bytes=plan.parked_bytes, profile_seconds=plan.profile_seconds,
         planning_seconds=plan.planning_seconds, modules=module_rows(graph, costs, plan.actions),
         arena=arena_line(plan.arena), slices=plan.slices_line,
         loss=loss_line(graph, costs, plan.peak_bytes, plan.defers),

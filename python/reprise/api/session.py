@@ -45,7 +45,7 @@ class StepSession:
         self.runtime = _torch.Session(
             program, keys, settings.options,
             known_tensors=settings.tensors if family is None else settings.tensors_again,
-            future_bytes=future_bytes(settings, device), owned_inputs=settings.owned,
+            future_bytes=future_bytes(settings, device), optimizer_state=settings.parkable_state, owned_inputs=settings.owned,
             capture_again=None if family is not None else captured, family=family,
             together=_together(program, settings))
 

@@ -118,6 +118,14 @@ class Settings:
         unnamed = [tensor for reference in self._unnamed if (tensor := reference()) is not None]
         return [*of_model, *unnamed, *([] if optimizer is None else optimizer_tensors(optimizer))]
 
+    def parkable_state(self) -> list[Tensor]:
+        """What the optimizer keeps and may not find where it was: its state may wait in the host's memory during a step. Steps
+        of an optimizer that are recorded as CUDA graphs need theirs where it lies, and so may other processes."""
+        optimizer = self.stepper
+        if optimizer is None or self.parallel is not None or any(group.get("capturable") for group in optimizer.param_groups):
+            return []
+        return optimizer_tensors(optimizer)
+
     def owned(self, inputs: list[Tensor]) -> list[bool]:
         """For each input of a step, whether it belongs to the model."""
         model = self.owner

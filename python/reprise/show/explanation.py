@@ -41,6 +41,7 @@ class Explanation:
     modules: list[ModuleRow] = field(default_factory=list)
     wait_ns: int = 0
     host_peak_bytes: int = 0
+    parked_bytes: int = 0  # of the optimizer's state, that waits in the host's memory during the step
     arena: str = ""
     slices: str = ""  # what runs slice by slice, and in how many
     at_peak: str = ""
@@ -49,7 +50,8 @@ class Explanation:
     def __str__(self) -> str:
         size = _core.format_bytes
         percent = planning.recomputation_percent(self.recompute_ns, self.time_ns - self.wait_ns)
-        host = f"{size(self.host_peak_bytes)} stored, {self.wait_ns / 1e6:.2f} ms of waiting for copies planned"
+        parked = f", of it {size(self.parked_bytes)} of the optimizer's state" if self.parked_bytes else ""
+        host = f"{size(self.host_peak_bytes)} stored{parked}, {self.wait_ns / 1e6:.2f} ms of waiting for copies planned"
         facts = [
             ("budget", "none" if self.budget_bytes is None else size(self.budget_bytes)),
             ("peak, predicted", f"{size(self.peak_bytes)} ({self.peak_bytes} bytes), {self.at_peak}"),

@@ -408,6 +408,7 @@ class Slicer {
   }
   void map_interface() {
     made_.inputs = mapped(whole_.inputs);
+    made_.num_state = whole_.num_state;
     made_.forward_outputs = mapped(whole_.forward_outputs);
     made_.seeds = mapped(whole_.seeds);
     made_.gradients = mapped(whole_.gradients);
