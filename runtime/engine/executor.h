@@ -6,7 +6,8 @@
 //   ...                                            // the caller computes the gradients of the outputs
 //   gradients = executor.backward(seeds, state);   // the rest
 //
-// An exception leaves a state that holds nothing. States are independent of one another: a second forward may run
+// An exception leaves a state that holds nothing; collectives that were on their way keep what they use until they are
+// over (communication.h). States are independent of one another: a second forward may run
 // before the backward of the first.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +28,7 @@
 #include "runtime/engine/early_gradients.h"
 #include "runtime/engine/host_plan.h"
 #include "runtime/engine/step_copies.h"
+#include "runtime/kernels/communication.h"
 #include "runtime/program/program.h"
 #include "runtime/program/tensor_memory.h"
 
@@ -45,8 +48,9 @@ struct StepState {
   std::shared_ptr<Trace> trace;         // filled if it is set
   std::shared_ptr<ArenaStep> arena;     // serves the step, or watches it, if it is set
   bool pending = false;                 // forward has run, backward has not
-  const GradientTaker* taker = nullptr;  // of the backward that is running
-  std::vector<std::uint8_t> given;       // by gradient: it has taken it
+  std::map<ValueId, Communication> begun;  // by what is in flight
+  const GradientTaker* taker = nullptr;    // of the backward that is running
+  std::vector<std::uint8_t> given;         // by gradient: it has taken it
   // Copies to the host and back, if the plan has any. The last member, so that nothing is freed while they go on.
   std::shared_ptr<StepCopies> copies;
 
@@ -116,7 +120,10 @@ class Executor {
   void compute_mutation(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
   void run_call(const PreparedOp& op, const PreparedCall& prepared, bool first, StepState& state) const;
   void compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
+  [[nodiscard]] std::vector<c10::IValue> arguments_of(const PreparedCall& prepared, const StepState& state) const;
   void call(const PreparedCall& prepared, const StepState& state, std::vector<c10::IValue>& stack) const;
+  void start(const PreparedOp& op, StepState& state) const;
+  void wait_for(const ProgramOp& op, StepState& state) const;
   void keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const;
   void apply_effect(const ProgramOp& op, StepState& state) const;
   void check_versions(const StepState& state) const;

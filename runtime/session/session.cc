@@ -409,6 +409,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   const std::lock_guard arena_turn(arena_->turn);
   const at::NoGradGuard no_grad;
   const at::Device device = program().device;
+  wait_for_abandoned();
   if (!priced_) price();
   std::shared_ptr<Replay> replay;
   const bool may_replay = replays_ != nullptr && !replays_are_off_ && !wants_arena() && around_.together == nullptr;

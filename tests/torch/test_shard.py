@@ -57,12 +57,28 @@ def test_a_small_budget_gathers_again(results: Results) -> None:
         assert names.count("_c10d_functional::all_gather_into_tensor") > 13
 
 
+def test_collectives_go_on_beside_other_ops(results: Results) -> None:
+    for result in results:
+        found = result["even"]
+        assert found["at once"] > 1
+        exposed, time = found["exposed"]
+        assert 0 < exposed < time
+        assert "collectives, 0 of them again; the step waits" in found["explained"]
+
+
+def test_what_is_in_flight_when_a_step_fails_keeps_its_memory_until_it_is_over(results: Results) -> None:
+    for result in results:
+        found = result["thrown"]
+        assert 0 < found["in flight"] <= found["kept"]
+        assert found["same"] and found["kept at last"] <= 0
+
+
 def test_a_parameter_is_gathered_and_reduced_once_however_often_it_is_read(results: Results) -> None:
     sharded = sum(1 for _ in cases.Net().parameters())
     for result in results:
         once = result["even"]["once"]
-        assert [runs for name, runs in once if name.startswith("all_gather")] == [False] * sharded
-        assert [runs for name, runs in once if name.startswith("reduce_scatter")] == [True] * sharded
+        assert [runs for name, runs in once if name.startswith("all_gather")] == [False] * 2 * sharded  # starts and waits
+        assert [runs for name, runs in once if name.startswith("reduce_scatter")] == [True] * 2 * sharded
 
 
 def test_gradients_are_added_over_several_backwards(results: Results) -> None:
