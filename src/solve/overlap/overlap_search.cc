@@ -101,6 +101,7 @@ class OverlapSearch {
       hoist_at_their_peaks();
     } else {
       aim_at(*options_.budget_bytes);
+      if (asked_to_stop(options_)) hoist_fastest(*options_.budget_bytes);
     }
   }
 
@@ -185,6 +186,13 @@ class OverlapSearch {
   [[nodiscard]] bool fits(std::int64_t budget_bytes) const {
     return std::ranges::any_of(
         searches_, [&](const auto& search) { return search->front().points().begin()->first <= budget_bytes; });
+  }
+
+  // For a search that was stopped: one plan at least has its collectives beside other ops.
+  void hoist_fastest(std::int64_t budget_bytes) {
+    const Front::Point* best = front_.fastest(budget_bytes);
+    if (best == nullptr) return;
+    front_.add(hoist(problem_.step(), problem_.costs(), runs_of(best->plan), budget_bytes));
   }
 
   // After a search that was stopped, what was found still counts, with every start just before its wait.
