@@ -1,6 +1,6 @@
 """Random runs of two processes that train together under plans: whatever happens on one of them, both train or both end.
 
-    python bench/random_ranks.py [--runs 1000] [--seconds 60] [--seed 0] [-o FILE]
+    python bench/random_ranks.py [--runs 1000] [--seconds 60] [--seed 1] [-o FILE]
 
 A run trains two steps of a small network in each process: with reprise.shard, with parallelize_module or in
 DistributedDataParallel, with a budget between a little less than the least and a little more than is needed without
@@ -79,7 +79,7 @@ class Case:
 
 def case_of(seed: int, number: int) -> Case:
     draw = random.Random(f"{seed} {number}")
-    error = draw.choices([None, BREAK, SHAPE, BUDGET, OPERATOR], [54, 12, 14, 14, 6])[0]
+    error = draw.choices([None, BREAK, SHAPE, BUDGET, OPERATOR], [57, 12, 14, 14, 3])[0]
     share = draw.uniform(-0.1, 1.1)
     ballast = draw.choice([0.0, draw.uniform(0, 1.3) * max(share, 0.1)])  # most of these leave room enough
     return Case(draw.choice(KINDS), share, draw.random() < 0.1, ballast, draw.randrange(2), draw.random() < 0.25, error,
@@ -436,7 +436,7 @@ def main() -> int:
     parser.set_defaults(ranks=2)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     tally, pairs, options.first, minutes = Tally(), 0, 0, 0.0
     if options.output.exists() and (before := json.loads(options.output.read_text()))["seed"] == options.seed:

@@ -227,6 +227,7 @@ void bind_plan_at_work(py::module_& module) {
       .def_property_readonly("time_ns", [](const PlanAtWork& self) { return self.found.simulation.time_ns; })
       .def_property_readonly("recompute_ns", [](const PlanAtWork& self) { return self.found.simulation.recompute_ns; })
       .def_property_readonly("wait_ns", [](const PlanAtWork& self) { return self.found.simulation.wait_ns; })
+      .def_property_readonly("exposed_ns", [](const PlanAtWork& self) { return self.found.simulation.exposed_ns; })
       .def_readonly("measured_wait_ns", &PlanAtWork::measured_wait_ns, "Of the latest step that was timed.")
       .def_property_readonly(
           "host_peak_bytes", [](const PlanAtWork& self) { return self.found.simulation.host_peak_bytes; },

@@ -87,6 +87,11 @@ class CountingAllocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     return blocks_.contains(data) || arena_base_of(data) != nullptr;
   }
+  [[nodiscard]] std::uint64_t number_of(const void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(data);
+    return found == blocks_.end() ? 0 : found->second.number + 1;
+  }
   void limit(std::int64_t bytes, RoomMaker* maker) {
     const std::lock_guard lock(mutex_);
     limit_bytes_ = bytes;
@@ -284,6 +289,7 @@ std::int64_t granted_bytes(c10::Device device, std::int64_t bytes) {
 void count_block(const void* begin, std::int64_t bytes) { cpu_meter().count(begin, bytes); }
 
 bool is_metered(const void* data) { return cpu_meter().knows(data); }
+std::uint64_t number_of_block(const void* data) { return cpu_meter().number_of(data); }
 
 void set_memory_limit(c10::Device device, std::int64_t bytes, RoomMaker* maker) {
   if (device.is_cpu()) {

@@ -56,6 +56,8 @@ void count_block(const void* begin, std::int64_t bytes);
 
 // Whether the meter counts the block that begins here.
 [[nodiscard]] bool is_metered(const void* data);
+// Which request, from 1 on, brought the block of the CPU's allocator that begins here. 0: there is none.
+[[nodiscard]] std::uint64_t number_of_block(const void* data);
 
 // Makes room on a device when a request would make the meter count more than a limit.
 class RoomMaker {

@@ -12,7 +12,6 @@
 #include "runtime/device/meter.h"
 #include "runtime/kernels/call_guards.h"
 #include "runtime/kernels/kernel.h"
-#include "runtime/program/passes/park.h"
 
 namespace reprise {
 
@@ -33,111 +32,6 @@ Executor::Executor(std::shared_ptr<const Program> program, const Plan& plan) : p
   find_saved();
   check_in_place();
   early_.emplace(*program_, actions_);
-}
-
-// If several results lie on one storage, its slot keeps the first.
-void Executor::find_produced() {
-  produced_.resize(program_->values.size());
-  const auto note = [&](const std::vector<std::optional<TensorUse>>& uses) {
-    for (const auto& use : uses) {
-      if (use && !produced_[index(use->value)]) produced_[index(use->value)] = use->geometry;
-    }
-  };
-  note(program_->inputs);
-  note(program_->seeds);
-  for (const auto& [value, tensor] : program_->constants) produced_[index(value)] = geometry_of(tensor);
-  for (const ProgramOp& op : program_->ops) {
-    note(op.outputs);
-    for (const ValueId made : op.also_makes) {
-      const ValueId old = program_->values[index(made)].overwrites;
-      if (old != kNoValue) produced_[index(made)] = produced_[index(old)];
-    }
-  }
-}
-
-Executor::PreparedCall Executor::prepare(const std::optional<Call>& call) const {
-  PreparedCall prepared;
-  if (!call) return prepared;
-  prepared.call = &*call;
-  for (const Argument& argument : call->arguments) {
-    const auto position = static_cast<std::uint32_t>(prepared.arguments.size());
-    prepared.arguments.push_back(argument.kind == Argument::Kind::kConstant ? argument.constant : c10::IValue());
-    for (std::uint32_t i = 0; i < argument.tensors.size(); ++i) {
-      const auto& use = argument.tensors[i];
-      if (!use) continue;
-      const bool as_produced = produced_[index(use->value)] == use->geometry;
-      prepared.patches.push_back({position, i, use->value, &use->geometry, as_produced});
-    }
-  }
-  return prepared;
-}
-
-void Executor::find_boundary(const Plan& plan) {
-  actions_ = plan.actions;
-  const OpId caller = program_->caller_op();
-  const auto found =
-      std::ranges::find_if(actions_, [&](const Action& action) { return action.computes() && action.op() == caller; });
-  boundary_ = static_cast<std::size_t>(found - actions_.begin());
-}
-
-// A state that takes no bytes on the device is saved only for calls that run again, because a CUDA graph cannot save
-// it.
-void Executor::find_saved() {
-  saved_.resize(program_->ops.size(), 0);
-  std::vector<std::size_t> runs(program_->ops.size(), 0);
-  for (const Action& action : actions_) {
-    if (action.computes()) ++runs[index(action.op())];
-  }
-  std::vector<std::uint8_t> read(program_->values.size(), 0);
-  for (std::size_t i = 0; i < program_->ops.size(); ++i) {
-    const ValueId state = program_->ops[i].generator_state;
-    if (state != kNoValue && runs[i] > 1) read[index(state)] = 1;
-  }
-  for (std::size_t i = 0; i < program_->ops.size(); ++i) {
-    if (program_->ops[i].kind != ProgramOp::Kind::kGeneratorState) continue;
-    const ValueId state = program_->ops[i].also_makes.front();
-    saved_[i] = read[index(state)] != 0 || program_->values[index(state)].bytes > 0 ? 1 : 0;
-  }
-}
-
-// Checks that new contents of memory that the step does not own are written there and not into a copy.
-void Executor::check_in_place() const {
-  for (const Action& action : actions_) {
-    if (action.kind() != Action::Kind::kCompute) continue;
-    for (const ValueId made : makes(program_->ops[index(action.op())])) {
-      if (program_->values[index(made)].overwrites == kNoValue || !is_resident(*program_, made)) continue;
-      throw InputError("the plan runs '" + program_->ops[index(action.op())].name +
-                       "', which changes memory that outlives the step, into a copy");
-    }
-  }
-}
-
-// Finds which tensors of the caller (and which of those it got from forward) are read after the caller's op, and which
-// values nothing reads any more although the plan may not free them.
-void Executor::find_watched() {
-  released_.resize(program_->values.size(), 0);
-  std::vector<std::uint8_t> read(program_->values.size(), 0);
-  for (std::size_t i = boundary_ + 1; i < actions_.size(); ++i) {
-    if (!actions_[i].computes()) continue;
-    for (const ValueId value : reads(program_->ops[index(actions_[i].op())])) read[index(value)] = 1;
-  }
-  for (const auto& gradient : program_->gradients) {
-    if (gradient) read[index(gradient->value)] = 1;
-  }
-  std::vector<bool> is_state(program_->values.size(), false);  // the optimizer's, which no call reads
-  for (const ValueId value : state_values(*program_)) is_state[index(value)] = true;
-  std::vector<std::uint8_t> callers(program_->values.size(), 0);
-  for (const auto* uses : {&program_->inputs, &program_->forward_outputs}) {
-    for (const auto& use : *uses) {
-      if (use) callers[index(use->value)] = 1;
-    }
-  }
-  for (std::size_t i = 0; i < program_->values.size(); ++i) {
-    const bool never_freed =
-        callers[i] != 0 || program_->values[i].held || program_->values[i].residence != Residence::kPlanned;
-    if (callers[i] != 0 && read[i] != 0 && !is_state[i]) watched_.push_back(value_id(i));
-    released_[i] = never_freed && read[i] == 0 ? 1 : 0;
-  }
 }
 
 std::vector<std::optional<at::Tensor>> Executor::forward(std::span<const at::Tensor> inputs, StepState& state,
@@ -302,12 +196,32 @@ void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) co
       return;
     case ProgramOp::Kind::kEffect:
       return apply_effect(*op.op, state);
+    case ProgramOp::Kind::kWait:
+      return wait_for(*op.op, state);
     case ProgramOp::Kind::kCaller:
       return;
     case ProgramOp::Kind::kHandOver:
       if (state.parked != nullptr) state.parked->end();
       return;
   }
+}
+
+void Executor::start(const PreparedOp& op, StepState& state) const {
+  std::vector<c10::IValue> stack = arguments_of(op.call, state);
+  Communication communication = Kernel(*op.call.call).begin(stack);
+  state.begun.insert_or_assign(op.op->outputs.front()->value, std::move(communication));
+  keep_outputs(op, stack, state);
+}
+
+// The result is there, and what was in flight is that.
+void Executor::wait_for(const ProgramOp& op, StepState& state) const {
+  const ValueId made = op.also_makes.front();
+  const ValueId in_flight = program_->values[index(made)].overwrites;
+  const auto communication = state.begun.find(in_flight);
+  if (communication == state.begun.end()) throw InternalError("'" + op.name + "' waits for nothing");
+  communication->second.wait();
+  state.begun.erase(communication);
+  state.slots[index(made)] = std::exchange(state.slots[index(in_flight)], at::Tensor());
 }
 
 // Handles a sum with a gradient that the caller does not have.
@@ -366,6 +280,7 @@ void Executor::run_call(const PreparedOp& op, const PreparedCall& prepared, bool
 }
 
 void Executor::compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const {
+  if (op.op->stream != 0) return start(op, state);
   if (pass_through(*op.op, in_place, state)) return;
   if (op.op->mutates) return compute_mutation(op, in_place, first, state);
   const bool with_effect = first && op.op->first_call.has_value();
@@ -391,8 +306,8 @@ void Executor::retire_overwritten(const ProgramOp& op, StepState& state) const {
   }
 }
 
-void Executor::call(const PreparedCall& prepared, const StepState& state, std::vector<c10::IValue>& stack) const {
-  stack = prepared.arguments;
+std::vector<c10::IValue> Executor::arguments_of(const PreparedCall& prepared, const StepState& state) const {
+  std::vector<c10::IValue> stack = prepared.arguments;
   const auto& arguments = prepared.call->arguments;
   std::size_t next = 0;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -422,6 +337,11 @@ void Executor::call(const PreparedCall& prepared, const StepState& state, std::v
       stack[i] = std::move(list);
     }
   }
+  return stack;
+}
+
+void Executor::call(const PreparedCall& prepared, const StepState& state, std::vector<c10::IValue>& stack) const {
+  stack = arguments_of(prepared, state);
   Kernel(*prepared.call).run(stack);
 }
 

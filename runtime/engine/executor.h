@@ -6,7 +6,8 @@
 //   ...                                            // the caller computes the gradients of the outputs
 //   gradients = executor.backward(seeds, state);   // the rest
 //
-// An exception leaves a state that holds nothing. States are independent of one another: a second forward may run
+// An exception leaves a state that holds nothing; collectives that were on their way keep what they use until they are
+// over (communication.h). States are independent of one another: a second forward may run
 // before the backward of the first.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -94,7 +96,10 @@ class Executor {
   void compute_mutation(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
   void run_call(const PreparedOp& op, const PreparedCall& prepared, bool first, StepState& state) const;
   void compute_call(const PreparedOp& op, bool in_place, bool first, StepState& state) const;
+  [[nodiscard]] std::vector<c10::IValue> arguments_of(const PreparedCall& prepared, const StepState& state) const;
   void call(const PreparedCall& prepared, const StepState& state, std::vector<c10::IValue>& stack) const;
+  void start(const PreparedOp& op, StepState& state) const;
+  void wait_for(const ProgramOp& op, StepState& state) const;
   void keep_outputs(const PreparedOp& op, std::vector<c10::IValue>& results, StepState& state) const;
   void apply_effect(const ProgramOp& op, StepState& state) const;
   void check_versions(const StepState& state) const;

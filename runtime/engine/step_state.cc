@@ -16,6 +16,7 @@ StepState& StepState::operator=(StepState&& other) noexcept {
   trace = std::move(other.trace);
   arena = std::move(other.arena);
   pending = std::exchange(other.pending, false);
+  begun = std::move(other.begun);
   taker = std::exchange(other.taker, nullptr);
   given = std::move(other.given);
   parked = std::move(other.parked);
@@ -26,8 +27,10 @@ StepState& StepState::operator=(StepState&& other) noexcept {
 void StepState::clear() noexcept {
   try {
     if (copies != nullptr) copies->finish_all();
+    for (auto& [value, communication] : begun) abandon(std::move(communication));
   } catch (const std::exception&) {  // the device is lost, and with it everything that could go wrong
   }
+  begun.clear();
   slots.clear();
   arena.reset();
   try {

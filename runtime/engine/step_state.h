@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "runtime/engine/early_gradients.h"
 #include "runtime/engine/parked_state.h"
 #include "runtime/engine/step_copies.h"
+#include "runtime/kernels/communication.h"
 
 namespace reprise {
 
@@ -35,13 +37,14 @@ struct StepState {
   std::shared_ptr<Trace> trace;         // filled if it is set
   std::shared_ptr<ArenaStep> arena;     // serves the step, or watches it, if it is set
   bool pending = false;                 // forward has run, backward has not
-  const GradientTaker* taker = nullptr;  // of the backward that is running
-  std::vector<std::uint8_t> given;       // by gradient: it has taken it
-  std::shared_ptr<ParkedState> parked;   // the optimizer's state, if the plan may store it
-  std::shared_ptr<StepCopies> copies;    // to the host and back, if the plan has any
+  std::map<ValueId, Communication> begun;  // by what is in flight
+  const GradientTaker* taker = nullptr;    // of the backward that is running
+  std::vector<std::uint8_t> given;         // by gradient: it has taken it
+  std::shared_ptr<ParkedState> parked;     // the optimizer's state, if the plan may store it
+  std::shared_ptr<StepCopies> copies;      // to the host and back, if the plan has any
 
-  // Ends the step wherever it is. Nothing is freed under a copy, and the optimizer's state comes back; if there is no
-  // room for it, whoever else holds `parked` has to try again.
+  // Ends the step wherever it is. Nothing is freed under a copy or a collective, and the optimizer's state comes back;
+  // if there is no room for it, whoever else holds `parked` has to try again.
   void clear() noexcept;
 };
 

@@ -28,6 +28,7 @@ using detail::read_value;
 using Uses = std::vector<std::optional<TensorUse>>;
 
 struct Reading {
+  std::int64_t version = 0;
   StepProgram step;
   ProgramNames names;
 
@@ -128,6 +129,7 @@ constexpr JsonField<OpReading> kOpFields[] = {
     {"scope", [](JsonReader& in, OpReading& item) { item.op.scope = detail::read_scope(in, item.file->names); }},
     {"phase", [](JsonReader& in, OpReading& item) { item.op.phase = in.choice(detail::kPhases); }},
     {"once", [](JsonReader& in, OpReading& item) { item.op.once = in.boolean(); }},
+    {"stream", [](JsonReader& in, OpReading& item) { item.op.stream = in.id(); }},
     {"mutates", [](JsonReader& in, OpReading& item) { item.op.mutates = in.boolean(); }},
     {"expected", [](JsonReader& in, OpReading& item) { item.op.expected = in.boolean(); }},
     {"workspace_bytes", [](JsonReader& in, OpReading& item) { item.op.workspace_bytes = in.size(); }},
@@ -177,7 +179,11 @@ void read_ops(JsonReader& in, Reading& file) {
 
 constexpr JsonField<Reading> kFields[] = {
     {"format", [](JsonReader& in, Reading&) { in.format(detail::kProgramFormat); }, kRequired},
-    {"version", [](JsonReader& in, Reading&) { in.version(detail::kProgramVersion); }, kRequired},
+    {"version",
+     [](JsonReader& in, Reading& file) {
+       file.version = in.version(detail::kProgramVersion, detail::kProgramVersionWithStreams);
+     },
+     kRequired},
     {"torch", [](JsonReader& in, Reading& file) { file.names.torch_version = in.string(); }, kRequired},
     {"device", [](JsonReader& in, Reading& file) { file.program().device = detail::read_device(in); }, kRequired},
     {"name", [](JsonReader& in, Reading& file) { file.program().name = in.string(); }, kRequired},
@@ -206,6 +212,11 @@ StepProgram parse_program(std::string_view text, const std::string& source) {
   file.step.program = std::make_shared<Program>();
   JsonReader in(text, source);
   in.object(kFields, file);
+  const bool streams = std::ranges::any_of(file.program().ops, [](const ProgramOp& op) { return op.stream != 0; });
+  if (streams != (file.version == detail::kProgramVersionWithStreams)) {
+    throw InputError(source + (streams ? ": version 1 has no ops on communicators; version 2 does"
+                                       : ": version 2 has ops on communicators, but no op has a stream above 0"));
+  }
   detail::check_program(file.step, source);
   return std::move(file.step);
 }

@@ -17,6 +17,7 @@ namespace reprise::detail {
 
 inline constexpr std::string_view kProgramFormat = "reprise.program";
 inline constexpr std::int64_t kProgramVersion = 1;
+inline constexpr std::int64_t kProgramVersionWithStreams = 2;  // with ops on communicators
 inline constexpr std::string_view kFamilyFormat = "reprise.family";
 inline constexpr std::int64_t kFamilyVersion = 1;
 inline constexpr std::size_t kMostConstantBytes = std::size_t{16} << 20;
@@ -24,7 +25,7 @@ inline constexpr std::size_t kMostConstantBytes = std::size_t{16} << 20;
 inline constexpr std::pair<std::string_view, ProgramOp::Kind> kOpKinds[] = {
     {"call", ProgramOp::Kind::kCall},          {"generator_state", ProgramOp::Kind::kGeneratorState},
     {"effect", ProgramOp::Kind::kEffect},      {"caller", ProgramOp::Kind::kCaller},
-    {"hand_over", ProgramOp::Kind::kHandOver},
+    {"hand_over", ProgramOp::Kind::kHandOver}, {"wait", ProgramOp::Kind::kWait},
 };
 inline constexpr std::pair<std::string_view, Phase> kPhases[] = {
     {"forward", Phase::kForward}, {"caller", Phase::kCaller}, {"backward", Phase::kBackward}};

@@ -1,4 +1,5 @@
 // Training steps to text: docs/formats.md. Geometries and scopes are written once and named by their position.
+#include <algorithm>
 #include <array>
 
 #include "io/json_writer.h"
@@ -51,7 +52,8 @@ std::string Writer::head() const {
   {
     JsonObject file(out);
     file.line("format", detail::kProgramFormat);
-    file.field("version", detail::kProgramVersion);
+    const bool streams = std::ranges::any_of(program_.ops, [](const ProgramOp& op) { return op.stream != 0; });
+    file.field("version", streams ? detail::kProgramVersionWithStreams : detail::kProgramVersion);
     file.line("torch", detail::torch_version());
     file.field("device", program_.device.str());
     file.line("name", program_.name);
@@ -115,6 +117,7 @@ void Writer::write_op(const ProgramOp& op) {
   if (!op.scope.empty()) object.field("scope", parts_.scope(op.scope));
   if (op.phase != Phase::kForward) object.field("phase", name_of(detail::kPhases, op.phase));
   object.unless("once", op.once, false);
+  object.unless("stream", op.stream, std::uint32_t{0});
   object.unless("mutates", op.mutates, false);
   if (op.expected) object.field("expected", *op.expected);
   // What autograd takes at the end follows from geometry alone and is the same on every machine.

@@ -6,12 +6,10 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string_view>
-#include <thread>
 
 #include "reprise/error.h"
 #include "runtime/device/meter.h"
@@ -19,7 +17,6 @@
 #include "runtime/kernels/launch.h"
 #include "runtime/program/collectives.h"
 #include "runtime/program/operator_facts.h"
-#include "runtime/program/tensor_memory.h"
 
 namespace reprise {
 namespace {
@@ -87,30 +84,6 @@ bool changes_its_reserve(std::string_view name, const Call& call) {
   return number(call, "dropout").value_or(0) > 0 && flag(call, "train");
 }
 
-// Waits until the results of a collective are there. On the CPU, a thread of gloo lets go of them and of its own memory
-// a little later than it says that they are there; what it holds until then is not planned for. On a busy machine, a
-// little is long. `before` is what was allocated before the call. Other threads may allocate meanwhile, so what is
-// above it is not waited for as long as the results are.
-void wait_for(const std::vector<at::Tensor>& results, std::int64_t before) {
-  static const auto wait = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
-                               .typed<at::Tensor(const at::Tensor&)>();
-  const auto wait_while = [](const auto& condition, std::chrono::milliseconds longest) {
-    const auto begin = std::chrono::steady_clock::now();
-    while (condition() && std::chrono::steady_clock::now() - begin < longest) std::this_thread::yield();
-  };
-  std::int64_t made = 0;
-  for (const at::Tensor& result : results) {
-    if (!result.defined()) continue;
-    (void)wait.call(result);
-    if (!result.is_cpu()) continue;
-    made += granted_bytes(at::kCPU, static_cast<std::int64_t>(result.storage().nbytes()));
-    wait_while([&] { return result.storage().use_count() > 1 || result.use_count() > 2; }, std::chrono::seconds(2));
-  }
-  if (made == 0) return;
-  wait_while([&] { return read_meter(at::kCPU).allocated_bytes > before + made; }, std::chrono::milliseconds(300));
-}
-
 // Operators that users declared repeatable. Lives as long as the process.
 struct Declared {
   std::mutex mutex;
@@ -129,14 +102,14 @@ struct Declared {
 }  // namespace
 
 void Kernel::run(std::vector<c10::IValue>& stack) const {
+  if (is_collective(*call_)) return begin(stack).wait();
   const at::AutoGradMode grad_mode(call_->grad_mode);
-  if (!is_collective(*call_)) {
-    call_->op.callBoxed(stack);
-    return;
-  }
-  const std::int64_t before = read_meter(at::kCPU).allocated_bytes;
   call_->op.callBoxed(stack);
-  wait_for(tensors_of(stack), before);
+}
+
+Communication Kernel::begin(std::vector<c10::IValue>& stack) const {
+  const at::AutoGradMode grad_mode(call_->grad_mode);
+  return {*call_, stack};
 }
 
 std::string Kernel::describe(const Program& program) const {

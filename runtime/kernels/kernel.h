@@ -1,6 +1,5 @@
 // How an op runs, and what is known about that: what an engine calls, the text that identifies its cost, and whether a
-// second run gives the same result as the first. There is one kind: the boxed call of an ATen operator. A collective is
-// waited for before the call returns.
+// second run gives the same result as the first. There is one kind: the boxed call of an ATen operator.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -9,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/kernels/communication.h"
 #include "runtime/program/program.h"
 
 namespace reprise {
@@ -18,8 +18,10 @@ class Kernel {
   // The call must outlive it.
   explicit Kernel(const Call& call) : call_(&call) {}
 
-  // `stack` holds the arguments before and the results afterwards.
+  // `stack` holds the arguments before and the results afterwards. A collective is waited for.
   void run(std::vector<c10::IValue>& stack) const;
+  // Begins a collective; its results are there once it was waited for.
+  [[nodiscard]] Communication begin(std::vector<c10::IValue>& stack) const;
 
   // A text that is equal for two calls that are alike in everything that time and workspace depend on: the operator,
   // the geometry of every tensor, which tensors share memory, and constants. The call must belong to the program.

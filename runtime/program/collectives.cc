@@ -75,14 +75,18 @@ std::int64_t sent_bytes(const ProgramOp& collective, std::int64_t ranks) {
   return short_name(collective.call->op).starts_with("all_reduce") ? 2 * once : once;
 }
 
+std::optional<std::string> group_of(const Call& collective) {
+  const Argument* group = collective.argument("group_name");
+  if (group == nullptr || !group->constant.isString()) return std::nullopt;
+  return group->constant.toStringRef();
+}
+
 std::vector<std::string> groups_of(const Program& program) {
   std::vector<std::string> groups;
   for (const ProgramOp& op : program.ops) {
     if (!op.call || !is_collective(*op.call)) continue;
-    const Argument* group = op.call->argument("group_name");
-    if (group == nullptr || !group->constant.isString()) continue;
-    const std::string& name = group->constant.toStringRef();
-    if (std::ranges::find(groups, name) == groups.end()) groups.push_back(name);
+    const auto group = group_of(*op.call);
+    if (group && std::ranges::find(groups, *group) == groups.end()) groups.push_back(*group);
   }
   return groups;
 }

@@ -55,7 +55,7 @@ EagerGraph eager_graph(const Graph& graph, const std::set<ValueId>& lone_seeds) 
     const bool is_view =
         sums && std::ranges::all_of(graph.inputs(op), [&](ValueId v) { return lone_seeds.contains(v); });
     if (is_view) eager.views.insert(eager.views.end(), outputs.begin(), outputs.end());
-    if ((sums && !is_view) || graph.once(op)) in_place.insert(outputs.begin(), outputs.end());
+    if ((sums && !is_view) || graph.once(op) || graph.is_wait(op)) in_place.insert(outputs.begin(), outputs.end());
   }
   eager.parts = whole_ops(graph);
   GraphBuilder builder(graph.name());
@@ -73,6 +73,9 @@ EagerGraph eager_graph(const Graph& graph, const std::set<ValueId>& lone_seeds) 
         break;
     }
     if (graph.held(value)) builder.hold(value);
+  }
+  for (std::size_t i = 0; i < graph.num_values(); ++i) {
+    const ValueId value = value_id(i);
     const ValueId old = graph.overwrites(value);
     const bool old_is_view = std::ranges::find(eager.views, old) != eager.views.end();
     if (old != kNoValue && in_place.contains(value) && !old_is_view) builder.overwrite(value, old);
@@ -86,6 +89,7 @@ EagerGraph eager_graph(const Graph& graph, const std::set<ValueId>& lone_seeds) 
                       .scope = graph.scope(op),
                       .phase = graph.phase(op),
                       .once = graph.once(op),
+                      .stream = graph.stream(op),
                       .inputs = {graph.inputs(op).begin(), graph.inputs(op).end()},
                       .outputs = std::move(outputs)});
   }

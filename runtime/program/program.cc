@@ -170,7 +170,9 @@ Graph make_graph(const Program& program, RandomCalls random) {
                        : value.residence == Residence::kArriving ? builder.arriving(value.bytes)
                                                                  : builder.resident(value.bytes);
     if (value.held) builder.hold(id);
-    if (value.overwrites != kNoValue) builder.overwrite(id, value.overwrites);
+  }
+  for (std::size_t i = 0; i < program.values.size(); ++i) {  // What a start makes comes after what its wait makes.
+    if (program.values[i].overwrites != kNoValue) builder.overwrite(value_id(i), program.values[i].overwrites);
   }
   std::map<std::string, ScopeId> scopes;
   for (const ProgramOp& op : program.ops) {
@@ -185,6 +187,7 @@ Graph make_graph(const Program& program, RandomCalls random) {
                 .phase = op.phase,
                 .workspace_bytes = op.workspace_bytes,
                 .once = op.once || (random == RandomCalls::kOnce && op.generator_state != kNoValue),
+                .stream = op.stream,
                 .inputs = reads(op),
                 .outputs = makes(op)});
   }

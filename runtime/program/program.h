@@ -7,6 +7,7 @@
 //   kEffect          what the first run of the call before it changed in memory the step does not own
 //   kCaller          what the caller does between forward and backward
 //   kHandOver        what autograd takes when it receives the gradients
+//   kWait            the wait for a collective that a call has started (passes/split_collectives.h)
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -85,12 +86,13 @@ void for_each_use(const Call& call, Visit visit) {
 }
 
 struct ProgramOp {
-  enum class Kind : std::uint8_t { kCall, kGeneratorState, kEffect, kCaller, kHandOver };
+  enum class Kind : std::uint8_t { kCall, kGeneratorState, kEffect, kCaller, kHandOver, kWait };
   Kind kind = Kind::kCall;
   std::string name;
   std::string scope;  // the user's module path
   Phase phase = Phase::kForward;
   bool once = false;
+  std::uint32_t stream = 0;          // above 0: a call that starts a collective, on this communicator (graph.h)
   std::int64_t workspace_bytes = 0;  // for ops that are not calls
   std::optional<Call> call;
   std::optional<Call> first_call;                 // the first run, if it differs: it also has the effect

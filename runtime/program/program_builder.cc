@@ -10,6 +10,7 @@
 #include "runtime/device/generator.h"
 #include "runtime/device/meter.h"
 #include "runtime/program/passes/in_place.h"
+#include "runtime/program/passes/split_collectives.h"
 #include "runtime/program/passes/split_convolutions.h"
 #include "runtime/program/program_queries.h"
 
@@ -271,7 +272,13 @@ Program ProgramBuilder::finish(const std::vector<std::optional<Gradient>>& gradi
   find_single_runs();
   origins_.resize(program_.ops.size());
   for (std::size_t i = 0; i < origins_.size(); ++i) origins_[i] = op_id(i);
-  if (split.value_or(program_.device.is_cuda())) origins_ = split_convolutions(program_);
+  const auto compose = [&](const std::vector<OpId>& later) {
+    std::vector<OpId> origins;
+    for (const OpId op : later) origins.push_back(origins_[index(op)]);
+    origins_ = std::move(origins);
+  };
+  compose(split_collectives(program_));
+  if (split.value_or(program_.device.is_cuda())) compose(split_convolutions(program_));
   write_in_place(program_);
   return std::move(program_);
 }

@@ -18,7 +18,7 @@
 // - there is the caller's op between forward and backward, with the gradients it gives (seeds) and what it keeps;
 // - each gradient is handed over in memory of its own, because autograd would copy it otherwise;
 // - an op that reads memory which the step changes later runs once.
-// Passes then run over the program: passes/split_convolutions.h, passes/in_place.h.
+// Passes then run over the program: passes/split_collectives.h, passes/split_convolutions.h, passes/in_place.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "reprise/error.h"
+#include "runtime/program/collectives.h"
 
 namespace reprise::detail {
 namespace {
@@ -41,6 +42,7 @@ class Check {
   void caller() const;
   void op(std::size_t i);
   void call_op(std::size_t i) const;
+  void collective(std::size_t i) const;
   void given_geometry() const;
 
   const Program& program_;
@@ -100,8 +102,25 @@ void Check::caller() const {
   if (program_.forward_outputs.empty() || !program_.forward_outputs.front()) fail("forward_outputs: there is no loss");
 }
 
+// A start is a collective with one result, over which its wait makes the next version; and only its wait waits.
+void Check::collective(std::size_t i) const {
+  const ProgramOp& op = program_.ops[i];
+  if ((op.kind == ProgramOp::Kind::kWait) != graph_->is_wait(op_id(i))) {
+    fail_op(i, "only an op of the kind 'wait' reads what is in flight, and it reads nothing else");
+  }
+  if (op.stream == 0) return;
+  const bool begins = op.kind == ProgramOp::Kind::kCall && op.call && is_collective(*op.call) && !op.first_call &&
+                      !op.in_place_call && !op.mutates && op.generator_state == kNoValue;
+  if (!begins) fail_op(i, "only a plain call of a collective has a stream");
+  const ValueId result = graph_->overwrites(graph_->outputs(graph_->partner(op_id(i)))[0]);
+  if (op.outputs.size() != 1 || !op.outputs.front() || op.outputs.front()->value != result) {
+    fail_op(i, "a start has one output, over which its wait makes a value");
+  }
+}
+
 void Check::op(std::size_t i) {
   const ProgramOp& op = program_.ops[i];
+  collective(i);
   if (op.kind == ProgramOp::Kind::kCall) return call_op(i);
   const bool calls = op.call || op.first_call || op.in_place_call || !op.outputs.empty();
   if (calls || op.generator_state != kNoValue || op.added_seed != kNoValue || op.mutates || op.expected)

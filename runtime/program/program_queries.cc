@@ -41,8 +41,8 @@ std::string words_of(const ProgramOp& op) {
 Costs bare_costs(const Program& program) {
   Costs costs;
   for (const ProgramOp& op : program.ops) {
-    const bool communicates = op.call && is_collective(*op.call);
-    costs.workspace_bytes.push_back(communicates ? workspace_of(program, op) : op.workspace_bytes);
+    const bool is_whole = op.stream == 0 && op.call && is_collective(*op.call);
+    costs.workspace_bytes.push_back(is_whole ? workspace_of(program, op) : op.workspace_bytes);
   }
   costs.time_ns.resize(program.ops.size(), 0);
   for (const ProgramValue& value : program.values) costs.value_bytes.push_back(value.bytes);

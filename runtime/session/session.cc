@@ -415,6 +415,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   const std::lock_guard arena_turn(arena_->turn);
   const at::NoGradGuard no_grad;
   const at::Device device = program().device;
+  wait_for_abandoned();
   if (!priced_) price();
   host_->bring_back_state();
   std::shared_ptr<Replay> replay;

@@ -68,8 +68,8 @@ void Session::look_again() {
     const Simulation& now = plan->found.simulation;
     const auto unused = static_cast<double>(peak - now.peak_bytes);
     const bool is_right = !plan->room_bytes || now.peak_bytes <= *plan->room_bytes;
-    const bool is_tight =
-        plan->room_bytes && now.recompute_ns > 0 && unused > kSlack * static_cast<double>(*plan->room_bytes);
+    const bool is_tight = plan->room_bytes && now.recompute_ns + now.exposed_ns > 0 &&
+                          unused > kSlack * static_cast<double>(*plan->room_bytes);
     const bool stays = plan_is_given_ || (is_right && (!is_tight || plan->found.is_provisional));
     // Several processes drop their plans together, at the next call.
     wants_new_plans_ = wants_new_plans_ || (around_.together != nullptr && !stays);

@@ -75,7 +75,7 @@ std::shared_ptr<PlanAtWork> Session::known_together(std::int64_t room, std::span
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     if (spare[i] >= 0 && (best == nullptr || plans_[i]->of_first.time_ns < best->of_first.time_ns)) best = plans_[i];
   }
-  if (best == nullptr || plan_is_given_ || best->of_first.recompute_ns == 0) return best;
+  if (best == nullptr || plan_is_given_ || best->of_first.recompute_ns + best->of_first.exposed_ns == 0) return best;
   const std::int64_t gained = room - best->room_bytes.value_or(kEndless);
   return static_cast<double>(gained) <= kSlack * static_cast<double>(room) ? best : nullptr;
 }

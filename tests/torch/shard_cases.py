@@ -70,6 +70,33 @@ class Odd(nn.Module):
         return self.head(nn.functional.gelu(self.mix(x))) * self.scale[2]
 
 
+class Thrown(Exception):
+    pass
+
+
+armed: list[str] = []  # if it has something, the operator throws
+
+
+@torch.library.custom_op("reprise_test::fragile", mutates_args=())
+def fragile(x: Tensor) -> Tensor:
+    if armed:
+        raise Thrown
+    return x * 2
+
+
+@fragile.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+fragile.register_autograd(lambda _, gradient: gradient * 2)
+
+
+class Fragile(Net):
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.blocks(fragile(self.words(words))))
+
+
 def whole_of(tensor: Any) -> bytes:
     return raw(tensor.full_tensor() if isinstance(tensor, DTensor) else tensor)
 
@@ -110,6 +137,31 @@ class Sharding(Training):
         return found
 
 
+def most_at_once(run: Callable[[], Any]) -> int:
+    """The most collectives that had begun and not been waited for."""
+    now = most = 0
+    for name, _ in log_of(run, waits=True):
+        now += -1 if name.endswith("wait_tensor") else 1
+        most = max(most, now)
+    return most
+
+
+def bytes_in_flight(training: Sharding, at: str) -> int:
+    """Of results of collectives that are on their way, by the plan, when an op runs."""
+    plan, flying = training.model.plan, set()
+    sizes = plan.costs.value_bytes
+    for kind, op in plan.actions.actions:
+        if kind not in (reprise.ActionKind.COMPUTE, reprise.ActionKind.COMPUTE_IN_PLACE):
+            continue
+        if plan.graph.op_name(op) == at:
+            return sum(sizes[plan.graph.outputs(start)[0]] for start in flying)
+        if plan.graph.stream(op):
+            flying.add(op)
+        else:
+            flying.discard(plan.graph.partner(op))
+    raise AssertionError(f"no op is called {at}")
+
+
 @functools.cache
 def fsdp2() -> Sharding:
     return Sharding(Net, None)
@@ -124,10 +176,28 @@ def even(mesh: DeviceMesh) -> dict[str, Any]:
     training = planned(mesh)
     found = training.at_budgets(fsdp2().train(), "half")
     found["log"] = log_of(training.step)
+    training.model.plan.set_budget(None)
+    found["at once"] = most_at_once(training.step)
+    found["exposed"] = training.model.plan.exposed_ns, training.model.plan.time_ns
+    found["explained"] = reprise.explain(training.model).communication
     training.model.plan.set_budget(found["half"]["budget"] + sum(map(len, training.beginning)))
     found["sums"] = training.train(micro=2) == fsdp2().train(micro=2)  # of gradients over several backwards
     found["recompute_ns"] = training.model.plan.recompute_ns
     return found
+
+
+def thrown(mesh: DeviceMesh) -> dict[str, Any]:
+    """An operator throws while weights are gathered, and the next steps are as ever."""
+    training = Sharding(Fragile, mesh, clip=False, compiled=True)
+    expected = training.train()
+    found: dict[str, Any] = {"in flight": bytes_in_flight(training, "fragile")}
+    armed.append("now")
+    try:
+        training.loss()
+        raise AssertionError("the operator does not throw")
+    except Thrown:
+        armed.clear()
+    return found | {"same": training.train() == expected}
 
 
 def described(graph: reprise.Graph, costs: reprise.Costs) -> dict[str, Any]:
@@ -157,7 +227,9 @@ def forecast(mesh: DeviceMesh, kind: type[nn.Module], **options: Any) -> dict[st
                                bandwidth="1GB", **options)
     asked = question(plain, inputs, "1GiB", device=None, optimizer=optimizer, reserve=0, planner="auto", planning_seconds=2,
                      profile="known", network=Network(division.Sharding(RANKS, "ranks", **options), 10**9))
-    found |= {"forecast step": described(*asked.step()[:2]), "forecast": answer.planned.peak_bytes,
+    graph, costs, beside, _ = asked.step()
+    whole = reprise.solve(graph, costs, planner="none").simulation.peak_bytes + beside  # without a budget, as above
+    found |= {"forecast step": described(graph, costs), "forecast": whole,
               "estimated": answer.counts.estimated}
     plan.set_budget(answer.exchange.smallest_budget_bytes)
     del output
@@ -247,6 +319,6 @@ def run(rank: int, folder: str) -> None:
         mesh = init_device_mesh("cpu", (RANKS,))
         return {"forecasts": [forecast(mesh, Net), forecast(mesh, Odd, **BF16), forecast(mesh, Odd, placement="replicate")],
                 "even": even(mesh), "odd": odd(mesh, "shard"), "replicated": odd(mesh, "replicate"),
-                "checkpoints": checkpoints(mesh, Path(folder)), "outside": outside(mesh)}
+                "checkpoints": checkpoints(mesh, Path(folder)), "outside": outside(mesh), "thrown": thrown(mesh)}
 
     leave_results(rank, folder, results)

@@ -99,13 +99,13 @@ def eager(kind: str, mesh: DeviceMesh) -> InParallel:
     return InParallel(kind, mesh)
 
 
-def log_of(run: Callable[[], Any]) -> list[tuple[str, str]]:
-    """The collectives that a function makes, in order, with the shapes of their operands."""
+def log_of(run: Callable[[], Any], waits: bool = False) -> list[tuple[str, str]]:
+    """The collectives that a function makes, in order, with the shapes of their operands; and when it waits for them."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         run()
     calls = sorted((event for event in profile.events() if event.name.startswith("_c10d_functional::")),
                    key=lambda event: event.time_range.start)
-    return [(call.name, str(call.input_shapes)) for call in calls if not call.name.endswith("wait_tensor")]
+    return [(call.name, str(call.input_shapes)) for call in calls if waits or not call.name.endswith("wait_tensor")]
 
 
 def actions_of(training: Training) -> str:

@@ -57,12 +57,26 @@ def test_a_small_budget_gathers_again(results: Results) -> None:
         assert names.count("_c10d_functional::all_gather_into_tensor") > 13
 
 
+def test_collectives_go_on_beside_other_ops(results: Results) -> None:
+    for result in results:
+        found = result["even"]
+        assert found["at once"] > 1
+        exposed, time = found["exposed"]
+        assert 0 < exposed < time
+        assert "collectives, 0 of them again; the step waits" in found["explained"]
+
+
+def test_steps_after_one_that_fails_with_collectives_on_their_way_are_as_ever(results: Results) -> None:
+    for result in results:
+        assert result["thrown"]["in flight"] > 0 and result["thrown"]["same"]
+
+
 def test_a_parameter_is_gathered_and_reduced_once_however_often_it_is_read(results: Results) -> None:
     sharded = sum(1 for _ in cases.Net().parameters())
     for result in results:
         once = result["even"]["once"]
-        assert [runs for name, runs in once if name.startswith("all_gather")] == [False] * sharded
-        assert [runs for name, runs in once if name.startswith("reduce_scatter")] == [True] * sharded
+        assert [runs for name, runs in once if name.startswith("all_gather")] == [False] * 2 * sharded  # starts and waits
+        assert [runs for name, runs in once if name.startswith("reduce_scatter")] == [True] * 2 * sharded
 
 
 def test_gradients_are_added_over_several_backwards(results: Results) -> None:

@@ -80,6 +80,7 @@ class DataParallel:
         self._ddp = weakref.ref(ddp)
         self._index = {id(parameter): i for i, parameter in enumerate(self._reporter.parameters)}
         self._waiting: tuple[int, Tensor] | None = None
+        self._reporting: Reporter | None = None  # of the backward that is running
         self._is_awaited = False  # in this backward, the others wait for a word of this process
         self._is_counted = not is_older
         self._had_rebuilt = ddp._has_rebuilt_buckets
@@ -123,7 +124,8 @@ class DataParallel:
         ddp = self._ddp()
         self._is_awaited = ddp is not None and ddp.require_backward_grad_sync
         self._waiting = None
-        self._reporter.told.clear()
+        self._reporting = self._reporter
+        self._reporting.told.clear()
         try:
             yield
             self._ask()
@@ -133,6 +135,8 @@ class DataParallel:
                 self._is_awaited = False
                 self.ranks.agree(error)
             raise
+        finally:
+            self._reporting = None
 
     def _ask(self) -> None:
         if self._is_awaited:
@@ -152,14 +156,16 @@ class DataParallel:
             self._pass_on(*waiting)
 
     def _pass_on(self, index: int, gradient: Tensor) -> None:
-        parameter = self._reporter.parameters[index]
-        with torch.no_grad():
-            if parameter.grad is None:
-                parameter.grad = gradient
-            else:
+        reporter = self._reporting
+        assert reporter is not None
+        parameter = reporter.parameters[index]
+        if parameter.grad is None:
+            parameter.grad = gradient
+        else:
+            with torch.no_grad():
                 parameter.grad += gradient
         del gradient
-        self._reporter.tell(index)
+        reporter.tell(index)
 
 
 def one_graph() -> contextlib.AbstractContextManager[None]:

@@ -12,7 +12,7 @@ from .. import _core, planning
 from ..errors import RepriseError
 from ..native import _torch
 from ..show.division import Division
-from ..show.explanation import Explanation, arena_line, loss_line, module_rows
+from ..show.explanation import Explanation, arena_line, communication_line, loss_line, module_rows
 from ..show.online_explanation import OnlineExplanation
 from ..show.report import CURVE_SECONDS, Facts, machine_facts, notebook_html, write_report
 from ..show.snapshot import write_snapshot
@@ -124,6 +124,11 @@ class ModelPlan:
     def wait_ns(self) -> int:
         """Predicted: how long a step waits for copies to the host's memory and back."""
         return self.at_work.wait_ns
+
+    @property
+    def exposed_ns(self) -> int:
+        """Predicted: how long a step waits for collectives beside which it has nothing to run."""
+        return self.at_work.exposed_ns
 
     @property
     def host_peak_bytes(self) -> int:
@@ -370,6 +375,7 @@ def explain(model: torch.nn.Module) -> Explanation | OnlineExplanation | Divisio
         planning_seconds=plan.planning_seconds, modules=module_rows(graph, costs, plan.actions),
         arena=arena_line(plan.arena), slices=plan.slices_line,
         loss=loss_line(graph, costs, plan.peak_bytes, plan.defers),
+        communication=communication_line(graph, costs, plan.actions, plan.exposed_ns),
         at_peak=f"during {graph.op_name(op)} of {graph.scope_name(op) or 'the model itself'}")
 
 

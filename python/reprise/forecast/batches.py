@@ -54,12 +54,17 @@ class Sized:
     def take(self, collectives: Collectives, is_there: bool) -> None:
         """is_there: the step was captured on the device that it is for; on another one, gloo has no copies of its own."""
         self.collectives = collectives
-        workspaces = self.first.workspace_bytes
+        workspaces, sizes = self.first.workspace_bytes, self.first.value_bytes
         for op, (_, time_ns) in collectives.items():
             del self.signatures[op]
             self.estimates[op] = time_ns
-            workspaces[op] = workspaces[op] if is_there else 0
-        self.first = _core.Costs(self.first.time_ns, workspaces, self.first.value_bytes)
+            if is_there:
+                continue
+            workspaces[op] = 0
+            if self.graph.stream(op):
+                for scratch in self.graph.outputs(op)[1:]:
+                    self.bytes[scratch] = sizes[scratch] = 0
+        self.first = _core.Costs(self.first.time_ns, workspaces, sizes)
 
     @staticmethod
     def of_program(batch: int, program: _torch.Program, outside_bytes: int, device_type: str,

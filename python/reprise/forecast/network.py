@@ -31,15 +31,18 @@ class Network:
     def collectives(self, program: _torch.Program, device_type: str) -> Collectives:
         return _torch.communication(program, device_type, self.ranks, self.bytes_per_s)
 
-    def exchange(self, graph: _core.Graph, collectives: Collectives, plan: _core.Plan | None, smallest_budget_bytes: int,
-                 ) -> Exchange:
+    def exchange(self, graph: _core.Graph, costs: _core.Costs, collectives: Collectives, plan: _core.Plan | None,
+                 smallest_budget_bytes: int) -> Exchange:
         """What a step exchanges under a plan; without one, what it would without recomputation."""
-        runs = [op for kind, op in plan.actions if kind in _RUNS] if plan is not None else list(range(graph.num_ops))
-        communicates = [op for op in runs if op in collectives]
+        plan = plan or _core.solve(graph, costs, planner="none").plan
+        communicates = [op for kind, op in plan.actions if kind in _RUNS and op in collectives]
         gathers = {op for op in collectives if not graph.once(op)}
         return Exchange(
             ranks=self.ranks, bytes_per_s=self.bytes_per_s, gathers=len(gathers),
             gathers_again=sum(op in gathers for op in communicates) - len(gathers),
             sent_bytes=sum(collectives[op][0] for op in communicates),
-            # A step waits for a collective where it begins.
-            exposed_ns=sum(collectives[op][1] for op in communicates), smallest_budget_bytes=smallest_budget_bytes)
+            time_ns=sum(collectives[op][1] for op in communicates),
+            # A collective that returns several tensors is waited for where it begins.
+            exposed_ns=_core.simulate(graph, costs, plan).exposed_ns +
+            sum(collectives[op][1] for op in communicates if graph.stream(op) == 0),
+            smallest_budget_bytes=smallest_budget_bytes)

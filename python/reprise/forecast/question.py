@@ -87,7 +87,7 @@ class Question:
 
     def answer(self, largest: bool) -> Preflight:
         self.look(largest)
-        counts = self.family.at(self.batch)[3]
+        graph, costs, _, counts = self.family.at(self.batch)
         plain, (planned, plan) = self.plain(self.batch), self._planned(self.batch)
         best_plain, best_planned = self.largest() if largest else (None, None)
         if best_planned is not None:
@@ -99,9 +99,8 @@ class Question:
                            best_planned, counts, self.notes_on(counts),
                            host_budget_bytes=0 if self.host is None else self.host.budget_bytes)
         if self.network is not None:
-            sized = self.family.captured[self.batch]
             least = min(planned.peak_bytes, self._least(self.batch)) if planned.fits else planned.peak_bytes
-            result.exchange = self.network.exchange(sized.graph, sized.collectives, plan, least)
+            result.exchange = self.network.exchange(graph, costs, self.family.captured[self.batch].collectives, plan, least)
         result.advice = advice_on(result)
         return result
 

@@ -46,6 +46,7 @@ class Explanation:
     slices: str = ""  # what runs slice by slice, and in how many
     at_peak: str = ""
     loss: str = ""  # what the caller's loss takes that it would not take inside of the step
+    communication: str = ""  # how long collectives take, and for how long nothing runs beside them
 
     def __str__(self) -> str:
         size = _core.format_bytes
@@ -63,6 +64,7 @@ class Explanation:
              self.optimizer_peak_bytes is None else f"{size(self.optimizer_peak_bytes)} at its own peak"),
             ("recomputation", f"{self.recompute_ns / 1e6:.2f} ms, {percent:.1f} % of the step"),
             *([("host's memory", host)] if self.host_peak_bytes else []),
+            *([("communication", self.communication)] if self.communication else []),
             *([("slices", self.slices)] if self.slices else []),
             *([("loss, outside", self.loss)] if self.loss else []),
             ("arena", self.arena),
@@ -84,6 +86,18 @@ class Explanation:
         chosen = sorted(self.modules, key=lambda row: (row.kept_bytes, row.recompute_ns), reverse=True)[:ROWS]
         names = {row.name for row in chosen}
         return [row for row in self.modules if row.name in names]
+
+
+def communication_line(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, exposed_ns: int) -> str:
+    runs = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)
+    starts = [op for kind, op in plan.actions if kind in runs and graph.stream(op)]
+    if not starts:
+        return ""
+    times = costs.time_ns
+    took = sum(times[op] for op in starts)
+    again = len(starts) - len(set(starts))
+    return (f"{took / 1e6:.2f} ms in {len(starts)} collectives, {again} of them again; the step waits {exposed_ns / 1e6:.2f} ms "
+            "for them")
 
 
 def arena_line(use: _torch.ArenaUse) -> str:

@@ -71,13 +71,15 @@ class Exchange:
     gathers: int  # of whole parameters, if each is gathered once
     gathers_again: int
     sent_bytes: int  # by each process
-    exposed_ns: int  # time of communication beside which nothing else runs
+    time_ns: int  # of communication
+    exposed_ns: int  # the part of it beside which nothing else runs
     smallest_budget_bytes: int  # with which training fits
 
     def lines(self) -> list[str]:
         size = _core.format_bytes
         return [f"  Each of {self.ranks} ranks sends {size(self.sent_bytes)} per step, which takes "
-                f"{self.exposed_ns / 1e6:.1f} ms at {self.bytes_per_s / 1e9:g} GB/s.",
+                f"{self.time_ns / 1e6:.1f} ms at {self.bytes_per_s / 1e9:g} GB/s; for {self.exposed_ns / 1e6:.1f} ms of them "
+                "nothing runs beside.",
                 f"  Gathers of whole parameters: {self.gathers}, and {self.gathers_again} again. Smallest budget: "
                 f"{size(self.smallest_budget_bytes)}."]
 

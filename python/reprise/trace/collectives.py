@@ -1,8 +1,8 @@
 """Collectives in a traced graph: calls in which processes exchange tensors.
 
-PyTorch traces a call that starts and another one that waits for it, and may put others between them. In a step the two are one
-call, made where the first one stands, which returns when the result is there. So nothing is ever on its way while memory that
-it reads or writes is freed.
+PyTorch traces a call that starts and another one that waits for it, and may put others between them. A program is told of one
+call, made where the first one stands; its builder makes the wait (runtime/program/passes/split_collectives.h), and plans decide
+what runs between the two.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..errors import Unsupported
 NAMESPACE = "_c10d_functional"
 
 
-def wait_at_once(graph: fx.Graph) -> None:
-    """Takes the waiting out of the graph, which every collective of a step does by itself."""
+def leave_out_waits(graph: fx.Graph) -> None:
+    """Takes the waiting out of the graph: the builder knows that every collective of a step has to be waited for."""
     for node in list(graph.nodes):
         if not _is_wait(node):
             if is_collective(node.target):

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 from torch._prims_common import suggest_memory_format
 
-from .collectives import wait_at_once
+from .collectives import leave_out_waits
 from .layouts import at_traced_size
 
 aten = torch.ops.aten
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 def lower(joint: fx.GraphModule, device: torch.device) -> None:
     """Changes the graph in place."""
-    wait_at_once(joint.graph)
+    leave_out_waits(joint.graph)
     if device.type == "cpu":
         for node in list(joint.graph.find_nodes(op="call_function", target=aten.native_dropout.default)):
             _lower_dropout(joint.graph, node)

@@ -93,23 +93,20 @@ class OverlapSearch {
 
   void run() {
     if (options_.all_budgets) {
-      search_all(options_.work / kPrices.size(), {});
+      search_all(options_.work / kPrices.size(), std::nullopt);
       hoist_for_all_budgets();
     } else if (!options_.budget_bytes) {  // as for a budget that is too small
-      search_all(options_.work / 16, {});
-      search_all(options_.work / kPrices.size(), {.least = true});
+      search_all(options_.work / 16, std::nullopt);
+      search_least();
       hoist_at_their_peaks();
     } else {
       aim_at(*options_.budget_bytes);
+      if (asked_to_stop(options_)) hoist_fastest(*options_.budget_bytes);
     }
   }
 
  private:
   static constexpr std::array kPrices{1.0, 0.5, 0.05};
-  struct Aim {
-    std::optional<std::int64_t> budget_bytes{};
-    bool least = false;  // the least memory; otherwise, without a budget, all budgets
-  };
 
   void begin(const std::vector<std::int64_t>& reserved_bytes) {
     searches_.clear();
@@ -119,25 +116,36 @@ class OverlapSearch {
     }
   }
 
-  void search_all(std::size_t work, const Aim& aim) {
+  // At this budget, or at all of them.
+  void search_all(std::size_t work, std::optional<std::int64_t> budget_bytes) {
     for (const auto& search : searches_) {
       SolveOptions options = options_;
       options.work = work;
-      options.budget_bytes = aim.budget_bytes;
-      options.all_budgets = !aim.budget_bytes && !aim.least;
+      options.budget_bytes = budget_bytes;
+      options.all_budgets = !budget_bytes;
       search->search(planner_, options, solution_);
     }
+  }
+
+  // For little memory. Collectives cost nothing there, so that the smallest budget that a forecast names, which assumes
+  // another network, is that of the step.
+  void search_least() {
+    SolveOptions options = options_;
+    options.budget_bytes.reset();
+    options.all_budgets = false;
+    searches_.push_back(std::make_unique<PricedSearch>(problem_, 0, std::vector<std::int64_t>()));
+    searches_.back()->search(planner_, options, solution_);
   }
 
   // First at all budgets, which does not depend on the one asked for, so that what a refusal names has a plan.
   void aim_at(std::int64_t budget_bytes) {
     constexpr int kRounds = 4;
     constexpr std::array kShares{100, 94};  // percent of the budget: what is left is for what is in flight
-    search_all(options_.work / 16, {});
-    if (!fits(budget_bytes)) search_all(options_.work / kPrices.size(), {.least = true});
+    search_all(options_.work / 16, std::nullopt);
+    if (!fits(budget_bytes)) search_least();
     if (!fits(budget_bytes)) return hoist_at_their_peaks();
     for (const int share : kShares) {
-      search_all(options_.work / 16, {.budget_bytes = budget_bytes / 100 * share});
+      search_all(options_.work / 16, budget_bytes / 100 * share);
     }
     for (const auto& search : searches_) hoist_below(*search, budget_bytes);
     const Front::Point* best = front_.fastest(budget_bytes);
@@ -147,7 +155,7 @@ class OverlapSearch {
     for (int round = 0; round < kRounds && !runs.empty(); ++round) {
       reserve(runs, reserved_bytes);
       begin(reserved_bytes);
-      search_all(options_.work / 16, {.budget_bytes = budget_bytes});
+      search_all(options_.work / 16, budget_bytes);
       for (const auto& search : searches_) hoist_below(*search, budget_bytes);
       runs = fastest_without_budget(budget_bytes);
     }
@@ -178,6 +186,13 @@ class OverlapSearch {
   [[nodiscard]] bool fits(std::int64_t budget_bytes) const {
     return std::ranges::any_of(
         searches_, [&](const auto& search) { return search->front().points().begin()->first <= budget_bytes; });
+  }
+
+  // For a search that was stopped: one plan at least has its collectives beside other ops.
+  void hoist_fastest(std::int64_t budget_bytes) {
+    const Front::Point* best = front_.fastest(budget_bytes);
+    if (best == nullptr) return;
+    front_.add(hoist(problem_.step(), problem_.costs(), runs_of(best->plan), budget_bytes));
   }
 
   // After a search that was stopped, what was found still counts, with every start just before its wait.
