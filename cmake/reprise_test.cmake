@@ -27,6 +27,14 @@ function(reprise_test label)
   reprise_test_properties(${label} ${label})
 endfunction()
 
+# reprise_precompile_gmock(<target>): for a test of several files, each of which would take seconds to read this header.
+function(reprise_precompile_gmock target)
+  if(REPRISE_UNITY)
+    target_precompile_headers(${target} PRIVATE <gmock/gmock.h>)
+    reprise_keep_precompiled(${target})
+  endif()
+endfunction()
+
 # reprise_sees_runtime(<target>): lets a test include internal headers of the runtime.
 function(reprise_sees_runtime target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
