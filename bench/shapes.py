@@ -188,7 +188,7 @@ def trained(ours: Loop, plain: Loop, sizes: list[Size], searched: int) -> Row:
         of_predicted.append(plan.measured_peak_bytes / predicted_bytes)
         if len(over) < searched and size not in sizes[:2] and (more := over_own_plan(plan)) is not None:
             over.append(more)
-    row |= {"sizes": len(sizes), "captured_shapes": len([s for s in plan._sessions if s.runtime.layout_keys]),
+    row |= {"sizes": len(sizes), "captured_shapes": len([s for s in plan.sessions if s.runtime.layout_keys]),
             "before_ms": [statistics.median(before), max(before)],
             "before_cpu_ms": [statistics.median(before_cpu), max(before_cpu)], "steps_above_budget": above,
             "measured_of_predicted": [min(of_predicted), max(of_predicted)],

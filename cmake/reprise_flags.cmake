@@ -13,19 +13,19 @@ target_compile_definitions(reprise_flags INTERFACE
   REPRISE_VERSION="${PROJECT_VERSION}"
   $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
-# Programs whose code comes mostly from libtorch's headers (reprise_mostly_headers) are compiled with -O1, and under a
-# sanitizer with -O0: this takes six tenths of the compile time.
-set(mostly_headers $<BOOL:$<TARGET_PROPERTY:REPRISE_MOSTLY_HEADERS>>)
+# What spends its time elsewhere (reprise_compile_quickly) is compiled with -O1, and under a sanitizer with -O0: this takes half
+# of the compile time.
+set(quickly $<BOOL:$<TARGET_PROPERTY:REPRISE_COMPILE_QUICKLY>>)
 if(REPRISE_SANITIZE)
   # The exhaustive tests are too slow at -O0. -g1 gives stack traces their line numbers in two thirds of the compile time of -g.
   target_compile_options(reprise_flags INTERFACE
     -fsanitize=${REPRISE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1
-    -O$<IF:${mostly_headers},0,1>
+    -O$<IF:${quickly},0,1>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)  # libtorch's headers use fences, which the thread sanitizer does not support.
   target_link_options(reprise_flags INTERFACE -fsanitize=${REPRISE_SANITIZE})
   target_compile_definitions(reprise_flags INTERFACE REPRISE_SANITIZE="${REPRISE_SANITIZE}")
 else()
-  target_compile_options(reprise_flags INTERFACE $<${mostly_headers}:-O1>)
+  target_compile_options(reprise_flags INTERFACE $<$<AND:${quickly},$<NOT:$<CONFIG:Debug>>>:-O1>)
 endif()
 
 if(REPRISE_FUZZ)
@@ -59,14 +59,24 @@ function(reprise_unity target)
   endforeach()
 endfunction()
 
-# reprise_mostly_headers(<target>...): see above; such targets are compiled with little optimisation. They share one
-# precompiled torch/torch.h, whose reading would take more than half of their compile time.
+# reprise_keep_precompiled(<target>): lets ccache keep what is compiled with a precompiled header.
+function(reprise_keep_precompiled target)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endfunction()
+
+# reprise_compile_quickly(<target>...): see above. Tests, examples and commands spend their time in the libraries that they use.
+function(reprise_compile_quickly)
+  set_target_properties(${ARGN} PROPERTIES REPRISE_COMPILE_QUICKLY ON)
+endfunction()
+
+# reprise_mostly_headers(<target>...): programs whose code comes mostly from libtorch's headers are compiled quickly, and share
+# one precompiled torch/torch.h, whose reading would take more than half of their compile time.
 function(reprise_mostly_headers)
-  set_target_properties(${ARGN} PROPERTIES REPRISE_MOSTLY_HEADERS ON)
+  reprise_compile_quickly(${ARGN})
   if(TARGET reprise_torch_headers)
     foreach(target IN LISTS ARGN)
       target_precompile_headers(${target} REUSE_FROM reprise_torch_headers)
-      target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # ccache asks for it.
+      reprise_keep_precompiled(${target})
     endforeach()
   endif()
 endfunction()

@@ -27,6 +27,24 @@ function(reprise_test label)
   reprise_test_properties(${label} ${label})
 endfunction()
 
+# reprise_two_halves(<label>): makes two CTests, <label> and <label>_second_half, of a test that takes longer than all others, so
+# that it does not run alone at the end.
+function(reprise_two_halves label)
+  add_test(NAME ${label}_second_half COMMAND ${label}_test)
+  reprise_test_properties(${label}_second_half ${label})
+  set_property(TEST ${label} ${label}_second_half APPEND PROPERTY ENVIRONMENT GTEST_TOTAL_SHARDS=2)
+  set_property(TEST ${label} APPEND PROPERTY ENVIRONMENT GTEST_SHARD_INDEX=0)
+  set_property(TEST ${label}_second_half APPEND PROPERTY ENVIRONMENT GTEST_SHARD_INDEX=1)
+endfunction()
+
+# reprise_precompile_gmock(<target>): for a test of several files, each of which would take seconds to read this header.
+function(reprise_precompile_gmock target)
+  if(REPRISE_UNITY)
+    target_precompile_headers(${target} PRIVATE <gmock/gmock.h>)
+    reprise_keep_precompiled(${target})
+  endif()
+endfunction()
+
 # reprise_sees_runtime(<target>): lets a test include internal headers of the runtime.
 function(reprise_sees_runtime target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})

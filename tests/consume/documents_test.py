@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the documents: quoted code is in the examples, links lead to files, and the index names every page."""
+"""Checks the documents: quoted code is in the examples, links lead to files, the index names every page, and the glossary every
+word once."""
 
+import collections
 import pathlib
 import re
 import unittest
@@ -40,6 +42,12 @@ class DocumentsTest(unittest.TestCase):
         named = {(index.parent / target).resolve() for target in LINK.findall(index.read_text())}
         pages = [page for page in ROOT.glob("docs/**/*.md") if page != index and "decisions" not in page.parts]
         self.assertEqual([str(page.relative_to(ROOT)) for page in pages if page not in named], [])
+
+    def test_glossary_has_every_word_once(self) -> None:
+        rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+        words = collections.Counter(word for row in rows for word in row.split(", "))
+        self.assertGreater(len(words), 80)
+        self.assertEqual([word for word, count in words.items() if count > 1], [])
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
+import runpy
+import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -87,9 +87,12 @@ class Training:
         raise AssertionError("a budget of one byte was enough")
 
 
-def results_of(run: Callable[[int, str], None], folder: Path) -> Results:
-    """What each process has left."""
-    started = torch.multiprocessing.spawn(run, (str(folder),), nprocs=RANKS, join=False)
+def in_processes(run: Callable[..., None], *arguments: Any) -> None:
+    """Runs it in each process with its rank and the arguments. The processes begin soon: what they import is there."""
+    torch.multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "reprise.api.compiled_model",
+         "transformers.models.gpt2.modeling_gpt2"])
+    started = torch.multiprocessing.start_processes(run, arguments, nprocs=RANKS, join=False, start_method="forkserver")
     end = time.monotonic() + SECONDS
     try:
         while not started.join(max(0.0, end - time.monotonic())):  # True once all have ended
@@ -97,6 +100,11 @@ def results_of(run: Callable[[int, str], None], folder: Path) -> Results:
     finally:
         for process in started.processes:
             process.kill()
+
+
+def results_of(run: Callable[[int, str], None], folder: Path) -> Results:
+    """What each process has left."""
+    in_processes(run, str(folder))
     return [torch.load(folder / f"results{rank}.pt", weights_only=False) for rank in range(RANKS)]
 
 
@@ -119,11 +127,17 @@ def run_page(name: str, folder: Path) -> None:
     script.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)) +
                       "assert model.plan.measured_peak_bytes <= model.plan.budget_bytes\n"
                       "assert model.plan.recompute_ns > 0\n"
-                      "import os, sys\n"
-                      "open(f'{sys.argv[1]}.{os.environ[\"RANK\"]}', 'x').close()\n")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), str(script),
-               str(folder / "ended")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False,
-                           env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert ended.returncode == 0, ended.stderr[-4000:]
+                      "import os, pathlib\n"
+                      f"pathlib.Path({str(folder)!r}, 'ended.' + os.environ['RANK']).touch(exist_ok=False)\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    in_processes(_run_script, str(script), {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
     assert sorted(path.name for path in folder.glob("ended.*")) == [f"ended.{rank}" for rank in range(RANKS)]
+
+
+def _run_script(rank: int, script: str, environment: dict[str, str]) -> None:
+    """In one of the processes: runs it with the variables that torchrun sets."""
+    os.environ.update(environment)
+    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)})
+    torch.set_num_threads(1)
+    runpy.run_path(script, run_name="__main__")

@@ -185,7 +185,7 @@ def fails_while_planning_on_one_rank() -> dict[str, Any]:
         def future_bytes(device: torch.device) -> int:
             raise ValueError("the optimizer does not say what it needs")
 
-        model.plan._divider.future_bytes = future_bytes
+        model.plan.divider.future_bytes = future_bytes
     result: dict[str, Any] = {}
     with told(result):
         loss_of(model)

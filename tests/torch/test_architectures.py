@@ -33,7 +33,7 @@ def test_it_trains_inside_its_budget(name: str) -> None:
     before, peak = training.peak()
     budget = before + int(SHARE * (peak - before))
     answer = reprise.verify(training.model(), (training.args, training.kwargs), budget, loss=training.architecture.loss,
-                            repeats=1, planning_seconds=3)
+                            repeats=1, planning_seconds=1)
     assert answer.ok, answer
     assert (answer.planner == "online") == (REPRESENTATIVE[name] == "online")
     assert answer.predicted_peak_bytes in (None, answer.planned_peak_bytes)

@@ -14,6 +14,9 @@ import reprise
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = ROOT / "data" / "steps" / "capture.py"
+sys.path.insert(0, str(COMMAND.parent))
+
+import capture as command  # noqa: E402
 
 
 def capture(out: Path, *options: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -62,6 +65,9 @@ def test_what_is_there_is_left_and_what_fails_is_told_at_the_end(captured: Path,
 
 
 @pytest.mark.parametrize("wrong", [["--steps", "nothing"], ["--device", "abacus"]])
-def test_wrong_options_are_named(tmp_path: Path, wrong: list[str]) -> None:
-    done = capture(tmp_path, *wrong)
-    assert done.returncode == 2 and wrong[1] in done.stderr
+def test_wrong_options_are_named(tmp_path: Path, wrong: list[str], monkeypatch: pytest.MonkeyPatch,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", [str(COMMAND), "--tiny", "--out", str(tmp_path), *wrong])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == 2 and wrong[1] in capsys.readouterr().err

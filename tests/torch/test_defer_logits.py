@@ -552,7 +552,7 @@ def test_several_shapes_have_steps_of_their_own() -> None:
             words, labels = batch(length, length)
             shifted(one(words), labels).backward()
     assert same([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
-    assert len(model.plan._sessions) == 3
+    assert len(model.plan.sessions) == 3
 
 
 def test_a_model_is_freed_with_its_steps() -> None:

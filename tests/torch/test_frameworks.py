@@ -79,7 +79,7 @@ def test_precision_that_accelerate_puts_around_forward_may_come_and_go() -> None
         return [*losses, step(around.unwrap_model(prepared, keep_fp32_wrapper=False), optimizer)]
 
     model = assert_same(Mlp(), loop, "10MB")
-    assert len(model.plan._sessions) == 3
+    assert len(model.plan.sessions) == 3
 
 
 def test_the_state_of_an_optimizer_that_nobody_named_counts_once_it_is_there() -> None:

@@ -308,7 +308,7 @@ def test_a_broken_file_is_made_anew(broken: str, own_cache: Path, caplog: pytest
             file.unlink()
     assert same(perceptron().step(), expected)
     assert "it will be made anew" in caplog.text
-    assert kept_steps._read(f"steps/{kept.name}") is not None
+    assert kept_steps.read(f"steps/{kept.name}") is not None
 
 
 @pytest.mark.skipif(not DRIVER.exists(), reason="the build has no tests: configure it with -DREPRISE_TESTS=ON")

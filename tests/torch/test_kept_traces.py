@@ -151,7 +151,7 @@ def test_it_is_traced_when_the_device_lays_out_results_in_another_way(seen: Seen
     assert seen.traces == 1 and known.get(key) != other[key]
     again = second.capture("Mixed", other)  # outside of autocast, in which the model was called
     assert seen.traces == 2
-    traced = first._joint().capture("Mixed", other)
+    traced = first.joint().capture("Mixed", other)
     assert traced.program.difference(again.program) is None and traced.keys == again.keys
     usual = second.capture("Mixed", known)
     assert usual.program.difference(again.program) is not None and seen.traces == 2
@@ -181,7 +181,7 @@ def test_a_fused_step_that_is_found_is_traced_as_before_when_it_is_lowered_again
         with in_bfloat16(), pytest.raises(Stop):
             torch.compile(made(), backend=backend, fullgraph=True, dynamic=False)(batch())
     assert seen.traces == 1
-    first, second = (step._joint() for step in seen.steps)
+    first, second = (step.joint() for step in seen.steps)
     assert seen.traces == 2 and first is not second and first.module.code == second.module.code
     assert seen.steps[0].seed_bytes == seen.steps[1].seed_bytes == second.seed_bytes
 

@@ -19,7 +19,7 @@ class DividedPlan:
     """The plans of the latest step. Before the first call there are none, and `ready` is False."""
 
     def __init__(self, settings: Settings, divider: Divider) -> None:
-        self.settings, self._divider = settings, divider
+        self.settings, self.divider = settings, divider
         self.sessions: list[StepSession] = []
         self.hooks: list[RemovableHandle] = []
         self.hold: object = None  # as long as this is there
@@ -37,21 +37,21 @@ class DividedPlan:
 
     @property
     def ready(self) -> bool:
-        return self._divider.step is not None and bool(self._divider.step.chosen)
+        return self.divider.step is not None and bool(self.divider.step.chosen)
 
     @property
     def _step(self) -> Step:
-        if not self.ready or self._divider.step is None:
+        if not self.ready or self.divider.step is None:
             raise RepriseError("there is no plan yet: call the model once with gradients enabled")
-        return self._divider.step
+        return self.divider.step
 
     @property
     def budget_bytes(self) -> int | None:
-        return self._divider.budget_bytes
+        return self.divider.budget_bytes
 
     def set_budget(self, budget: str | int | None) -> None:
         """Changes the budget from the next step on."""
-        self._divider.set_budget(None if budget is None else byte_count("budget", budget))
+        self.divider.set_budget(None if budget is None else byte_count("budget", budget))
 
     @property
     def peak_bytes(self) -> int:
@@ -84,7 +84,7 @@ class DividedPlan:
         parts = [Part(seen.name, choice.kept_bytes, choice.forward_bytes, choice.kept_bytes + choice.growth_bytes,
                       choice.time_ns, choice.recompute_ns) for seen, choice in zip(step.seen, step.chosen, strict=True)]
         return Division(self.settings.name, self.budget_bytes, self.peak_bytes, self.measured_peak_bytes,
-                        self._divider.plain_peak_bytes, step.start_bytes, parts)
+                        self.divider.plain_peak_bytes, step.start_bytes, parts)
 
     def __repr__(self) -> str:
         if not self.ready:

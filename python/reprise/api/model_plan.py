@@ -59,6 +59,11 @@ class ModelPlan:
         self.hooks = []
 
     @property
+    def sessions(self) -> tuple[StepSession, ...]:
+        """The steps that were captured, in the order in which they came: one for each shape and each way to call the model."""
+        return tuple(self._sessions)
+
+    @property
     def captured(self) -> bool:
         """Whether there is a step, planned or not."""
         return bool(self._sessions)

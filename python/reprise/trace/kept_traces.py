@@ -56,13 +56,13 @@ class KeptStep:
         self.key, self.device, self.engine, self.seed_bytes = key, device, engine, seed_bytes
         self.objects = Objects()
         self._num_inputs = num_inputs
-        self._joint = joint
+        self.joint = joint
 
     def capture(self, name: str, layouts: Layouts, form: Form = FIRST_FORM) -> Captured:
         file = "-".join([self.key, form.partition, *map(str, sorted(form.absent))])
         found = _read(file, _PROGRAM_FORMAT, partial(_captured_from, layouts=layouts))
         if found is None:
-            found = self._joint().capture(name, layouts, form)
+            found = self.joint().capture(name, layouts, form)
             _keep(file, _PROGRAM_FORMAT, partial(_text_of, found, self._num_inputs))
         return found
 

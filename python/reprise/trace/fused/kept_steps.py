@@ -35,7 +35,7 @@ def compiled_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs:
                   form: Form) -> CompiledStep:
     """The step from the cache; otherwise it is lowered, compiled and kept there."""
     name = _name(joint, num_forward_outputs, device, form)
-    found = None if name is None else _read(name)
+    found = None if name is None else read(name)
     if found is not None:
         return found
     from . import inductor, kernel_files  # importing Inductor takes long
@@ -133,7 +133,7 @@ def _keep(name: str, step: CompiledStep) -> None:
     _torch.write_cache(name, stream.getvalue())
 
 
-def _read(name: str) -> CompiledStep | None:
+def read(name: str) -> CompiledStep | None:
     text = _torch.read_cache(name)
     if text is None:
         return None
