@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
+MANY = 100_000  # what is counted then, such as a planner's work, means nothing to people
+
 
 class Progress:
     def __init__(self, label: str, stream: TextIO | None = None) -> None:
@@ -27,7 +29,8 @@ class Progress:
             return
         self.last = now
         self.shown = True
-        self.stream.write(f"\rreprise: {self.label} {done}/{total}\x1b[K")
+        how_far = f"{done}/{total}" if total < MANY else f"{100 * done // total} %"
+        self.stream.write(f"\rreprise: {self.label} {how_far}\x1b[K")
         self.stream.flush()
 
     def __exit__(self, *_: object) -> None:
