@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -49,6 +49,8 @@ class Preparation:
     """What has to be done before a step can run: the seconds of each phase, those of phases within it not counted.
     The terminal says which one is going on."""
 
+    clock: Callable[[], float] = staticmethod(time.perf_counter)
+
     def __init__(self, stream: TextIO | None = None) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self._stream = stream or sys.stderr
@@ -56,7 +58,7 @@ class Preparation:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
+        begin = self.clock()
         if self._open:
             self._count(begin)
         self._open.append(_Open(name, begin))
@@ -64,7 +66,7 @@ class Preparation:
         try:
             yield
         finally:
-            now = time.perf_counter()
+            now = self.clock()
             self._count(now)
             self._open.pop()
             if self._open:
