@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -126,6 +127,18 @@ def test_a_step_is_found_with_its_bits_program_and_plan(seen: Seen, around: Arou
     assert one.program.difference(other.program) is None and one.layout_keys == other.layout_keys
     assert first.plan.peak_bytes == second.plan.peak_bytes and first.plan.outside_bytes == second.plan.outside_bytes
     assert first.plan.actions.actions == second.plan.actions.actions
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_first_batch_does_not_stay(seen: Seen, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
+    monkeypatch.setattr(kept_traces, "KEEP", keeps)
+    torch._dynamo.reset()
+    model = reprise.compile(made(), "10MB", capture="graph")
+    x = batch()
+    model(x)[0].backward()
+    first = weakref.ref(x)
+    del x
+    assert seen.traces == 1 and first() is None
 
 
 def test_the_switch_traces_again(seen: Seen, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

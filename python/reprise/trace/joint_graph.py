@@ -146,6 +146,8 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
             "the model cannot be captured as one graph: its shapes or branches depend on a number read out of a "
             f"tensor (.item(), int(), bool()). Change the line below or move it out of the model:{_reads(gm) or _asks(error)}"
         ) from error
+    finally:
+        inputs = ()  # Torch 2.11 keeps the functions above, and would keep the first batch with them.
 
 
 @contextlib.contextmanager

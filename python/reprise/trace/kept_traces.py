@@ -120,13 +120,14 @@ def _traced(key: str, gm: fx.GraphModule, inputs: Sequence[Any],
             runs_of: Callable[[JointGraph | KeptStep], tuple[Run, Run]], preparation: Preparation,
             engine: str) -> Callable[..., Any]:
     graphs: list[JointGraph] = []
+    count = len(inputs)  # a function that is kept must not keep the inputs
     found_out: list[tuple[Any, fx.GraphModule]] = []
 
     def runs(joint: JointGraph) -> tuple[Run, Run]:
         if joint.objects != Objects():
             return runs_of(joint)
         graphs.append(joint)
-        return runs_of(KeptStep(key, len(inputs), joint.device, engine, joint.seed_bytes, lambda: joint))
+        return runs_of(KeptStep(key, count, joint.device, engine, joint.seed_bytes, lambda: joint))
 
     step = trace(gm, inputs, runs, preparation, engine, lambda *found: found_out.append(found))
     if graphs and found_out:
