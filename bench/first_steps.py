@@ -1,18 +1,25 @@
 """Where the time goes from reprise.compile, or torch.compile, to the end of the second step, with empty and full caches.
 
     python bench/first_steps.py [--device cuda] [--cases resnet50,unrolled] [--engine eager fused]
-                                [--traced eager fused] [--rival inductor aot_eager] [--share 0.5] [-o FILE]
+                                [--traced eager fused] [--rival inductor aot_eager] [--share 0.5]
+                                [--clock wall|processor] [-o FILE]
 
 Each case runs in each way in two processes that share cache folders of their own, also for Inductor and Triton: the first one
 has to measure, to plan and to generate kernels, and the second one finds the results in the caches. "Importing" is the time of
 importing torch.compile's own modules, if nothing has imported them before. "Rest" is what is not preparation: the two steps
 themselves, and torch's guards. With --traced, steps are not looked for in the cache, but traced in every process. For
 torch.compile itself, with the backend that --rival names, everything but the call that compiles the model is counted as rest.
+
+On a machine that does other work too, --clock processor counts the time that the main thread gets. pip compiles the modules that
+it installs. Where the bytecode of torch is missing (it then takes four times as long to import), one more process before the
+others writes it to a folder of the benchmark.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import itertools
 import json
 import os
@@ -20,11 +27,11 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from two_steps import PHASES, Row, Way, cases, run
+from two_steps import CLOCKS, PHASES, Row, Way, cases, run
 
 CACHES = ("REPRISE_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
@@ -47,13 +54,33 @@ def ways_of(options: argparse.Namespace) -> list[Way]:
             *(("rival", name) for name in options.rival)]
 
 
-def rows_of(command: list[str]) -> Iterator[Row]:
-    """One row with empty caches, and one with what the first run has left in them."""
+def has_bytecode() -> bool:
+    return Path(importlib.util.cache_from_source(torch.__file__)).exists()
+
+
+@contextlib.contextmanager
+def own_bytecode() -> Iterator[dict[str, str]]:
+    """What processes need to find and to write bytecode in a folder that goes with this context."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {name: str(Path(folder) / name.lower()) for name in CACHES}
+        yield {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
+
+
+def rows_of(command: list[str], more: Mapping[str, str] | None = None) -> Iterator[Row]:
+    """One row with empty caches, and one with what the first run has left in them. more: of the environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {name: str(Path(folder) / name.lower()) for name in CACHES} | dict(more or {})
         for caches in ("empty", "full"):
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
             yield {"caches": caches, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def rows_with_bytecode(command: list[str]) -> Iterator[Row]:
+    if has_bytecode():
+        yield from rows_of(command)
+        return
+    with own_bytecode() as more:
+        next(rows_of(command, more))
+        yield from rows_of(command, more)
 
 
 def write(path: Path, options: argparse.Namespace, rows: list[Row]) -> None:
@@ -61,9 +88,12 @@ def write(path: Path, options: argparse.Namespace, rows: list[Row]) -> None:
     asked = "".join(f" --{option} {' '.join(names)}" for option in ("engine", "traced", "rival")
                     if (names := getattr(options, option)))
     path.write_text(json.dumps({
-        "command": f"python bench/first_steps.py --device {options.device} --cases {options.cases}{asked}",
+        "command": f"python bench/first_steps.py --device {options.device} --cases {options.cases}{asked}"
+                   f"{'' if options.clock == 'wall' else f' --clock {options.clock}'}",
         "machine": torch.cuda.get_device_name(options.device) if on_gpu else platform.machine(), "cores": os.cpu_count(),
-        "python": platform.python_version(), "torch": torch.__version__, "results": rows}, indent=1) + "\n")
+        "python": platform.python_version(), "torch": torch.__version__,
+        "bytecode": "installed" if has_bytecode() else "written before", "clock": options.clock,
+        "results": rows}, indent=1) + "\n")
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -72,8 +102,8 @@ def measure(options: argparse.Namespace) -> int:
     rows, failed = [], 0
     for name, (option, way) in itertools.product(options.cases.split(","), ways_of(options)):
         try:
-            for row in rows_of([sys.executable, __file__, "--case", name, "--device", str(options.device),
-                                "--share", str(options.share), f"--{option}", way]):
+            for row in rows_with_bytecode([sys.executable, __file__, "--case", name, "--device", str(options.device),
+                                           "--share", str(options.share), "--clock", options.clock, f"--{option}", way]):
                 rows.append(row)
                 print(row_text(row), flush=True)
         except subprocess.CalledProcessError as error:
@@ -94,13 +124,14 @@ def main() -> int:
                         help="engines of reprise.compile, with steps that are traced in every process")
     parser.add_argument("--rival", nargs="+", choices=("inductor", "aot_eager"), default=[], help="backends of torch.compile")
     parser.add_argument("--share", type=float, default=0.5, help="the budget, as a share of a plain step's peak")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--case", help="run only this case, in the first way, in this process, and print JSON")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     on_gpu = options.device.type == "cuda"
     options.cases = options.cases or ("resnet50,gpt2_medium" if on_gpu else "resnet50_96")
     if options.case:
-        print(json.dumps(run(cases(on_gpu)[options.case], options.device, options.share, ways_of(options)[0])))
+        print(json.dumps(run(cases(on_gpu)[options.case], options.device, options.share, ways_of(options)[0], options.clock)))
         return 0
     return measure(options)
 

@@ -6,9 +6,11 @@ import contextlib
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
+
+MANY = 100_000  # what is counted then, such as a planner's work, means nothing to people
 
 
 class Progress:
@@ -27,7 +29,8 @@ class Progress:
             return
         self.last = now
         self.shown = True
-        self.stream.write(f"\rreprise: {self.label} {done}/{total}\x1b[K")
+        how_far = f"{done}/{total}" if total < MANY else f"{100 * done // total} %"
+        self.stream.write(f"\rreprise: {self.label} {how_far}\x1b[K")
         self.stream.flush()
 
     def __exit__(self, *_: object) -> None:
@@ -46,6 +49,8 @@ class Preparation:
     """What has to be done before a step can run: the seconds of each phase, those of phases within it not counted.
     The terminal says which one is going on."""
 
+    clock: Callable[[], float] = staticmethod(time.perf_counter)
+
     def __init__(self, stream: TextIO | None = None) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self._stream = stream or sys.stderr
@@ -53,7 +58,7 @@ class Preparation:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
+        begin = self.clock()
         if self._open:
             self._count(begin)
         self._open.append(_Open(name, begin))
@@ -61,7 +66,7 @@ class Preparation:
         try:
             yield
         finally:
-            now = time.perf_counter()
+            now = self.clock()
             self._count(now)
             self._open.pop()
             if self._open:

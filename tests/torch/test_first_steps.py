@@ -2,8 +2,10 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 
 import first_steps
+import pytest
 import torch
 import two_steps
 
@@ -42,3 +44,27 @@ def test_rows_say_their_way() -> None:
     for row in rows:
         assert 0 < row["rest_s"] < row["second_s"] and row["first_s"] < row["second_s"]
         assert first_steps.row_text(row | {"caches": "empty"}).startswith(f"dropout_mlp   {row['way']} ")
+
+
+def test_bytecode_is_written_before_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = ("import json, os, pathlib; print(json.dumps({'prefix': os.environ.get('PYTHONPYCACHEPREFIX'), "
+              "'old': pathlib.Path(os.environ['REPRISE_CACHE_DIR']).exists()})); "
+              "pathlib.Path(os.environ['REPRISE_CACHE_DIR']).mkdir(exist_ok=True)")
+    prefixes = []
+    for is_there, processes in ((True, 2), (False, 3)):
+        monkeypatch.setattr(first_steps, "has_bytecode", lambda is_there=is_there: is_there)
+        runs: list[object] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(first_steps.subprocess, "run", _counted(first_steps.subprocess.run, runs))
+            rows = list(first_steps.rows_with_bytecode([sys.executable, "-c", script]))
+        assert len(runs) == processes and [row["old"] for row in rows] == [False, True]
+        prefixes.append({row["prefix"] for row in rows})
+    assert len(prefixes[1]) == 1 and prefixes[1] != prefixes[0]
+
+
+def _counted(run: Callable[..., object], runs: list[object]) -> Callable[..., object]:
+    def counted(*args: object, **kwargs: object) -> object:
+        runs.append(args)
+        return run(*args, **kwargs)
+
+    return counted

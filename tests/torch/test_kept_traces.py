@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from steps import bits_of
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch._inductor.decomposition import decompositions
 from torch.nn import functional
 from torch.testing._internal.two_tensor import TwoTensor
@@ -22,15 +23,14 @@ from torch.utils.checkpoint import checkpoint
 import reprise
 from reprise.native import _torch
 from reprise.progress import Preparation
-from reprise.trace import capture, kept_traces
+from reprise.trace import capture, kept_traces, runtime_record
 from reprise.trace import step_key as keys
 from reprise.trace.joint_graph import FUSED
 from reprise.trace.kept_traces import KeptStep
 from reprise.trace.layouts import Layouts
-from reprise.trace.runtime_record import NoRecord, from_json, to_json
+from reprise.trace.runtime_record import NoRecord, from_json, inputs_without_gradients, to_json
 
-pytestmark = [pytest.mark.usefixtures("one_thread"),
-              pytest.mark.skipif(not kept_traces.IS_SUPPORTED, reason="steps are kept from torch 2.13 on")]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 Around = Callable[[], AbstractContextManager[Any]]
 
@@ -129,6 +129,18 @@ def test_a_step_is_found_with_its_bits_program_and_plan(seen: Seen, around: Arou
     assert first.plan.actions.actions == second.plan.actions.actions
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_first_batch_does_not_stay(seen: Seen, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
+    monkeypatch.setattr(kept_traces, "KEEP", keeps)
+    torch._dynamo.reset()
+    model = reprise.compile(made(), "10MB", capture="graph")
+    x = batch()
+    model(x)[0].backward()
+    first = weakref.ref(x)
+    del x
+    assert seen.traces == 1 and first() is None
+
+
 def test_the_switch_traces_again(seen: Seen, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_traces, "KEEP", False)
     assert planned()[1] == planned()[1] and seen.traces == 2 and not (own_cache / "traces").exists()
@@ -162,6 +174,30 @@ def test_it_does_not_matter_that_costs_are_gone(seen: Seen, own_cache: Path) -> 
     for path in own_cache.glob("costs-*"):
         path.unlink()
     assert planned()[1] == bits and seen.traces == 1
+
+
+class Detaches(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y.detach()
+
+
+def test_inputs_that_get_no_gradient_are_detached(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def noted(backward: fx.GraphModule, metadata: Any) -> list[int]:
+        found.append(runtime_record.without_gradients(backward, metadata))
+        assert inputs_without_gradients(backward, metadata) == found[-1]  # as PyTorch says where it has a function for it
+        return found[-1]
+
+    monkeypatch.setattr(kept_traces, "inputs_without_gradients", noted)
+    for _ in range(2):
+        torch._dynamo.reset()
+        model = reprise.compile(Detaches(), "10MB", capture="graph")
+        leaf, computed = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True) * 2
+        model(leaf, computed).sum().backward()
+        assert leaf.grad is not None and leaf.grad.tolist() == [2.0] * 3
+        computed.sum().backward()  # Its graph is still there, because no gradient went through it.
+    assert [len(each) for each in found] == [1] and seen.traces == 1
 
 
 class Stop(Exception):

@@ -136,7 +136,9 @@ def test_progress_is_for_terminals_alone(terminal: bool) -> None:
     with Progress("planning", stream) as progress:
         progress.last = 0.0
         progress(3, 7)
-    assert ("planning 3/7" in stream.getvalue()) == terminal
+        progress.last = 0.0
+        progress(31_250_001, 125_000_000)
+    assert ("planning 3/7\x1b" in stream.getvalue()) == ("planning 25 %\x1b" in stream.getvalue()) == terminal
     if terminal:
         assert stream.getvalue().endswith("\r\x1b[K")  # This clears the line.
 

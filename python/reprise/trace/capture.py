@@ -1,7 +1,8 @@
 """AOTAutograd's joint graph of a training step, as a Program.
 
-Every node is run once on fake tensors. A node whose results lie in memory that exists already
-is a view: it is left out, and its readers see that memory through their own geometry.
+Every node is run once on fake tensors, or was run by AOTAutograd and is as it was then. A node whose
+results lie in memory that exists already is a view: it is left out, and its readers see that memory
+through their own geometry.
 Any other node becomes a call, and each new storage becomes a value. The builder makes everything
 else (runtime/program/program_builder.h): versions, effects, generator states, the caller's op.
 """
@@ -22,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..errors import Unsupported
 from ..native import _torch
 from .captured import Captured
+from .collectives import is_collective
 from .layouts import Layout, Layouts, Number, extent_bytes, geometry_of, itself, layout_key, own_memory, storage_of, with_layouts
 from .nodes import check_size, check_supported, scope_of
 from .objects import inputs_of_gradients
@@ -33,6 +35,13 @@ BATCH_NORM = aten._native_batch_norm_legit_functional.default
 CUDNN_BATCH_NORM = aten.cudnn_batch_norm.default
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 SPLIT_CONVOLUTIONS: bool | None = None  # large convolutions in two calls; None: depends on the device
+TRUST_TRACES = True  # whether results that AOTAutograd found are taken from there
+
+Operands = dict[fx.Node, tuple[Any, list[fx.Node]]]  # what a node calls, and with which others
+
+
+def operands_of(graph: fx.Graph) -> Operands:
+    return {node: (node.target, node.all_input_nodes) for node in graph.nodes if node.op == "call_function"}
 
 
 @dataclass
@@ -48,6 +57,7 @@ class Capture:
     layouts: Layouts = field(default_factory=dict)
     sizes: Sizes | None = None  # of a step that is traced for any size
     known_at: Number = itself  # of such a step: what numbers are at the size where layouts were found
+    operands: Operands = field(default_factory=dict)  # of the nodes as they were traced
 
     env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
     memory: dict[int, int] = field(default_factory=dict, init=False)  # storage -> the builder's name for it
@@ -90,7 +100,7 @@ class Capture:
     # -- Reading the graph.
 
     def _fake_run(self, nodes: Sequence[fx.Node]) -> None:
-        """Runs every node on fake tensors, to see shapes and which results share memory."""
+        """Finds what every node makes on fake tensors, to see shapes and which results share memory."""
         inputs = iter([*self.primals, *self.tangents])
         tensors = [t for t in [*self.primals, *self.tangents] if isinstance(t, torch.Tensor)]
         mode = next((t.fake_mode for t in tensors if hasattr(t, "fake_mode")), None)
@@ -123,18 +133,33 @@ class Capture:
                     self.env[node] = result if layouts is None else with_layouts(result, layouts, self.known_at)
 
     def _known_results(self, node: fx.Node) -> Any:
-        """What AOTAutograd found when it ran the node, for a step of any size: to run it again on symbols takes long. None if
-        that lies in memory of a call that lowering has replaced, or if an operand lies in another way than AOTAutograd saw."""
-        if self.sizes is None or node.target is operator.getitem:
+        """What AOTAutograd found when it ran the node: to run it again takes about as long, and on symbols longer. None if that
+        lies in memory of a call that lowering has replaced, if an operand lies in another way than AOTAutograd saw, if the
+        node is not as it was traced, or if a result has more memory than it needs: PyTorch finds that at one of equal calls,
+        and takes the others from a cache without it."""
+        if not self._is_as_traced(node):
             return None
         operands = [(traced, here) for source in node.all_input_nodes
                     if isinstance(traced := source.meta.get("val"), torch.Tensor)
                     and isinstance(here := self.env[source], torch.Tensor)]
+        there = {storage_of(traced) for traced, _ in operands}
         replaced = {storage_of(traced) for traced, here in operands if storage_of(here) != storage_of(traced)}
         if replaced and any(not _lie_alike(traced, here) for traced, here in operands):
             return None
         known = node.meta.get("val")
-        return None if any(storage_of(t) in replaced for t in tree_leaves(known) if isinstance(t, torch.Tensor)) else known
+        results = [t for t in tree_leaves(known) if isinstance(t, torch.Tensor)]
+        if any(storage_of(t) in replaced for t in results):
+            return None
+        if self.sizes is None and any(storage_of(t) not in there and t.untyped_storage().nbytes() != extent_bytes(t)
+                                      for t in results):
+            return None
+        return known
+
+    def _is_as_traced(self, node: fx.Node) -> bool:
+        """A step of any size is compared with one of fixed sizes, and need not be so exact."""
+        if node.target is operator.getitem or is_collective(node.target):
+            return False
+        return self.sizes is not None or (TRUST_TRACES and self.operands.get(node) == (node.target, node.all_input_nodes))
 
     def _find_forward(self, nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> None:
         """Finds the nodes that forward's outputs and its effects need."""

@@ -23,7 +23,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from ..errors import GraphBreak, Unsupported
 from ..native import _torch
 from ..progress import Preparation
-from .capture import Capture
+from .capture import Capture, Operands, operands_of
 from .captured import Captured
 from .eager_kernels import kept_whole
 from .fused.lowered import FIRST_FORM, Form
@@ -62,12 +62,14 @@ class JointGraph:
     device: torch.device
     engine: str = EAGER
     objects: Objects = field(default_factory=Objects)
+    operands: Operands = field(default_factory=dict)  # of the nodes as they were traced
 
     def capture(self, name: str, layouts: Layouts, form: Form = FIRST_FORM) -> Captured:
         """The step as a program. With eager's operators there is one form."""
         if self.engine == FUSED:
             return self._fused.run(name, layouts, form)
-        return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts).run()
+        return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts,
+                       operands=self.operands).run()
 
     def capture_for_any_size(self, name: str, sizes: Sizes, layouts: Layouts, known_at: Sequence[int]) -> _torch.ProgramFamily:
         """The step for all sizes for which it was traced, with eager's operators.
@@ -116,12 +118,13 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
         primals, tangents = joint_inputs
         device = _device_of(primals)
         shells.extend(_shells(joint, num_fwd_outputs, len(primals)))
+        operands = operands_of(joint.graph)
         if engine == EAGER:
             with phase("lowering"):
                 share_casts(joint, num_fwd_outputs, gm, inputs)
                 lower(joint, device)
         objects = objects_of(joint, primals, num_fwd_outputs)
-        runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device, engine, objects)))
+        runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device, engine, objects, operands)))
         return shells[0], shells[1]
 
     def forward(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
@@ -143,6 +146,8 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
             "the model cannot be captured as one graph: its shapes or branches depend on a number read out of a "
             f"tensor (.item(), int(), bool()). Change the line below or move it out of the model:{_reads(gm) or _asks(error)}"
         ) from error
+    finally:
+        inputs = ()  # Torch 2.11 keeps the functions above, and would keep the first batch with them.
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +42,6 @@ log = logging.getLogger("reprise")
 T = TypeVar("T")
 
 KEEP = True  # whether steps are looked for in the cache, and kept there
-IS_SUPPORTED = torch.__version__ >= "2.13"  # in earlier versions, AOTAutograd's parts fit together in other ways
 
 _FORMAT, _PROGRAM_FORMAT, _VERSION = "reprise.traced_step", "reprise.kept_program", 1
 _BEFORE_CONTENTS, _BEFORE_PROGRAM = ',\n"contents":\n', ',\n"program":\n'
@@ -109,8 +108,6 @@ def _key(gm: fx.GraphModule, inputs: Sequence[Any], engine: str, name: str) -> s
     try:
         if not KEEP:
             raise NoKey("traced steps are not kept")
-        if not IS_SUPPORTED:
-            raise NoKey(f"that needs torch 2.13, and this is {torch.__version__}")
         return step_key(gm, inputs, engine, name)
     except NoKey as reason:
         log.debug("%s is traced in every process: %s", name, reason)
@@ -123,13 +120,14 @@ def _traced(key: str, gm: fx.GraphModule, inputs: Sequence[Any],
             runs_of: Callable[[JointGraph | KeptStep], tuple[Run, Run]], preparation: Preparation,
             engine: str) -> Callable[..., Any]:
     graphs: list[JointGraph] = []
+    count = len(inputs)  # a function that is kept must not keep the inputs
     found_out: list[tuple[Any, fx.GraphModule]] = []
 
     def runs(joint: JointGraph) -> tuple[Run, Run]:
         if joint.objects != Objects():
             return runs_of(joint)
         graphs.append(joint)
-        return runs_of(KeptStep(key, len(inputs), joint.device, engine, joint.seed_bytes, lambda: joint))
+        return runs_of(KeptStep(key, count, joint.device, engine, joint.seed_bytes, lambda: joint))
 
     step = trace(gm, inputs, runs, preparation, engine, lambda *found: found_out.append(found))
     if graphs and found_out:
@@ -172,14 +170,15 @@ def _wrapper(gm: fx.GraphModule, inputs: Sequence[Any], known: _Traced, sides: t
     """What AOTAutograd makes of forward and backward at the end of tracing, and when it finds a step in its own cache."""
     try:
         from torch._functorch._aot_autograd.aot_autograd_result import GenericAOTAutogradResult
-        from torch._functorch.aot_autograd import prepare_aot_config
 
-        config = prepare_aot_config(gm, inputs, None, keep_inference_input_mutations=True, ignore_shape_env=False)[-1]
-        result: Any = GenericAOTAutogradResult(
-            compiled_fw=sides[0], compiled_bw=sides[1], aot_joint_graph_str=None, aot_forward_graph_str=None,
-            aot_backward_graph_str=None, min_cut_info_str=None, runtime_metadata=known.metadata, dispatch_wrappers=[],
+        kind: Any = GenericAOTAutogradResult
+        config = _config(gm, inputs)
+        # These are texts of graphs, for logs; which ones there are depends on the version of PyTorch.
+        texts = {field.name: None for field in fields(kind) if field.name.endswith("_str")}
+        result = kind(
+            **texts, compiled_fw=sides[0], compiled_bw=sides[1], runtime_metadata=known.metadata, dispatch_wrappers=[],
             maybe_subclass_meta=None, num_fw_outs_saved_for_bw=1, indices_of_inps_to_detach=known.detached,
-            forward_time_taken_ns=0, backward_time_taken_ns=0, sanitized_aot_config=config.to_cacheable(), guards_expr=None,
+            forward_time_taken_ns=0, backward_time_taken_ns=0, sanitized_aot_config=None, guards_expr=None,
             serialized_bw_module=None)
         step = result.wrap_post_compile([], config, {})
     except Exception as error:  # this release of PyTorch puts its parts together in another way
@@ -190,6 +189,20 @@ def _wrapper(gm: fx.GraphModule, inputs: Sequence[Any], known: _Traced, sides: t
         return step(list(args))
 
     return torch._dynamo.disable(call, reason="the step is captured already")  # type: ignore[no-any-return]
+
+
+def _config(gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    """AOTAutograd's settings for the step. Before torch 2.13, it makes them together with what it needs to trace."""
+    from torch._functorch import aot_autograd
+    from torch._functorch._aot_autograd.schemas import AOTConfig
+
+    options: dict[str, Any] = {"decompositions": None, "keep_inference_input_mutations": True, "ignore_shape_env": False}
+    prepare: Any = getattr(aot_autograd, "prepare_aot_config", None)
+    if prepare is not None:
+        return prepare(gm, inputs, **options)[-1]
+    prepare = aot_autograd.prepare_aot_module_simplified
+    made = prepare(gm, inputs, None, boxed_forward_device_index=None, flatten=False, **options)
+    return next(part for part in made if isinstance(part, AOTConfig))
 
 
 class _Again:

@@ -133,6 +133,20 @@ def _view_kind(name: str) -> Any:
 
 def inputs_without_gradients(backward: GraphModule, metadata: Any) -> list[int]:
     """The inputs that torch.compile detaches."""
-    from torch._functorch._aot_autograd.graph_compile import _compute_indices_of_inps_to_detach
+    from torch._functorch._aot_autograd import graph_compile
 
-    return _compute_indices_of_inps_to_detach(backward, None, metadata, metadata)
+    theirs = getattr(graph_compile, "_compute_indices_of_inps_to_detach", None)
+    return without_gradients(backward, metadata) if theirs is None else theirs(backward, None, metadata, metadata)
+
+
+def without_gradients(backward: GraphModule, metadata: Any) -> list[int]:
+    """The same for torch before 2.13, which has no function for it: inputs that were computed, and for which backward gives no
+    gradient. One that gets other memory in the graph has to stay what it is."""
+    from torch._functorch._aot_autograd.schemas import MutationType
+
+    gradients: Any = next(reversed(backward.graph.find_nodes(op="output"))).args[0]
+    if len(gradients) != len(metadata.input_info):
+        raise NoRecord("backward gives more than the gradients of the inputs")
+    return [i for i, (gradient, known) in enumerate(zip(gradients, metadata.input_info, strict=True))
+            if gradient is None and known.requires_grad and not known.is_leaf
+            and not (known.mutation_type == MutationType.MUTATED_IN_GRAPH and known.mutates_storage_metadata)]
