@@ -163,6 +163,7 @@ class Options:
     budget_bytes: int | None
     reserve_bytes: int
     host_budget_bytes: int
+    park_optimizer: bool
     planner: str
     planning_seconds: float
     waiting_seconds: float

@@ -135,6 +135,7 @@ bool fits(const Argument& argument, const c10::Argument& schema) {
   if (constant.isIntList()) return is_list_of(*type, c10::TypeKind::IntType);
   if (constant.isDoubleList()) return is_list_of(*type, c10::TypeKind::FloatType);
   if (constant.isBoolList()) return is_list_of(*type, c10::TypeKind::BoolType);
+  if (type->kind() == c10::TypeKind::AnyType) return constant.isString();  // the name of a group of processes
   if (type->kind() == c10::TypeKind::NumberType) return constant.isInt() || constant.isDouble() || constant.isBool();
   return constant.type()->kind() == type->kind();
 }

@@ -19,6 +19,7 @@ struct SessionOptions {
   std::optional<std::int64_t> budget_bytes{};  // nothing: no recomputation
   std::int64_t reserve_bytes = 0;
   std::int64_t host_budget_bytes = 0;  // memory of the host that steps may store values in
+  bool park_optimizer = false;         // and, if the budget needs it, the optimizer's state
   std::string planner = "auto";
   double planning_seconds = 10;
   double waiting_seconds = 0.5;  // how long a step waits for a plan; the rest of the search goes on beside the steps

@@ -18,7 +18,7 @@ constexpr std::int64_t kLeastPart = 512;  // smaller parts of the state than one
 // The state that a step may store. A tensor whose storage somebody else holds too would stay in memory.
 std::vector<at::Tensor> Session::parkable() const {
   const bool alone = around_.family == nullptr && around_.together == nullptr;
-  if (!around_.optimizer_state || options_->host_budget_bytes == 0 || !alone) return {};
+  if (!options_->park_optimizer || !around_.optimizer_state || options_->host_budget_bytes == 0 || !alone) return {};
   if (options_->cuda_graphs == CudaGraphs::kOn || wants_arena()) return {};
   const at::Device device = numbered(program().device);
   std::vector<at::Tensor> found;

@@ -198,6 +198,7 @@ struct TrainingStep::State {
     options->budget_bytes = asked.budget_bytes;
     options->reserve_bytes = asked.reserve_bytes;
     options->host_budget_bytes = asked.host_budget_bytes;
+    options->park_optimizer = asked.park_optimizer;
     options->planner = asked.planner;
     options->planning_seconds = asked.planning_seconds;
     options->cuda_graphs = asked.cuda_graphs;
@@ -209,6 +210,7 @@ struct TrainingStep::State {
             .reserve_bytes = options->reserve_bytes,
             .host_budget_bytes = options->host_budget_bytes,
             .optimizer = optimizer,
+            .park_optimizer = options->park_optimizer,
             .planner = options->planner,
             .planning_seconds = options->planning_seconds,
             .cuda_graphs = options->cuda_graphs,

@@ -102,6 +102,7 @@ struct Parking {
     return {.budget_bytes = budget_bytes,
             .host_budget_bytes = host_bytes,
             .optimizer = optimizer.get(),
+            .park_optimizer = true,
             .planning_seconds = 600};
   }
   std::int64_t least(std::int64_t host_bytes) { return step.try_plan(within(1, host_bytes)).smallest_budget_bytes; }

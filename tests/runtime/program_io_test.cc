@@ -177,7 +177,8 @@ TEST(ProgramIo, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(error_of(""), StartsWith("net.program.json:1:1: "));
   EXPECT_THAT(error_of(good.substr(0, good.size() / 2)), HasSubstr("is the file complete?"));
   EXPECT_THAT(with("reprise.program", "reprise.graph"), HasSubstr("2:10: format: expected 'reprise.program'"));
-  EXPECT_THAT(with("\"version\":1", "\"version\":2"), HasSubstr("version 2 is unknown"));
+  EXPECT_THAT(with("\"version\":1", "\"version\":3"), HasSubstr("version 3 is unknown"));
+  EXPECT_THAT(with("\"version\":1", "\"version\":2"), HasSubstr("no op has a stream above 0"));
   EXPECT_THAT(with("aten::sum", "aten::no_such_operator"),
               AllOf(HasSubstr("ops[1].call: this libtorch has no operator 'aten::no_such_operator'"),
                     HasSubstr("written by torch " + detail::torch_version() + ", this is torch ")));

@@ -201,7 +201,7 @@ def parking() -> tuple[nn.Module, torch.optim.Optimizer]:
     least = model.plan.smallest_budget_bytes(5)
     reprise.restore(model)
     model, optimizer = wide(GPU)
-    reprise.compile(model, host_budget=HOST, optimizer=optimizer, cuda_graphs=False, planning_seconds=5)
+    reprise.compile(model, host_budget=HOST, optimizer=optimizer, park_optimizer=True, cuda_graphs=False, planning_seconds=5)
     steps_of(model, optimizer, range(1))
     model.plan.set_budget(least - (32 << 20))
     steps_of(model, optimizer, range(1, 2))

@@ -74,7 +74,7 @@ def test_random_programs_that_come_again_have_eagers_bits() -> None:
         except reprise.BudgetExceeded:
             continue
         followed += mode.summary.followed_steps
-        assert _torch.allocated_bytes(DEVICE) <= before, f"program {seed}"
+        assert _torch.allocated_bytes(DEVICE) <= before or allocated() <= before, f"program {seed}"
     assert followed > PROGRAMS
 
 

@@ -175,7 +175,7 @@ def test_the_largest_batch_and_the_longest_inputs_are_those_of_a_rank() -> None:
 def test_a_curve_is_that_of_a_rank() -> None:
     roomy = ask(profile="measure")
     curve = reprise.curve(model(), inputs(), ranks=RANKS, bandwidth=BYTES_PER_S, planning_seconds=2)
-    assert curve.plain.peak_bytes == roomy.planned.peak_bytes
+    assert curve.plain.peak_bytes <= roomy.planned.peak_bytes  # A plan with room begins gathers early.
     assert curve.plain.time_ns > roomy.exchange.exposed_ns  # type: ignore[union-attr]
     assert min(point.peak_bytes for point in curve.points) < roomy.planned.peak_bytes
     assert "one of 64 processes" in str(curve)

@@ -69,6 +69,7 @@ struct StepOptions {
   std::int64_t host_budget_bytes = 0;
   // The optimizer's state is counted before it exists. The optimizer must outlive the steps it is given for.
   const torch::optim::Optimizer* optimizer = nullptr;
+  bool park_optimizer = false;  // its state, too, may wait in the host's memory while a step runs
   std::string planner = "auto";
   double planning_seconds = 10;
   CudaGraphs cuda_graphs = CudaGraphs::kOff;

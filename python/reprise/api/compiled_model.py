@@ -44,7 +44,7 @@ AUTO, GRAPH, ONLINE = "auto", "graph", "online"
 
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, host_budget: str | int = 0,
-            planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
+            park_optimizer: bool = False, planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
             cuda_graphs: bool | str = "auto", arena: bool | str = False, slices: bool | str = True,
             engine: str = "eager", capture: str = "auto", loss: Callable[..., Any] | None = None,
             defer_logits: bool = False, regions: Sequence[torch.nn.Module] | None = None) -> torch.nn.Module:
@@ -60,8 +60,9 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     optimizer: counts the state it will create at its first step before it exists.
     reserve: bytes to leave free for anything else that will be allocated later.
     host_budget: on an accelerator, memory of the host that steps may store values in until backward reads
-        them, where that is cheaper than computing them again, and state of `optimizer` until backward has ended. It is
-        pinned.
+        them, where that is cheaper than computing them again. It is pinned.
+    park_optimizer: with a host_budget, let state of `optimizer` wait there, too, until backward has ended, if the budget
+        needs it.
     planner: one of reprise.planner_names(); "auto" never loses to another.
     planning_seconds: how long planning may take, per shape and situation.
     profile: "measure" the time of each operator, or estimate it by a "roofline".
@@ -95,9 +96,9 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         raise TypeError(f"reprise.compile takes a torch.nn.Module, not {type(model).__name__}")
     refuse_wrappers(model)
     called = called_module(model)
-    settings = settings_from(budget, reserve, host_budget, planner=planner, planning_seconds=planning_seconds,
-                             profile=profile, cuda_graphs=cuda_graphs, arena=arena, slices=slices, engine=engine,
-                             optimizer=optimizer, model=called)
+    settings = settings_from(budget, reserve, host_budget, park_optimizer=park_optimizer, planner=planner,
+                             planning_seconds=planning_seconds, profile=profile, cuda_graphs=cuda_graphs, arena=arena,
+                             slices=slices, engine=engine, optimizer=optimizer, model=called)
     check_capture(capture, engine, model)
     if defer_logits and loss is not None:
         raise ValueError("defer_logits=True is for a loss that is computed outside of the step, and loss= makes it part of "

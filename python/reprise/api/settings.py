@@ -36,7 +36,7 @@ class Settings:
     """The settings of a model's steps. The runtime reads `options`; a change takes effect at the next step."""
 
     def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, host_budget_bytes: int = 0,
-                 planner: str = planning.AUTO,
+                 park_optimizer: bool = False, planner: str = planning.AUTO,
                  planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
                  arena: bool | str = False, slices: bool | str = True, engine: str = EAGER, model: torch.nn.Module | None = None,
                  optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -48,7 +48,7 @@ class Settings:
             raise ValueError(f"planning_seconds={planning_seconds}: must be positive")
         self.options = _torch.Options()
         self.options.budget_bytes, self.options.reserve_bytes = budget_bytes, reserve_bytes
-        self.options.host_budget_bytes = host_budget_bytes
+        self.options.host_budget_bytes, self.options.park_optimizer = host_budget_bytes, park_optimizer
         self.options.planner, self.options.planning_seconds = planner, planning_seconds
         self.options.waiting_seconds = planning.WAITING_SECONDS
         self.options.measure = profile == "measure"
@@ -137,7 +137,7 @@ class Settings:
 
 def settings_from(budget: Any = None, reserve: Any = 0, host_budget: Any = 0, model: torch.nn.Module | None = None,
                   optimizer: torch.optim.Optimizer | None = None, **options: Any) -> Settings:
-    known = {"planner", "planning_seconds", "profile", "cuda_graphs", "arena", "slices", "engine"}
+    known = {"park_optimizer", "planner", "planning_seconds", "profile", "cuda_graphs", "arena", "slices", "engine"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)}; the options are budget, optimizer, reserve, "

@@ -150,9 +150,10 @@ class Capture:
         results = [t for t in tree_leaves(known) if isinstance(t, torch.Tensor)]
         if any(storage_of(t) in replaced for t in results):
             return None
-        if self.sizes is None and any(storage_of(t) not in there and t.untyped_storage().nbytes() != extent_bytes(t)
-                                      for t in results):
-            return None
+        if self.sizes is None:
+            check_size(node, results)
+            if any(storage_of(t) not in there and t.untyped_storage().nbytes() != extent_bytes(t) for t in results):
+                return None
         return known
 
     def _is_as_traced(self, node: fx.Node) -> bool:
