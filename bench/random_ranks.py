@@ -1,6 +1,6 @@
 """Random runs of two processes that train together under plans: whatever happens on one of them, both train or both end.
 
-    python bench/random_ranks.py [--runs 1000] [--seconds 60] [--seed 1] [-o FILE]
+    python bench/random_ranks.py [--runs 1000] [--seconds 60] [--seed 0] [-o FILE]
 
 A run trains two steps of a small network in each process: with reprise.shard, with parallelize_module or in
 DistributedDataParallel, with a budget between a little less than the least and a little more than is needed without
@@ -436,7 +436,7 @@ def main() -> int:
     parser.set_defaults(ranks=2)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     tally, pairs, options.first, minutes = Tally(), 0, 0, 0.0
     if options.output.exists() and (before := json.loads(options.output.read_text()))["seed"] == options.seed:
