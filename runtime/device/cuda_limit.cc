@@ -10,16 +10,15 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
-#include <algorithm>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "reprise/error.h"
+#include "runtime/device/limit.h"
 
 // A header of libtorch calls this in a function that the front replaces. Nobody has to link CUDA's runtime for that.
 #pragma weak cudaMemGetInfo
@@ -28,84 +27,6 @@ namespace reprise {
 namespace {
 
 namespace cache = c10::cuda::CUDACachingAllocator;
-
-// How much is handed out, and how much may be.
-class Limit {
- public:
-  explicit Limit(cache::CUDAAllocator& base) : base_(base) {}
-
-  void set(c10::DeviceIndex device, std::int64_t bytes, RoomMaker* maker) {
-    const std::lock_guard lock(mutex_);
-    device_ = device;
-    limit_bytes_ = bytes;
-    maker_ = maker;
-    taken_ = 0;
-    watermark_ = maker == nullptr ? 0 : allocated();
-  }
-
-  // Serves a request by serve(), which returns memory that is given back when it goes out of scope.
-  template <typename Serve>
-  auto serve(c10::DeviceIndex device, std::size_t bytes, Serve serve) {
-    while (true) {
-      const std::int64_t claimed = claim(device, bytes);
-      auto served = serve();
-      const auto [maker, over_bytes] = settle(claimed);
-      if (maker == nullptr) return served;
-      // The allocator has left a larger block unsplit.
-      served = {};
-      maker->make_room(claimed + over_bytes, over_bytes);
-    }
-  }
-
-  [[nodiscard]] std::int64_t take_watermark() {
-    const std::lock_guard lock(mutex_);
-    taken_ = 0;
-    return std::exchange(watermark_, allocated());
-  }
-  void keep_in_watermark(std::int64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    taken_ += bytes;
-  }
-
- private:
-  // What the request counts; 0: it is not limited. Requests of several threads cannot pass the limit together.
-  [[nodiscard]] std::int64_t claim(c10::DeviceIndex device, std::size_t bytes) {
-    const std::int64_t granted = granted_bytes(c10::Device(c10::kCUDA, device), static_cast<std::int64_t>(bytes));
-    while (true) {
-      std::unique_lock lock(mutex_);
-      if (maker_ == nullptr || device != device_ || bytes == 0) return 0;
-      const std::int64_t missing = allocated() + claimed_ + granted - limit_bytes_;
-      if (missing <= 0) {
-        claimed_ += granted;
-        return granted;
-      }
-      RoomMaker* maker = maker_;
-      lock.unlock();
-      maker->make_room(granted, missing);
-    }
-  }
-  // Who has to make room, and how much, if the count is above the limit after the request was served.
-  [[nodiscard]] std::pair<RoomMaker*, std::int64_t> settle(std::int64_t claimed) {
-    if (claimed == 0) return {nullptr, 0};
-    const std::lock_guard lock(mutex_);
-    claimed_ -= claimed;
-    if (maker_ == nullptr) return {nullptr, 0};
-    const std::int64_t now = allocated();
-    if (now > limit_bytes_) return {maker_, now - limit_bytes_};
-    watermark_ = std::max(watermark_, now + taken_);
-    return {nullptr, 0};
-  }
-  [[nodiscard]] std::int64_t allocated() { return base_.getDeviceStats(device_).allocated_bytes[0].current; }
-
-  cache::CUDAAllocator& base_;
-  std::mutex mutex_;
-  c10::DeviceIndex device_ = 0;
-  std::int64_t limit_bytes_ = 0;
-  std::int64_t claimed_ = 0;  // by requests that are being served
-  std::int64_t watermark_ = 0;
-  std::int64_t taken_ = 0;  // counts in the watermark
-  RoomMaker* maker_ = nullptr;
-};
 
 // Memory from an allocator's raw interface until somebody takes it.
 class RawMemory {
@@ -130,7 +51,10 @@ class RawMemory {
 
 class Front final : public cache::CUDAAllocator {
  public:
-  explicit Front(cache::CUDAAllocator* base) : limit_(*base), base_(base) {}
+  explicit Front(cache::CUDAAllocator* base)
+      : limit_(
+            [base](c10::Device device) { return base->getDeviceStats(device.index()).allocated_bytes[0].current; }),
+        base_(base) {}
 
   [[nodiscard]] Limit& limit() { return limit_; }
   [[nodiscard]] cache::CUDAAllocator& base() const { return *base_; }
@@ -138,15 +62,14 @@ class Front final : public cache::CUDAAllocator {
   // -- Requests.
 
   c10::DataPtr allocate(size_t bytes) override {
-    return limit_.serve(c10::cuda::current_device(), bytes, [&] { return base_->allocate(bytes); });
+    return limit_.serve(current_device(), bytes, [&] { return base_->allocate(bytes); });
   }
   void* raw_alloc(size_t bytes) override {
-    return limit_.serve(c10::cuda::current_device(), bytes, [&] { return RawMemory(*base_, base_->raw_alloc(bytes)); })
-        .release();
+    return limit_.serve(current_device(), bytes, [&] { return RawMemory(*base_, base_->raw_alloc(bytes)); }).release();
   }
   void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
     return limit_
-        .serve(c10::cuda::current_device(), bytes,
+        .serve(current_device(), bytes,
                [&] { return RawMemory(*base_, base_->raw_alloc_with_stream(bytes, stream)); })
         .release();
   }
@@ -295,6 +218,8 @@ class Front final : public cache::CUDAAllocator {
   // NOLINTEND(modernize-use-override)
 
  private:
+  [[nodiscard]] static c10::Device current_device() { return {c10::kCUDA, c10::cuda::current_device()}; }
+
   Limit limit_;
   cache::CUDAAllocator* base_;
 };
@@ -319,7 +244,7 @@ void limit_cuda(c10::Device device, std::int64_t bytes, RoomMaker* maker) {
     throw InputError("another allocator has taken the place of PyTorch's since Reprise first limited " + device.str() +
                      ": set it before that");
   }
-  front().limit().set(device.index(), bytes, maker);
+  front().limit().set(device, bytes, maker);
   put_in_place(maker == nullptr ? front().base() : front());
 }
 
