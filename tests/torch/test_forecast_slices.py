@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch.nn import functional
 import reprise
 import reprise.show.preflight
 from reprise import _core, planning
+from reprise.api.curve import _forms
 
 RESNET50 = Path(__file__).parents[2] / "data/steps/resnet50_96.cuda.graph.json"
 WORDS = 4001
@@ -94,6 +97,15 @@ def test_the_time_is_that_of_the_plan_after_a_full_search(own_cache: Path, monke
     full = planning.find(*form, peak // 2, "auto", 60).simulation
     assert soon is not None and in_full is not None and full is not None
     assert in_full.time_ns == full.time_ns <= soon.time_ns
+
+
+def test_a_curve_has_the_forms_of_both_kinds_that_training_tries() -> None:
+    """Where something else bounds both kinds alike, exact slices do not stand for close ones."""
+    graph, costs = _core.parse_graph(RESNET50.read_text())
+    smaller = _core.Costs(costs.time_ns, costs.workspace_bytes, [size // 2 for size in costs.value_bytes])
+    asked: Any = SimpleNamespace(form=lambda key, batch: (graph, costs if key == planning.WHOLE else smaller), batch=1,
+                                 forms=SimpleNamespace(use="close"))
+    assert [slices for slices, _ in _forms(asked)] == [1, 2, 2]
 
 
 def test_the_least_budget_is_that_of_a_session(model: nn.Module) -> None:
