@@ -9,7 +9,7 @@
 
 namespace reprise::online {
 
-// Calls visit(place in a list, tensor) for a tensor, or for each of a list of them.
+// Calls visit(place in a list, tensor) for a tensor, or for each of a list of them. In lists of lists all have place 0.
 template <typename Visit>
 void for_each_tensor(const c10::IValue& value, Visit visit) {
   if (value.isTensor()) {
@@ -19,6 +19,11 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
     for (const c10::IValue& tensor : value.toListRef()) {
       if (tensor.isTensor()) visit(element, tensor.toTensor());
       ++element;
+    }
+  } else if (value.isList()) {
+    for (const c10::IValue& list : value.toListRef()) {
+      if (!list.isTensorList()) return;
+      for (const c10::IValue& tensor : list.toListRef()) visit(std::size_t{0}, tensor.toTensor());
     }
   }
 }

@@ -57,7 +57,7 @@ double planned_h(const Value& value, std::size_t next_call) {
 
 }  // namespace
 
-Value* cheapest(const Table& table, std::int64_t now_ns, std::size_t next_call) {
+Value* cheapest(const Table& table, std::int64_t at_ns, std::size_t next_call) {
   Value* best = nullptr;
   Rank best_rank = Rank::kSpent;
   double least = std::numeric_limits<double>::infinity();
@@ -70,7 +70,7 @@ Value* cheapest(const Table& table, std::int64_t now_ns, std::size_t next_call) 
     if (rank == Rank::kAgain) {
       h = planned_h(*value, next_call);
     } else if (rank != Rank::kSpent) {
-      const auto age_ns = static_cast<double>(std::max<std::int64_t>(1, now_ns - value->last_read_ns));
+      const auto age_ns = static_cast<double>(std::max<std::int64_t>(1, at_ns - value->last_read_ns));
       const double weight = static_cast<double>(value->bytes) * age_ns;
       if (!is_first && value->maker->cost_ns >= least * weight) continue;
       h = (value->maker->cost_ns + neighbours_cost_ns(*value)) / weight;

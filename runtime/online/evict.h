@@ -35,7 +35,7 @@
 namespace reprise::online {
 
 // nullptr: everything that could go is being read.
-[[nodiscard]] Value* cheapest(const Table& table, std::int64_t now_ns, std::size_t next_call);
+[[nodiscard]] Value* cheapest(const Table& table, std::int64_t at_ns, std::size_t next_call);
 
 // The largest root that only records hold, if less memory depends on it and all of that is resident: it goes if what
 // depends on it is never taken away from now on. nullptr: there is none.

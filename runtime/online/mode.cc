@@ -90,10 +90,10 @@ void Reading::add(const OperatorCard& card, std::span<const c10::IValue> argumen
   }
 }
 
-void Reading::done(std::int64_t now) {
+void Reading::done(std::int64_t at_ns) {
   for (const Ref<Value>& value : values_) {
     Table::unlock(*value);
-    value->last_read_ns = now;
+    value->last_read_ns = at_ns;
   }
   values_.clear();
 }
@@ -104,7 +104,6 @@ void Mode::call(const OperatorCard& card, const c10::OperatorHandle& op, c10::Di
     call_inside(card, op, below, stack);
     return;
   }
-  this_thread.refusal.clear();
   if (stream_ && current_stream(device_) != stream_) {
     call_elsewhere(card, op, below, stack);
     return;
@@ -121,14 +120,15 @@ void Mode::call(const OperatorCard& card, const c10::OperatorHandle& op, c10::Di
   if (made.answer.random && made.answer.repeatable) made.generator_state = generator_state(device_);
   made.arguments.assign(arguments.begin(), arguments.end());
   if (place.is_measured) follower_.begins(place.number, allocated_bytes());
-  made.begin_ns = now_ns();
+  const std::int64_t begin_ns = now_ns();
   const std::int64_t aside_ns = this_thread.aside_ns;
   run(card, op, below, stack, made.arguments);
   const std::span<const c10::IValue> results = std::span(stack).subspan(first);
-  made.end_ns = now_ns();
-  made.cost_ns = device_.is_cpu() ? made.end_ns - made.begin_ns - (this_thread.aside_ns - aside_ns)
+  const std::int64_t end_ns = now_ns();
+  made.cost_ns = device_.is_cpu() ? end_ns - begin_ns - (this_thread.aside_ns - aside_ns)
                                   : costs_.ns(card, op, made.arguments, results);
   const Table::Lock lock(table_);
+  made.end_ns = device_.is_cpu() ? end_ns : clock_ns() + made.cost_ns;
   const auto values = note(made, results);
   reading.done(made.end_ns);
   follower_.after(place.number, made.cost_ns, values);
@@ -137,6 +137,7 @@ void Mode::call(const OperatorCard& card, const c10::OperatorHandle& op, c10::Di
 // What the call writes is lost if it fails.
 void Mode::run(const OperatorCard& card, const c10::OperatorHandle& op, c10::DispatchKeySet below,
                torch::jit::Stack& stack, std::span<const c10::IValue> arguments) {
+  this_thread.refusal.clear();
   try {
     op.redispatchBoxed(below, &stack);
   } catch (const c10::OutOfMemoryError&) {
@@ -158,8 +159,12 @@ void Mode::call_elsewhere(const OperatorCard& card, const c10::OperatorHandle& o
   Reading reading(table_);
   reading.add(card, arguments);
   if (reading.lacks_some()) bring_back(reading);
-  (void)prepare(card, op, arguments);
+  if (!reading.values().empty()) {
+    // The program has waited for what it reads to be made, but it may have been brought back since, by the mode's stream.
+    const OnStream so_that_this_one_waits(stream_);
+  }
   give_up(card.tensors, arguments, Contents::kKept);
+  (void)prepare(card, op, arguments);  // what is computed from what it writes does not need that any more
   const torch::jit::Stack kept(arguments.begin(), arguments.end());
   run(card, op, below, stack, kept);
 }
@@ -211,6 +216,7 @@ CallAnswer Mode::prepare(const OperatorCard& card, const c10::OperatorHandle& op
   if (writes && !at::GradMode::is_enabled() && torch::autograd::get_current_graph_task_id() == -1) {
     answer.repeatable = false;
   }
+  if (card.keeps_memory) give_up(card.tensors, arguments, Contents::kKept);
   for (const std::uint32_t i : card.written) {
     for_each_tensor(arguments[i], [&](std::size_t, const at::Tensor& tensor) {
       if (free_readers_of_roots(tensor)) answer.repeatable = false;
@@ -221,7 +227,6 @@ CallAnswer Mode::prepare(const OperatorCard& card, const c10::OperatorHandle& op
       if (!free_readers_of_roots(tensor)) answer.repeatable = false;
     });
   }
-  if (card.replaces_memory) give_up(card.tensors, arguments, Contents::kKept);
   return answer;
 }
 

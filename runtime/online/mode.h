@@ -37,7 +37,7 @@ class Reading {
 
   void add(const OperatorCard& card, std::span<const c10::IValue> arguments);
   // With the table's lock: the program has read them, and their storages tell of accesses by hand again.
-  void done(std::int64_t now_ns);
+  void done(std::int64_t at_ns);
   [[nodiscard]] bool lacks_some() const { return lacks_some_; }
   [[nodiscard]] std::span<const Ref<Value>> values() const { return {values_.data(), values_.size()}; }
 
@@ -74,8 +74,7 @@ class Mode final : public RoomMaker {
     CallAnswer answer;
     at::Tensor generator_state;
     torch::jit::Stack arguments;
-    std::int64_t begin_ns;
-    std::int64_t end_ns;
+    std::int64_t end_ns;  // by clock_ns()
     std::int64_t cost_ns;
   };
   struct Fresh {  // a new storage among results
@@ -110,6 +109,9 @@ class Mode final : public RoomMaker {
   void set_limit();
 
   [[nodiscard]] std::int64_t allocated_bytes() const;
+  // With the table's lock. By this clock values are old. On CUDA a call returns before it is done, so there it is the
+  // time of all calls so far: the same whenever the program runs.
+  [[nodiscard]] std::int64_t clock_ns() const { return device_.is_cpu() ? now_ns() : call_ns_; }
 
   inline static std::atomic<Mode*> active_ = nullptr;
 

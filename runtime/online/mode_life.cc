@@ -55,12 +55,12 @@ Mode::Mode(OnlineOptions options)
       call(*card, op, below, stack);
     };
   });
-  active_ = this;
   set_by_hand([](c10::StorageImpl* storage) {
     if (Mode* mode = active_) mode->accessed_by_hand(storage);
   });
   reset_meter_peak(device_);
   set_limit();
+  active_ = this;
 }
 
 Mode::~Mode() {

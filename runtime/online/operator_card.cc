@@ -62,9 +62,16 @@ bool replaces(std::string_view name) {
                    {"resize_", "resize_as_", "_resize_output_", "set_", "set_data", "_lazy_clone", "record_stream"});
 }
 
+// In c10d's operators processes exchange tensors. The schemas do not tell which of them are written.
+bool communicates_in_place(const c10::OperatorHandle& op) { return op.schema().name().starts_with("c10d::"); }
+// And memory is read and written when the call has returned.
+bool communicates(const c10::OperatorHandle& op) {
+  return communicates_in_place(op) || op.schema().name().starts_with("_c10d_functional::");
+}
+
 bool only_views(const c10::OperatorHandle& op) {
   const std::string name = short_name(op);
-  if (replaces(name)) return false;
+  if (replaces(name) || communicates(op)) return false;
   if (op.hasTag(at::Tag::inplace_view)) return true;
   const auto& returns = op.schema().returns();
   return !returns.empty() && std::ranges::all_of(returns, [](const c10::Argument& result) {
@@ -82,13 +89,14 @@ OperatorCard new_card(const c10::OperatorHandle& op, c10::DeviceType device) {
     if (type.find("Tensor") == std::string::npos) continue;
     card.tensors.push_back(i);
     const c10::AliasInfo* alias = arguments[i].alias_info();
-    if (alias != nullptr && alias->isWrite()) card.written.push_back(i);
+    const bool is_written = (alias != nullptr && alias->isWrite()) || communicates_in_place(op);
+    if (is_written && name != "record_stream") card.written.push_back(i);
   }
-  card.replaces_memory = replaces(name);
-  card.depends = !card.replaces_memory && depends_on_arguments(op, name);
+  card.keeps_memory = replaces(name) || communicates(op);
+  card.depends = !card.keeps_memory && depends_on_arguments(op, name);
   const Call call{op, std::vector<Argument>(arguments.size())};
   const bool allowed = facts_of(call).refusal.empty() || repeats_its_shape(name);
-  card.repeatable = !card.replaces_memory && allowed && Kernel(call).repeats(device);
+  card.repeatable = !card.keeps_memory && allowed && Kernel(call).repeats(device);
   return card;
 }
 

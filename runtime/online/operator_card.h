@@ -22,7 +22,7 @@ struct OperatorCard {
   std::vector<std::uint32_t> whole{};    // arguments that are whole numbers, truths, or lists of them
   bool repeatable = false;               // the same arguments give the same bits, unless `depends`
   bool depends = false;                  // on the arguments of a call: ask answer_of()
-  bool replaces_memory = false;          // puts other memory under the storages of its arguments
+  bool keeps_memory = false;             // of its arguments: for other storages, or for longer than the call runs
 };
 
 // Nothing if calls only see memory in another way, so that nobody has to know of them. Made once for each operator and

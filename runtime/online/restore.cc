@@ -196,8 +196,10 @@ void Restorer::restore(Value& value) {
 
 void Restorer::run(Record& record, const Value& wanted) {
   ArgumentMemory memory(table_, record);
-  torch::jit::Stack stack = memory.stack();
+  torch::jit::Stack stack;
+  this_thread.refusal.clear();
   try {
+    stack = memory.stack();
     call_again(record, device_, stack);
   } catch (const c10::OutOfMemoryError&) {
     if (this_thread.refusal.empty()) throw;

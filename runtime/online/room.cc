@@ -46,7 +46,7 @@ std::string Mode::take_away(std::int64_t requested_bytes, std::int64_t missing_b
   const std::int64_t allocated = allocated_bytes();
   plain_peak_bytes_ = std::max(plain_peak_bytes_, allocated + requested_bytes + table_.evicted_bytes());
   if (allocated + requested_bytes <= options_.budget_bytes) return "";  // Another thread has freed something.
-  Value* value = cheapest(table_, now_ns(), follower_.next_call());
+  Value* value = cheapest(table_, clock_ns(), follower_.next_call());
   const bool last_resort = value == nullptr || value->waits > 0;
   if (Value* orphan = last_resort ? largest_orphan(table_) : nullptr) {
     for (Value* dependent : held_dependents(*orphan)) table_.release(*dependent->cell, /*lost=*/false);

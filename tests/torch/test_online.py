@@ -10,10 +10,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed
 from online_loops import (
     LOOPS,
     TELLS_OF_ACCESS,
@@ -216,6 +218,42 @@ def test_taking_an_address_is_an_error_where_nobody_tells_of_it() -> None:
             assert torch.empty(y.shape, dtype=y.dtype).copy_(y).data_ptr() != 0
     case.check(made)
     assert all(y.data_ptr() != 0 for y in made)
+
+
+@on_host
+@pytest.mark.parametrize("gather", [lambda y, x: torch.distributed.all_gather_into_tensor(y, x),
+                                    lambda y, x: torch.distributed.all_gather([y], x)], ids=["tensor", "list"])
+def test_a_collective_may_write_over_a_result(gather: Callable[[Tensor, Tensor], object], tmp_path: Path) -> None:
+    case = Chain(results=8)
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    try:
+        with case.mode as mode:
+            y, reader, *_ = chain(case.x, 2)
+            gather(y, case.x)
+            made = chain(case.x)
+            assert mode.summary.evictions > 0
+            mode.set_budget("1GiB")
+    finally:
+        torch.distributed.destroy_process_group()
+    case.check(made)
+    assert (bits_of(y), bits_of(reader)) == (bits_of(case.x), bits_of(case.expected[1]))
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="about streams")
+def test_another_stream_may_write_over_a_result() -> None:
+    case, side = Chain(results=8), torch.cuda.Stream()
+    with case.mode as mode:
+        y, reader, *_ = chain(case.x, 2)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            y.add_(1)
+        torch.cuda.current_stream().wait_stream(side)
+        made = chain(case.x)
+        assert mode.summary.evictions > 0
+        mode.set_budget("1GiB")
+    case.check(made)
+    assert (bits_of(y), bits_of(reader)) == (bits_of(case.expected[0] + 1), bits_of(case.expected[1]))
 
 
 def test_a_call_that_raises_leaves_everything_as_it_was() -> None:
