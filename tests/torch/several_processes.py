@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import runpy
-import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -92,7 +91,8 @@ def in_processes(run: Callable[..., None], *arguments: Any) -> None:
     torch.multiprocessing.get_context("forkserver").set_forkserver_preload(
         ["torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "reprise.api.compiled_model",
          "transformers.models.gpt2.modeling_gpt2"])
-    started = torch.multiprocessing.start_processes(run, arguments, nprocs=RANKS, join=False, start_method="forkserver")
+    started = torch.multiprocessing.start_processes(_run, (dict(os.environ), run, arguments), nprocs=RANKS, join=False,
+                                                    start_method="forkserver")
     end = time.monotonic() + SECONDS
     try:
         while not started.join(max(0.0, end - time.monotonic())):  # True once all have ended
@@ -100,6 +100,13 @@ def in_processes(run: Callable[..., None], *arguments: Any) -> None:
     finally:
         for process in started.processes:
             process.kill()
+
+
+def _run(rank: int, environment: dict[str, str], run: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    """In one of the processes, whose environment is that of the first that were started."""
+    os.environ.clear()
+    os.environ.update(environment)
+    run(rank, *arguments)
 
 
 def results_of(run: Callable[[int, str], None], folder: Path) -> Results:
@@ -129,15 +136,14 @@ def run_page(name: str, folder: Path) -> None:
                       "assert model.plan.recompute_ns > 0\n"
                       "import os, pathlib\n"
                       f"pathlib.Path({str(folder)!r}, 'ended.' + os.environ['RANK']).touch(exist_ok=False)\n")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    in_processes(_run_script, str(script), {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    in_processes(_run_script, str(script), store.port)
     assert sorted(path.name for path in folder.glob("ended.*")) == [f"ended.{rank}" for rank in range(RANKS)]
 
 
-def _run_script(rank: int, script: str, environment: dict[str, str]) -> None:
-    """In one of the processes: runs it with the variables that torchrun sets."""
-    os.environ.update(environment)
+def _run_script(rank: int, script: str, port: int) -> None:
+    """In one of the processes: runs it with the variables that torchrun sets, and with a store in the parent, as there."""
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"})
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)})
     torch.set_num_threads(1)
     runpy.run_path(script, run_name="__main__")
