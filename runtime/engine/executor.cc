@@ -12,6 +12,7 @@
 #include "runtime/device/meter.h"
 #include "runtime/kernels/call_guards.h"
 #include "runtime/kernels/kernel.h"
+#include "runtime/program/collectives.h"
 
 namespace reprise {
 
@@ -207,6 +208,12 @@ void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) co
 }
 
 void Executor::start(const PreparedOp& op, StepState& state) const {
+  // Kernels of two of NCCL's communicators may wait for each other between ranks, so that one has to be over first.
+  if (!program_->device.is_cpu()) {
+    for (auto& [value, other] : state.begun) {
+      if (other.group() != group_of(*op.call.call)) other.wait_on_stream();
+    }
+  }
   std::vector<c10::IValue> stack = arguments_of(op.call, state);
   Communication communication = Kernel(*op.call.call).begin(stack);
   state.begun.insert_or_assign(op.op->outputs.front()->value, std::move(communication));

@@ -10,6 +10,7 @@
 #include "runtime/device/arena.h"
 #include "runtime/device/meter.h"
 #include "runtime/messages.h"
+#include "runtime/program/collectives.h"
 #include "runtime/program/tensor_memory.h"
 
 namespace reprise {
@@ -53,7 +54,8 @@ struct Shelf {
 
 }  // namespace
 
-Communication::Communication(const Call& call, std::vector<c10::IValue>& stack) : operands_(tensors_of(stack)) {
+Communication::Communication(const Call& call, std::vector<c10::IValue>& stack)
+    : group_(group_of(call)), operands_(tensors_of(stack)) {
   Allocations allocations;
   {
     const GuideScope scope(c10::kCPU, &allocations);
@@ -68,13 +70,17 @@ Communication::Communication(const Call& call, std::vector<c10::IValue>& stack) 
   });
 }
 
-void Communication::wait() {
+void Communication::wait_on_stream() {
   static const auto wait_tensor = c10::Dispatcher::singleton()
                                       .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
                                       .typed<at::Tensor(const at::Tensor&)>();
   for (const at::Tensor& result : results_) {
     if (result.defined()) (void)wait_tensor.call(result);
   }
+}
+
+void Communication::wait() {
+  wait_on_stream();
   operands_.clear();
   for (const at::Tensor& result : results_) {
     if (!result.defined() || !result.is_cpu()) continue;

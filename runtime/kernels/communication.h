@@ -13,6 +13,8 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,10 +31,14 @@ class Communication {
   // Returns when the results are there and, on the CPU, what was allocated beside them is free. Throws what the backend
   // throws. REQUIRES: each result has one other owner.
   void wait();
+  // On a device: whatever the current stream gets from now on waits for it. wait() is due nevertheless.
+  void wait_on_stream();
+  [[nodiscard]] const std::optional<std::string>& group() const { return group_; }
 
  private:
   friend void abandon(Communication communication);
 
+  std::optional<std::string> group_;
   std::vector<at::Tensor> operands_;
   std::vector<at::Tensor> results_;
   std::vector<std::pair<const void*, std::uint64_t>> beside_;  // blocks on the CPU, with their numbers (meter.h)

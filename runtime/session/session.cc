@@ -397,6 +397,8 @@ void Session::release() {
   release_arena();
   host_->bring_back_state();
   host_->block.reset();
+  // On the CPU this would wait for other processes, which may have ended.
+  if (!program().device.is_cpu()) wait_for_abandoned();
 }
 
 void Session::release_replay() {
@@ -465,6 +467,7 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
   const std::lock_guard turn(options_->turn);
   const std::lock_guard arena_turn(arena_->turn);
   const at::NoGradGuard no_grad;
+  wait_for_abandoned();
   std::optional<Open> open;
   if (open_ && open_->number == running.number) open = std::exchange(open_, std::nullopt);
   if (open && around_.caller_is_user) meet_caller(*open, seeds);

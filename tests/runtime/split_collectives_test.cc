@@ -25,17 +25,20 @@ Geometry numbers(std::int64_t count) { return {.sizes = {count}, .strides = {1}}
 // loss = sum(gathered part) + sum of the same, reduced: one communicator gathers, and another one reduces.
 class Exchanging {
  public:
-  StepProgram step() {
-    const TensorUse part{builder_.resident(16, at::kCPU), numbers(4)};
+  explicit Exchanging(at::Device device = at::kCPU) : device_(device), builder_("exchanging", device) {}
+
+  // If asked, the caller gets what was gathered, too.
+  StepProgram step(bool returns_whole = false) {
+    const TensorUse part{builder_.resident(16, device_), numbers(4)};
     builder_.input(part);
     const TensorUse whole = exchange("gather", "all_gather_into_tensor", part, 8, {{.constant = 2}}, "first");
     const TensorUse sum = exchange("reduce", "all_reduce", whole, 8, {{.constant = "sum"}}, "second");
     const TensorUse again = exchange("scatter", "reduce_scatter_tensor", sum, 4, {{.constant = "sum"}, {.constant = 2}},
                                      "first", /*repeats=*/false);
-    const TensorUse loss{builder_.made(4, at::kCPU), {}};
+    const TensorUse loss{builder_.made(4, device_), {}};
     add("loss", "aten::sum", {tensor(again), {.constant = c10::IValue()}}, loss, true);
-    const TensorUse seed{builder_.seed(4, at::kCPU), {}};
-    builder_.end_forward({loss}, {seed});
+    const TensorUse seed{builder_.seed(4, device_), {}};
+    returns_whole ? builder_.end_forward({loss, whole}, {seed, std::nullopt}) : builder_.end_forward({loss}, {seed});
     StepProgram step;
     step.program = std::make_shared<Program>(builder_.finish({std::nullopt}));
     step.state_names = {"part"};
@@ -57,7 +60,7 @@ class Exchanging {
 
   TensorUse exchange(const std::string& name, const std::string& op, const TensorUse& operand, std::int64_t count,
                      std::vector<Argument> more, const std::string& group, bool repeats = true) {
-    const TensorUse result{builder_.made(4 * count, at::kCPU), numbers(count)};
+    const TensorUse result{builder_.made(4 * count, device_), numbers(count)};
     std::vector<Argument> arguments{tensor(operand)};
     arguments.insert(arguments.end(), more.begin(), more.end());
     arguments.push_back({.constant = group});
@@ -65,17 +68,23 @@ class Exchanging {
     return result;
   }
 
-  ProgramBuilder builder_{"exchanging", at::kCPU};
+  at::Device device_;
+  ProgramBuilder builder_;
 };
+
+std::vector<std::string> names_and_streams(const Program& program) {
+  std::vector<std::string> names;
+  for (const ProgramOp& op : program.ops) names.push_back(op.name + " " + std::to_string(op.stream));
+  return names;
+}
 
 TEST(SplitCollectives, StartsOnTheStreamOfItsGroupAndWaitsForWhatIsInFlight) {
   Exchanging exchanging;
   const auto step = exchanging.step();
   const Program& program = *step.program;
-  std::vector<std::string> names;
-  for (const ProgramOp& op : program.ops) names.push_back(op.name + " " + std::to_string(op.stream));
-  EXPECT_THAT(names, ElementsAre("gather 1", "gather_wait 0", "reduce 2", "reduce_wait 0", "scatter 1",
-                                 "scatter_wait 0", "loss 0", "caller 0", "hand_over 0"));
+  EXPECT_THAT(names_and_streams(program),
+              ElementsAre("gather 1", "gather_wait 0", "reduce 2", "reduce_wait 0", "scatter 1", "scatter_wait 0",
+                          "loss 0", "caller 0", "hand_over 0"));
   EXPECT_THAT(exchanging.origins(),
               ElementsAre(op_id(0), op_id(0), op_id(1), op_id(1), op_id(2), op_id(2), op_id(3), op_id(4), op_id(5)));
   const Graph graph = make_graph(program);
@@ -93,6 +102,41 @@ TEST(SplitCollectives, StartsOnTheStreamOfItsGroupAndWaitsForWhatIsInFlight) {
   EXPECT_EQ(scratch_bytes(4), 32);
   const Costs costs = bare_costs(program);
   EXPECT_THAT(costs.workspace_bytes, testing::Each(0));
+}
+
+TEST(SplitCollectives, HasOneStreamForAllGroupsOnCuda) {
+  const auto step = Exchanging(at::Device(at::kCUDA, 0)).step();
+  EXPECT_THAT(names_and_streams(*step.program),
+              ElementsAre("gather 1", "gather_wait 0", "reduce 1", "reduce_wait 0", "scatter 1", "scatter_wait 0",
+                          "loss 0", "caller 0", "hand_over 0"));
+}
+
+TEST(SplitCollectives, GathersOnceWhatTheCallerGets) {
+  const auto step = Exchanging().step(/*returns_whole=*/true);
+  const Graph graph = make_graph(*step.program);
+  EXPECT_TRUE(graph.once(op_id(0)) && graph.once(op_id(1)));
+}
+
+TEST(SplitCollectives, LeavesWholeWhatReadsBeforeASideEffect) {
+  const auto step = Exchanging().step();
+  Program program;
+  program.device = at::kCPU;
+  program.values = {{.bytes = 16}, {.bytes = 32}, {.bytes = 16, .overwrites = value_id(0)}};
+  ProgramOp gather = step.program->ops.front();
+  gather.stream = 0;
+  gather.also_makes.clear();
+  gather.outputs.front()->value = value_id(1);
+  ProgramOp effect;
+  effect.kind = ProgramOp::Kind::kEffect;
+  effect.name = "statistics";
+  effect.also_makes = {value_id(2)};
+  program.ops = {gather, effect};
+  ASSERT_THAT(reads(gather), ElementsAre(value_id(0)));
+  (void)split_collectives(program);
+  EXPECT_THAT(names_and_streams(program), ElementsAre("gather 0", "statistics 0"));
+  program.ops.pop_back();
+  (void)split_collectives(program);
+  EXPECT_THAT(names_and_streams(program), ElementsAre("gather 1", "gather_wait 0"));
 }
 
 TEST(SplitCollectives, FilesKeepStartsAndWaits) {

@@ -97,6 +97,13 @@ class Fragile(Net):
         return self.head(self.blocks(fragile(self.words(words))))
 
 
+class Returning(Net):
+    """The caller multiplies with the head."""
+
+    def forward(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        return self.blocks(self.words(words)), self.head.weight
+
+
 def whole_of(tensor: Any) -> bytes:
     return raw(tensor.full_tensor() if isinstance(tensor, DTensor) else tensor)
 
@@ -120,7 +127,9 @@ class Sharding(Training):
         torch.manual_seed(100 * dist.get_rank() + step)
         words = torch.randint(0, WORDS, (BATCH, LENGTH + 1))
         inputs = torch.randn(BATCH, LENGTH, WIDTH) if isinstance(self.model, Odd) else words[:, :-1]
-        return nn.functional.cross_entropy(self.model(inputs).float().flatten(0, 1), words[:, 1:].flatten())
+        output = self.model(inputs)
+        logits = nn.functional.linear(*output) if isinstance(self.model, Returning) else output
+        return nn.functional.cross_entropy(logits.float().flatten(0, 1), words[:, 1:].flatten())
 
     def at_budgets(self, expected: list[bytes], *others: str) -> dict[str, Any]:
         """The bits without a budget, at the least and at others, and what they take."""
@@ -198,6 +207,11 @@ def thrown(mesh: DeviceMesh) -> dict[str, Any]:
     except Thrown:
         armed.clear()
     return found | {"same": training.train() == expected}
+
+
+def returned(mesh: DeviceMesh) -> dict[str, Any]:
+    """A model that returns a whole parameter."""
+    return Sharding(Returning, mesh, compiled=True).at_budgets(fsdp2().train())
 
 
 def described(graph: reprise.Graph, costs: reprise.Costs) -> dict[str, Any]:
@@ -319,6 +333,7 @@ def run(rank: int, folder: str) -> None:
         mesh = init_device_mesh("cpu", (RANKS,))
         return {"forecasts": [forecast(mesh, Net), forecast(mesh, Odd, **BF16), forecast(mesh, Odd, placement="replicate")],
                 "even": even(mesh), "odd": odd(mesh, "shard"), "replicated": odd(mesh, "replicate"),
-                "checkpoints": checkpoints(mesh, Path(folder)), "outside": outside(mesh), "thrown": thrown(mesh)}
+                "checkpoints": checkpoints(mesh, Path(folder)), "outside": outside(mesh), "thrown": thrown(mesh),
+                "returned": returned(mesh)}
 
     leave_results(rank, folder, results)

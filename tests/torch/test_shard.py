@@ -79,6 +79,14 @@ def test_a_parameter_is_gathered_and_reduced_once_however_often_it_is_read(resul
         assert [runs for name, runs in once if name.startswith("reduce_scatter")] == [True] * 2 * sharded
 
 
+def test_a_whole_parameter_may_be_returned(results: Results) -> None:
+    for result in results:
+        for name in ("none", "least"):
+            assert result["returned"][name]["same"]
+        least = result["returned"]["least"]
+        assert least["recompute_ns"] > 0 and least["most"] <= least["predicted"] <= least["budget"]
+
+
 def test_gradients_are_added_over_several_backwards(results: Results) -> None:
     assert all(result["even"]["sums"] and result["even"]["recompute_ns"] > 0 for result in results)
 

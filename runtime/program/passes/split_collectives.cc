@@ -1,6 +1,7 @@
 #include "runtime/program/passes/split_collectives.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -9,14 +10,14 @@
 namespace reprise {
 namespace {
 
-bool can_be_split(const ProgramOp& op) {
-  return op.kind == ProgramOp::Kind::kCall && is_collective(*op.call) && group_of(*op.call) && !op.mutates &&
-         op.also_makes.empty() && op.outputs.size() == 1 && op.outputs.front();
-}
-
 class Split {
  public:
-  explicit Split(Program& program) : program_(program) {}
+  explicit Split(Program& program) : program_(program) {
+    for (const ProgramOp& op : program.ops) {
+      if (op.kind != ProgramOp::Kind::kEffect) continue;
+      for (const ValueId made : op.also_makes) changed_.insert(program.values[index(made)].overwrites);
+    }
+  }
 
   std::vector<OpId> run() {
     std::vector<ProgramOp> ops;
@@ -34,8 +35,18 @@ class Split {
   }
 
  private:
+  [[nodiscard]] bool can_be_split(const ProgramOp& op) const {
+    if (op.kind != ProgramOp::Kind::kCall || !is_collective(*op.call) || !group_of(*op.call)) return false;
+    if (op.mutates || !op.also_makes.empty() || op.outputs.size() != 1 || !op.outputs.front()) return false;
+    // What an effect stands for happens in the call before it, and a plan may put the wait between the two.
+    return std::ranges::none_of(reads(op), [&](ValueId read) { return changed_.contains(read); });
+  }
+
   // Makes a start of a collective, and returns its wait.
   ProgramOp wait_for(ProgramOp& start) {
+    const ValueId result = start.outputs.front()->value;
+    // Who holds the result has its memory, so that it cannot be made again.
+    start.once = start.once || program_.values[index(result)].held;
     ProgramOp wait;
     wait.kind = ProgramOp::Kind::kWait;
     wait.name = start.name + "_wait";
@@ -45,7 +56,6 @@ class Split {
     wait.also_reads = reads(start);
     start.stream = stream_of(*group_of(*start.call));
     const std::int64_t scratch_bytes = workspace_of(program_, start);
-    const ValueId result = start.outputs.front()->value;
     const ValueId in_flight = add_value(program_.values[index(result)].bytes);
     program_.values[index(result)].overwrites = in_flight;
     start.outputs.front()->value = in_flight;
@@ -60,8 +70,10 @@ class Split {
     return value_id(program_.values.size() - 1);
   }
 
-  // Communicators are numbered in the order of their first starts.
+  // Communicators are numbered in the order of their first starts. On CUDA they take turns (Executor::start), as if
+  // there was one.
   std::uint32_t stream_of(const std::string& group) {
+    if (!program_.device.is_cpu()) return 1;
     auto known = std::ranges::find(groups_, group);
     if (known == groups_.end()) known = groups_.insert(groups_.end(), group);
     return static_cast<std::uint32_t>(known - groups_.begin()) + 1;
@@ -69,6 +81,7 @@ class Split {
 
   Program& program_;
   std::vector<std::string> groups_;
+  std::set<ValueId> changed_;  // by effects
 };
 
 }  // namespace
