@@ -52,8 +52,7 @@ class RawMemory {
 class Front final : public cache::CUDAAllocator {
  public:
   explicit Front(cache::CUDAAllocator* base)
-      : limit_(
-            [base](c10::Device device) { return base->getDeviceStats(device.index()).allocated_bytes[0].current; }),
+      : limit_([base](c10::Device device) { return base->getDeviceStats(device.index()).allocated_bytes[0].current; }),
         base_(base) {}
 
   [[nodiscard]] Limit& limit() { return limit_; }
@@ -69,8 +68,7 @@ class Front final : public cache::CUDAAllocator {
   }
   void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
     return limit_
-        .serve(current_device(), bytes,
-               [&] { return RawMemory(*base_, base_->raw_alloc_with_stream(bytes, stream)); })
+        .serve(current_device(), bytes, [&] { return RawMemory(*base_, base_->raw_alloc_with_stream(bytes, stream)); })
         .release();
   }
 

@@ -221,7 +221,7 @@ def test_taking_an_address_is_an_error_where_nobody_tells_of_it() -> None:
 
 
 @on_host
-@pytest.mark.parametrize("gather", [lambda y, x: torch.distributed.all_gather_into_tensor(y, x),
+@pytest.mark.parametrize("gather", [torch.distributed.all_gather_into_tensor,
                                     lambda y, x: torch.distributed.all_gather([y], x)], ids=["tensor", "list"])
 def test_a_collective_may_write_over_a_result(gather: Callable[[Tensor, Tensor], object], tmp_path: Path) -> None:
     case = Chain(results=8)
