@@ -198,6 +198,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("reserve_bytes", &SessionOptions::reserve_bytes)
       .def_readwrite("host_budget_bytes", &SessionOptions::host_budget_bytes)
       .def_readwrite("park_optimizer", &SessionOptions::park_optimizer)
+      .def_property_readonly("parks", &SessionOptions::parks)
       .def_readwrite("planner", &SessionOptions::planner)
       .def_readwrite("planning_seconds", &SessionOptions::planning_seconds)
       .def_readwrite("waiting_seconds", &SessionOptions::waiting_seconds)

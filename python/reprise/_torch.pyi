@@ -164,6 +164,8 @@ class Options:
     reserve_bytes: int
     host_budget_bytes: int
     park_optimizer: bool
+    @property
+    def parks(self) -> bool: ...
     planner: str
     planning_seconds: float
     waiting_seconds: float

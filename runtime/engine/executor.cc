@@ -162,7 +162,9 @@ void Executor::take(Action action, StepState& state) const {
       if (state.parked != nullptr) state.parked->let_go(action.value());
       return;
     case Action::Kind::kStore:
-      return state.copies->store(*host_, action.value(), state.slots[index(action.value())]);
+      state.copies->store(*host_, action.value(), state.slots[index(action.value())]);
+      if (state.parked != nullptr) state.parked->note_stored(action.value());
+      return;
     case Action::Kind::kFetch:
       state.slots[index(action.value())] = state.copies->fetch(action.value());
       if (state.parked != nullptr) state.parked->note_fetched(action.value(), state.slots[index(action.value())]);

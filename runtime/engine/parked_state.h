@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,7 +26,9 @@ class ParkedState {
 
   // Puts the state into the slots of a step that begins.
   void enter(std::vector<at::Tensor>& slots) const;
-  // What a plan does with a value. Values that are not of the state, or back for good, are left alone.
+  // What a plan does with a value. Values that are not of the state, or back for good, are left alone. let_go() throws
+  // if the numbers are no longer those that were stored.
+  void note_stored(ValueId value);
   void let_go(ValueId value);
   void note_fetched(ValueId value, const at::Tensor& fetched);
   // Whether a value is back for good, whatever the plan goes on to do with it.
@@ -33,21 +36,28 @@ class ParkedState {
   // All that was fetched has arrived: the tensors get it.
   void end();
   // Now, wherever the step is. What the plan still wants to do with the state does not happen. Throws if the device has
-  // no room for it; then what is away stays where it is, and a later call tries again. Returns whether anything was
-  // away.
-  bool bring_back();
+  // no room for it; then what is away stays where it is, and a later call tries again.
+  void bring_back();
+  // What bring_back() would take on the device.
+  [[nodiscard]] std::int64_t away_bytes() const;
+  // What it has taken.
+  [[nodiscard]] std::int64_t returned_bytes() const;
 
  private:
   struct Part {
     at::Tensor tensor;
+    const void* stored_from = nullptr;  // nothing: it was not stored
+    std::uint32_t stored_version = 0;
     bool is_away = false;
     at::Tensor fetched{};  // defined: it is on its way back
   };
+  [[nodiscard]] static std::int64_t missing_bytes(const Part& part);
   static void give_back(Part& part);
 
   mutable std::mutex mutex_;  // somebody else may want the state while a step runs
   std::map<ValueId, Part> parts_;
   std::set<ValueId> back_;
+  std::int64_t returned_bytes_ = 0;
   std::shared_ptr<StepCopies> copies_;
 };
 

@@ -16,4 +16,9 @@ void ModelHost::bring_back_state() {
   parked_.reset();
 }
 
+std::int64_t ModelHost::away_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return parked_ == nullptr ? 0 : parked_->away_bytes();
+}
+
 }  // namespace reprise

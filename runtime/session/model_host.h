@@ -1,6 +1,7 @@
 // The host's memory that a model's steps on one device use.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -18,9 +19,11 @@ struct ModelHost {
   void park(std::shared_ptr<ParkedState> state);
   // Brings back what is away, whatever step goes on.
   void bring_back_state();
+  // What this would take on the device.
+  [[nodiscard]] std::int64_t away_bytes() const;
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::shared_ptr<ParkedState> parked_{};
 };
 

@@ -36,6 +36,8 @@ struct SessionOptions {
   mutable std::map<std::string, std::shared_ptr<ModelHost>> hosts{};
   mutable MeteredSince metered{};  // on the CPU, what counts beside what belongs to the model
   mutable std::mutex turn{};       // the model's sessions take turns: they share a budget
+
+  [[nodiscard]] bool parks() const { return park_optimizer && host_budget_bytes > 0; }
 };
 
 // The arena of the model on a device.

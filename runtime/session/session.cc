@@ -63,14 +63,6 @@ const Costs& Session::costs() {
   return costs_;
 }
 
-// Whose costs and plans are those of the form in which the step is now; nothing if it is measured and planned by
-// itself.
-std::shared_ptr<SizeFamily> Session::family_now() const {
-  if (around_.family == nullptr || !form_.is_sliced()) return around_.family;
-  auto sliced = around_.family->in_slices(form_.key);
-  return sliced != nullptr && sliced->is_of(graph_) ? sliced : nullptr;
-}
-
 void Session::price() {
   const auto begin = std::chrono::steady_clock::now();
   const auto family = family_now();
@@ -190,36 +182,6 @@ std::shared_ptr<PlanAtWork> Session::fitting_plan(std::optional<std::int64_t> ro
   const std::int64_t gained = room && best->room_bytes ? *room - *best->room_bytes : 0;
   const double slack = kSlack * static_cast<double>(options_->budget_bytes.value_or(0));
   return static_cast<double>(gained) <= slack ? best : nullptr;
-}
-
-FoundPlan Session::find_plan(Find find, std::optional<std::int64_t> room) {
-  const auto family = family_now();
-  if (family == nullptr) return (planning_.*find)(planned_step(), room);
-  if (!form_.is_sliced() || family->has_learned()) {
-    if (auto known = family->find(graph_, costs_, room)) return *std::move(known);
-    // Another form may have a plan at once; if none has, all forms are searched in full.
-    if (form_.is_sliced() && find == &Planning::find_at_once) return {};
-  }
-  FoundPlan found = (planning_.*find)(planned_step(), room);
-  family->learn(found);
-  return found;
-}
-
-std::shared_ptr<SizeFamily> Session::make_family() {
-  const std::lock_guard turn(options_->turn);
-  const at::NoGradGuard no_grad;
-  const FormKey key = form_.key;
-  become({});
-  if (!priced_) price();
-  if (parking_.bare != nullptr) set_state({});
-  std::vector<Plan> plans;
-  for (const auto& plan : plans_) plans.push_back(plan->found.plan);
-  auto family = std::make_shared<SizeFamily>(
-      SizeFamily::Profiled{
-          .program = step_.program, .graph = graph_, .costs = costs_, .caller = caller_, .plans = std::move(plans)},
-      options_);
-  if (others_.contains(key)) become(key);
-  return family;
 }
 
 // `total` is the memory in use on the device; it becomes less if CUDA graphs of other shapes are freed, and more if
@@ -360,6 +322,7 @@ FoundPlan Session::plan_ahead(std::int64_t outside_bytes) {
 
 std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& planner, const std::string& source) {
   if (!priced_) price();
+  const std::int64_t resident_before = resident_bytes_;
   if (!plan_is_given_) meet_optimizer();
   if (const auto wrong = validate(graph_, plan); wrong && !become_form_of(plan)) {
     throw InputError(source + ": this plan is not for " + program().name + " with these shapes: " + wrong->message);
@@ -367,7 +330,7 @@ std::shared_ptr<PlanAtWork> Session::use(const Plan& plan, const std::string& pl
   check_copies(plan, source);
   FoundPlan found{
       .status = Status::kFeasible, .plan = plan, .planner = planner, .simulation = simulate(graph_, costs_, plan)};
-  const std::int64_t outside = current_ == nullptr ? 0 : current_->outside_bytes;
+  const std::int64_t outside = current_ == nullptr ? 0 : current_->outside_bytes + resident_before - resident_bytes_;
   auto made = put_to_work(std::move(found), std::nullopt, outside, method_now());
   use(made);
   return made;
@@ -419,7 +382,7 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   const at::Device device = program().device;
   wait_for_abandoned();
   if (!priced_) price();
-  host_->bring_back_state();
+  bring_back_state(inputs);
   std::shared_ptr<Replay> replay;
   const bool may_replay = replays_ != nullptr && !replays_are_off_ && !wants_arena() && around_.together == nullptr;
   if (may_replay) replay = replays_->ready(situation(inputs));
@@ -470,6 +433,7 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
   wait_for_abandoned();
   std::optional<Open> open;
   if (open_ && open_->number == running.number) open = std::exchange(open_, std::nullopt);
+  if (open && running.state.parked != nullptr) open->returned_bytes = running.state.parked->returned_bytes();
   if (open && around_.caller_is_user) meet_caller(*open, seeds);
   fill_seeds(program(), caller_.optional_seeds(), seeds);
   begin_backward_together(seeds, running);

@@ -41,7 +41,7 @@ struct Surroundings {
   // Bytes to leave free because they will be allocated later: state that the optimizer does not have yet.
   std::function<std::int64_t()> future_bytes{};
   // The optimizer's state now, which nobody reads from the call of the model to the end of backward unless it asks for
-  // it first (Session::bring_back_state).
+  // it first (options.h: bring_back_state).
   std::function<std::vector<at::Tensor>()> optimizer_state{};
   // For each input of the step, whether it belongs to the model.
   ReplayPolicy::OwnedInputs owned_inputs{};
@@ -201,6 +201,7 @@ class Session {
     std::shared_ptr<Trace> trace{};
     std::int64_t caller_peak_bytes = 0;
     std::int64_t caller_end_bytes = 0;
+    std::int64_t returned_bytes = 0;  // state of the optimizer that was brought back before backward
   };
 
   // What a step that is called begins with.
@@ -232,6 +233,7 @@ class Session {
   void set_state(std::span<const at::Tensor> state);
   void become_form_of(const PlanAtWork& plan);
   [[nodiscard]] const Costs& costs_without_state();
+  void bring_back_state(std::span<const at::Tensor> inputs);
   [[nodiscard]] std::shared_ptr<ParkedState> begin_parking(const PlanAtWork& plan,
                                                            const std::shared_ptr<StepCopies>& copies);
   [[nodiscard]] std::int64_t parked_bytes(const Plan& plan) const;

@@ -27,8 +27,9 @@ void Session::meet_caller(Open& open, const std::vector<at::Tensor>& seeds) {
     if (!seeds[i].defined()) missing.insert(i);
   }
   const std::int64_t given = caller_.seed_bytes_without(missing);
-  const std::int64_t kept = std::max<std::int64_t>(0, now.allocated_bytes - open.end_bytes - given);
-  const std::int64_t workspace = std::max<std::int64_t>(0, open.caller_peak_bytes - open.end_bytes - given - kept);
+  const std::int64_t before = open.end_bytes + open.returned_bytes + given;
+  const std::int64_t kept = std::max<std::int64_t>(0, now.allocated_bytes - before);
+  const std::int64_t workspace = std::max<std::int64_t>(0, open.caller_peak_bytes - before - kept);
   const std::int64_t more =
       std::max<std::int64_t>(0, kept + given - caller_.kept_bytes() - caller_.planned_seed_bytes());
   std::erase_if(missing, [&](std::size_t i) { return !caller_.optional_seeds().contains(i); });
@@ -39,10 +40,17 @@ void Session::meet_caller(Open& open, const std::vector<at::Tensor>& seeds) {
   if (reached > *options_->budget_bytes) {
     log_line(Severity::kWarning, program().name + ": between forward and backward memory reached " +
                                      format_bytes(reached) + ", above the budget of " + budget +
-                                     "; the next step is planned for it");
+                                     (open.returned_bytes > 0 ? ", because state of the optimizer was asked for"
+                                                              : "; the next step is planned for it"));
   }
   const std::int64_t backward =
       open.plan->arena ? open.plan->arena->backward_peak_bytes : open.plan->backward_peak_bytes;
+  if (open.returned_bytes > 0 && backward + more + open.returned_bytes > *open.room_bytes) {
+    throw BudgetExceeded("between forward and backward " + format_bytes(open.returned_bytes) +
+                         " of the optimizer's state were brought back from the host's memory, because they were asked "
+                         "for, and backward would not stay inside the budget of " +
+                         budget + ". Ask for them before the call of the model or after backward.");
+  }
   if (more > 0 && backward + more > *open.room_bytes) {
     throw BudgetExceeded("between forward and backward " + format_bytes(kept) + " were allocated and kept, " +
                          format_bytes(more) + " more than this step was planned for, and backward would not stay " +
@@ -90,7 +98,7 @@ void Session::note_peak(const Open& open) {
   // On the CPU there is no excess. On CUDA a library may use another algorithm than the one that was measured.
   const std::int64_t excess = *plan.measured_peak_bytes - plan.peak_bytes();
   const bool is_settled = !around_.caller_is_user || caller_.steps() > 2;
-  if (!device.is_cpu() && is_settled && excess > excess_bytes_) {
+  if (!device.is_cpu() && is_settled && open.returned_bytes == 0 && excess > excess_bytes_) {
     log_line(Severity::kWarning, program().name + ": a step took " + format_bytes(excess) +
                                      " more than its plan; the next ones are planned for it");
     excess_bytes_ = excess;

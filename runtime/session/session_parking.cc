@@ -1,8 +1,10 @@
 // How a session's steps let the optimizer's state wait in the host's memory: the state is a part of the step as soon as
 // there is some (passes/park.h), and whoever looks for a plan decides about it as about any other value.
+#include <set>
 #include <utility>
 
-#include "reprise/error.h"
+#include "reprise/io.h"
+#include "reprise/torch/errors.h"
 #include "runtime/device/meter.h"
 #include "runtime/program/passes/park.h"
 #include "runtime/program/program_queries.h"
@@ -18,14 +20,16 @@ constexpr std::int64_t kLeastPart = 512;  // smaller parts of the state than one
 // The state that a step may store. A tensor whose storage somebody else holds too would stay in memory.
 std::vector<at::Tensor> Session::parkable() const {
   const bool alone = around_.family == nullptr && around_.together == nullptr;
-  if (!options_->park_optimizer || !around_.optimizer_state || options_->host_budget_bytes == 0 || !alone) return {};
+  if (!options_->parks() || !around_.optimizer_state || !alone) return {};
   if (options_->cuda_graphs == CudaGraphs::kOn || wants_arena()) return {};
   const at::Device device = numbered(program().device);
   std::vector<at::Tensor> found;
+  std::set<const void*> known;
   std::int64_t total = 0;
   for (at::Tensor& tensor : around_.optimizer_state()) {
-    if (!tensor.defined() || !tensor.has_storage() || tensor.device() != device) continue;
+    if (!tensor.defined() || !tensor.has_storage() || tensor.device() != device || tensor.is_inference()) continue;
     if (tensor.storage().use_count() != 1 || !tensor.storage().resizable()) continue;
+    if (tensor.storage().data() == nullptr || !known.insert(tensor.storage().data()).second) continue;
     total += static_cast<std::int64_t>(tensor.storage().nbytes());
     found.push_back(std::move(tensor));
   }
@@ -69,14 +73,13 @@ void Session::set_state(std::span<const at::Tensor> state) {
 // Goes on in the form that a plan was made for, with the optimizer's state as a part of the step or without.
 void Session::become_form_of(const PlanAtWork& plan) {
   const Program& planned = plan.executor->program();
-  if (planned.num_state != program().num_state) {
-    const std::vector<at::Tensor> state = planned.num_state == 0 ? std::vector<at::Tensor>() : parkable();
-    if (!has_state(planned, state)) {
-      throw InputError("the plan that was given for '" + program().name +
-                       "' stores state of the optimizer, which is no longer what it was, or may not be stored now");
-    }
-    set_state(state);
+  const std::vector<at::Tensor> state = planned.num_state == 0 ? std::vector<at::Tensor>() : parkable();
+  if (!has_state(planned, state)) {
+    throw InputError("the plan that was given for '" + program().name +
+                     "' stores state of the optimizer, which is no longer what it was, or may not be stored now");
   }
+  if (!has_state(program(), state)) set_state(state);
+  become({});
   if (!make_form(plan.form.key)) throw InternalError("a plan is for a form that '" + program().name + "' has not");
   become(plan.form.key);
 }
@@ -87,6 +90,23 @@ const Costs& Session::costs_without_state() {
   parking_.bare_costs = costs_;
   parking_.bare_costs.value_bytes.resize(parking_.bare->program->values.size());
   return parking_.bare_costs;
+}
+
+// Before a step begins, for steps whose backward has not run, or which ended when there was no room. The budget holds
+// for what comes back, too.
+void Session::bring_back_state(std::span<const at::Tensor> inputs) {
+  const std::int64_t away = host_->away_bytes();
+  if (away > 0 && options_->budget_bytes) {
+    const std::int64_t needed = total_with(inputs) + away + options_->reserve_bytes;
+    if (needed > *options_->budget_bytes) {
+      throw InfeasibleBudget("'" + program().name + "' cannot begin a step inside " +
+                                 format_bytes(*options_->budget_bytes) + ": " + format_bytes(away) +
+                                 " of the optimizer's state wait in the host's memory for another step, and there is "
+                                 "no room to bring them back. Run the backward of that step, or drop its result, first",
+                             *options_->budget_bytes, needed);
+    }
+  }
+  host_->bring_back_state();
 }
 
 // The state for a step that begins with this plan, if it stores any.

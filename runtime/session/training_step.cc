@@ -121,7 +121,9 @@ struct TrainingStep::State {
       return tensors;
     };
     around.future_bytes = [this, program]() -> std::int64_t {
-      return optimizer == nullptr ? 0 : future_optimizer_bytes(*optimizer, program->device);
+      // State that may be away needs no room; once it exists, the planner decides about it.
+      if (optimizer == nullptr || options->parks()) return 0;
+      return future_optimizer_bytes(*optimizer, program->device);
     };
     around.optimizer_state = [this] {
       return optimizer == nullptr ? std::vector<at::Tensor>() : optimizer_tensors(*optimizer);
@@ -222,6 +224,9 @@ struct TrainingStep::State {
   FoundPlan plan(const StepOptions& other) {
     if (other.budget_bytes.value_or(0) < 0 || other.host_budget_bytes < 0) {
       throw InputError("a budget cannot be negative");
+    }
+    if (other.park_optimizer && (other.optimizer == nullptr || other.host_budget_bytes == 0)) {
+      throw InputError("park_optimizer needs an optimizer and a host_budget");
     }
     check_planner(other.planner);
     if (other.cuda_graphs == CudaGraphs::kOn) check_cuda_graphs(latest->step.program->device);

@@ -5,6 +5,10 @@
 
 #include "reprise/torch/errors.h"
 #include "runtime/device/host_link.h"
+#include "runtime/program/program_queries.h"
+#include "runtime/record/capture_step.h"
+#include "runtime/session/optimizer_state.h"
+#include "runtime/session/session.h"
 #include "runtime/training.h"
 #include "support/small_tests.h"
 
@@ -102,7 +106,7 @@ struct Parking {
     return {.budget_bytes = budget_bytes,
             .host_budget_bytes = host_bytes,
             .optimizer = optimizer.get(),
-            .park_optimizer = true,
+            .park_optimizer = host_bytes > 0,
             .planning_seconds = 600};
   }
   std::int64_t least(std::int64_t host_bytes) { return step.try_plan(within(1, host_bytes)).smallest_budget_bytes; }
@@ -138,6 +142,139 @@ TEST_F(HostCopies, ParkTheOptimizersStateBitForBit) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     EXPECT_TRUE(same_bits(plain.module->parameters()[i], parameters[i]));
   }
+}
+
+TEST_F(HostCopies, ReserveNothingForStateThatMayBeAway) {
+  const std::int64_t gained = [] {
+    Parking parking;
+    StepOptions unparked = parking.within(1, kHostBytes);
+    unparked.park_optimizer = false;
+    return parking.step.try_plan(unparked).smallest_budget_bytes - parking.least(kHostBytes);
+  }();
+  const Case network = wide_case();
+  const auto optimizer = adam(network.module->parameters());
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  StepOptions options{
+      .budget_bytes = 1, .host_budget_bytes = kHostBytes, .optimizer = optimizer.get(), .planning_seconds = 600};
+  const std::int64_t budget = step.try_plan(options).smallest_budget_bytes - gained / 2;
+  options.budget_bytes = budget;
+  EXPECT_THROW(step.plan(options), InfeasibleBudget);
+  options.park_optimizer = true;
+  EXPECT_EQ(step.plan(options).parked_bytes, 0);
+  for (std::int64_t seed = 1; seed < 4; ++seed) {
+    optimizer->zero_grad();
+    step.run(network.batch(seed));
+    EXPECT_LE(step.measured_peak_bytes(), budget);
+    optimizer->step();
+  }
+  EXPECT_GT(step.summary().parked_bytes, 0);
+}
+
+TEST(HostCopiesOfState, NeedAnOptimizerAndMemoryOfTheHost) {
+  const Case network = resnet_case();
+  TrainingStep step = capture(network.module, network.loss, network.batch(1));
+  EXPECT_THROW(step.plan({.host_budget_bytes = kHostBytes, .park_optimizer = true}), InputError);
+}
+
+// A session whose caller does something between forward and backward, inside a budget for which some of Adam's state
+// has to be away.
+class OpenParking : public HostCopies {
+ protected:
+  void SetUp() override {
+    HostCopies::SetUp();
+    if (IsSkipped()) return;
+    network_.loss(batch_).backward();
+    optimizer_->step();
+    optimizer_->zero_grad();
+    for (const at::Tensor& tensor : optimizer_tensors(*optimizer_)) numbers_.push_back(tensor.clone());
+    options_->cuda_graphs = CudaGraphs::kOff;
+    options_->planning_seconds = options_->waiting_seconds = 600;
+    options_->park_optimizer = true;
+    Surroundings around;
+    around.known_tensors = [this] {
+      std::vector<at::Tensor> known = state_.tensors, kept = optimizer_tensors(*optimizer_);
+      known.insert(known.end(), kept.begin(), kept.end());
+      return known;
+    };
+    around.optimizer_state = [this] { return optimizer_tensors(*optimizer_); };
+    session_ = std::make_unique<Session>(CapturedStep{.program = step_.program}, options_, std::move(around));
+    const std::int64_t alone = least(0), together = least(kHostBytes);
+    options_->budget_bytes = (alone + together) / 2;
+  }
+
+  std::int64_t least(std::int64_t host_bytes) {
+    options_->budget_bytes = 1;
+    options_->host_budget_bytes = host_bytes;
+    return session_->plan_ahead(session_->outside_bytes(0)).smallest_budget_bytes;
+  }
+  void forward(RunningStep& running) {
+    const at::NoGradGuard no_grad;
+    (void)session_->forward(arguments_of(step_, state_.tensors, batch_), running);
+  }
+  void backward(RunningStep& running) {
+    const at::NoGradGuard no_grad;
+    (void)session_->backward(loss_seeds(*step_.program), running);
+  }
+  // Two steps, of which the second one knows its caller.
+  void expect_steps_inside_the_budget() {
+    for (int i = 0; i < 2; ++i) {
+      RunningStep running;
+      forward(running);
+      backward(running);
+      EXPECT_GT(session_->current()->parked_bytes, 0);
+      EXPECT_EQ(session_->measured_peak_bytes(), session_->current()->peak_bytes());
+      EXPECT_LE(session_->measured_peak_bytes(), options_->budget_bytes);
+    }
+    const auto state = optimizer_tensors(*optimizer_);
+    for (std::size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(same_bits(state[i], numbers_[i])) << i;
+  }
+
+  Case network_ = wide_case();
+  std::unique_ptr<torch::optim::Optimizer> optimizer_ = adam(network_.module->parameters());
+  Batch batch_ = network_.batch(1);
+  ModuleState state_ = state_of(*network_.module);
+  StepProgram step_ = capture_step("wide", state_, network_.loss, batch_);
+  std::shared_ptr<SessionOptions> options_ = std::make_shared<SessionOptions>();
+  std::unique_ptr<Session> session_;
+  std::vector<at::Tensor> numbers_;
+};
+
+TEST_F(OpenParking, RefusesAnotherStepForWhichStateCannotComeBack) {
+  expect_steps_inside_the_budget();
+  {
+    RunningStep first, second;
+    forward(first);
+    EXPECT_THROW(forward(second), InfeasibleBudget);
+    backward(first);
+  }
+  {
+    RunningStep dropped;
+    forward(dropped);
+  }
+  expect_steps_inside_the_budget();
+}
+
+TEST_F(OpenParking, StateThatIsAskedForIsNotTheCallersFromThenOn) {
+  expect_steps_inside_the_budget();
+  {
+    RunningStep running;
+    forward(running);
+    bring_back_state(*options_);
+    EXPECT_THROW(backward(running), BudgetExceeded);
+  }
+  expect_steps_inside_the_budget();
+}
+
+TEST_F(OpenParking, PlansAreUsedAgainForStateOfTheSameSizesAlone) {
+  expect_steps_inside_the_budget();
+  const auto plan = std::const_pointer_cast<PlanAtWork>(session_->current());
+  session_->use(plan);
+  expect_steps_inside_the_budget();
+  const auto family = session_->make_family();
+  EXPECT_EQ(session_->current(), plan);
+  expect_steps_inside_the_budget();
+  optimizer_->state().clear();
+  EXPECT_THROW(session_->use(plan), InputError);
 }
 
 TEST_F(HostCopies, ParkNothingThatTheBudgetHasRoomFor) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "reprise/error.h"
 #include "reprise/solve.h"
 #include "runtime/device/host_link.h"
 #include "runtime/device/meter.h"
@@ -44,8 +45,8 @@ class ParkedStateTest : public testing::Test {
   }
   void TearDown() override { fail_allocation(0); }
 
-  // All state is stored first, let go before the caller's op, and fetched before the last op.
-  [[nodiscard]] Plan plan() const {
+  // All state is stored first, let go before the caller's op or after it, and fetched before the last op.
+  [[nodiscard]] Plan plan(bool frees_in_backward = false) const {
     const Plan plain = solve(make_graph(*step_.program), bare_costs(*step_.program), {.planner = "none"}).plan;
     const OpId last = op_id(step_.program->ops.size() - 1);
     Plan made;
@@ -54,9 +55,11 @@ class ParkedStateTest : public testing::Test {
     };
     add(Action::store);
     for (const Action action : plain.actions) {
-      if (action.computes() && action.op() == step_.program->caller_op()) add(Action::free);
+      const bool is_caller = action.computes() && action.op() == step_.program->caller_op();
+      if (is_caller && !frees_in_backward) add(Action::free);
       if (action.computes() && action.op() == last) add(Action::fetch);
       made.actions.push_back(action);
+      if (is_caller && frees_in_backward) add(Action::free);
     }
     return made;
   }
@@ -93,8 +96,11 @@ TEST_F(ParkedStateTest, IsAwayBetweenForwardAndBackward) {
     EXPECT_EQ(tensor.storage().nbytes(), 4000U);
   }
   const std::int64_t there = read_meter(at::kCPU).allocated_bytes;
-  EXPECT_TRUE(parked_->bring_back());
+  EXPECT_EQ(parked_->away_bytes(), kStateBytes);
+  parked_->bring_back();
   EXPECT_EQ(read_meter(at::kCPU).allocated_bytes - there, kStateBytes);
+  EXPECT_EQ(parked_->away_bytes(), 0);
+  EXPECT_EQ(parked_->returned_bytes(), kStateBytes);
   backward(running);
   EXPECT_EQ(read_meter(at::kCPU).allocated_bytes, before);
   expect_numbers();
@@ -104,15 +110,27 @@ TEST_F(ParkedStateTest, ComesBackByTheEndOfBackward) {
   StepState running;
   forward(running);
   backward(running);
-  EXPECT_FALSE(parked_->bring_back());
+  EXPECT_EQ(parked_->away_bytes(), 0);
+  EXPECT_EQ(parked_->returned_bytes(), 0);
+  expect_numbers();
+}
+
+TEST_F(ParkedStateTest, IsNotLetGoIfItWasChangedAfterItWasStored) {
+  executor_ = std::make_unique<const Executor>(step_.program, plan(/*frees_in_backward=*/true));
+  StepState running;
+  forward(running);
+  EXPECT_EQ(parked_->away_bytes(), 0);
+  for (at::Tensor& numbers : numbers_) numbers.add_(1);
+  for (at::Tensor& tensor : state_) tensor.add_(1);
+  EXPECT_THROW(backward(running), InputError);
   expect_numbers();
 }
 
 TEST_F(ParkedStateTest, StaysAsItWasChangedAfterItCameBackEarly) {
   StepState running;
   forward(running);
-  EXPECT_TRUE(parked_->bring_back());
-  EXPECT_FALSE(parked_->bring_back());
+  parked_->bring_back();
+  parked_->bring_back();
   expect_numbers();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     state_[i].add_(1);
@@ -157,7 +175,8 @@ TEST_F(ParkedStateTest, IsTriedAgainIfThereIsNoRoomForIt) {
   }
   fail_allocation(0);
   EXPECT_NE(read_error(state_[1]), "");
-  EXPECT_TRUE(parked_->bring_back());
+  EXPECT_GT(parked_->away_bytes(), 0);
+  parked_->bring_back();
   expect_numbers();
 }
 

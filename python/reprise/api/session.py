@@ -134,7 +134,7 @@ def future_bytes(settings: Settings, device: torch.device) -> Callable[[], int]:
     def future() -> int:
         optimizer, parallel = settings.stepper, settings.parallel
         uncounted = parallel.uncounted_bytes if parallel is not None and device.type == "cpu" else 0
-        if optimizer is None:
+        if optimizer is None or settings.parks:  # once there is state, the planner decides where it waits
             return uncounted
         if not known:
             known.append(optimizer_state_bytes(optimizer, device))

@@ -44,6 +44,8 @@ class Settings:
         if profile not in PROFILES:
             raise ValueError(f"profile={profile!r}: choose {' or '.join(map(repr, PROFILES))}")
         check_engine(engine)
+        if park_optimizer and (optimizer is None or host_budget_bytes == 0):
+            raise ValueError("park_optimizer=True needs optimizer= and host_budget=")
         if planning_seconds <= 0:
             raise ValueError(f"planning_seconds={planning_seconds}: must be positive")
         self.options = _torch.Options()
@@ -118,13 +120,18 @@ class Settings:
         unnamed = [tensor for reference in self._unnamed if (tensor := reference()) is not None]
         return [*of_model, *unnamed, *([] if optimizer is None else optimizer_tensors(optimizer))]
 
-    def parkable_state(self) -> list[Tensor]:
-        """What the optimizer keeps and may not find where it was: its state may wait in the host's memory during a step. Steps
-        of an optimizer that are recorded as CUDA graphs need theirs where it lies, and so may other processes."""
+    @property
+    def parks(self) -> bool:
+        """Whether the optimizer's state may wait in the host's memory during a step. Steps of an optimizer that are recorded as
+        CUDA graphs need theirs where it lies, and so may other processes."""
         optimizer = self.stepper
-        if optimizer is None or self.parallel is not None or any(group.get("capturable") for group in optimizer.param_groups):
-            return []
-        return optimizer_tensors(optimizer)
+        if not self.options.parks or optimizer is None or self.parallel is not None:
+            return False
+        return not any(group.get("capturable") for group in optimizer.param_groups)
+
+    def parkable_state(self) -> list[Tensor]:
+        optimizer = self.stepper
+        return optimizer_tensors(optimizer) if optimizer is not None and self.parks else []
 
     def owned(self, inputs: list[Tensor]) -> list[bool]:
         """For each input of a step, whether it belongs to the model."""
