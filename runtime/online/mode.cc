@@ -160,7 +160,8 @@ void Mode::call_elsewhere(const OperatorCard& card, const c10::OperatorHandle& o
   reading.add(card, arguments);
   if (reading.lacks_some()) bring_back(reading);
   if (!reading.values().empty()) {
-    // The program has waited for what it reads to be made, but it may have been brought back since, by the mode's stream.
+    // The program has waited for what it reads to be made, but it may have been brought back since, by the mode's
+    // stream.
     const OnStream so_that_this_one_waits(stream_);
   }
   give_up(card.tensors, arguments, Contents::kKept);
