@@ -234,6 +234,36 @@ def train(loop: Loop, steps: int = 3) -> Bits:
     return bits | generators()
 
 
+def inside(share: float, plain_bytes: int, smallest: int = 4096, planning_seconds: float = 0) -> reprise.online:
+    return reprise.online(allocated() + int(share * plain_bytes), smallest=smallest, most_recomputation=None,
+                          planning_seconds=planning_seconds)
+
+
+def train_inside_budgets(loop: Loop, look: Callable[[reprise.online], None], steps: int = 3, most: int | None = None,
+                         planning_seconds: float = 0) -> None:
+    """Trains inside several budgets, with the bits of plain training, and leaves nothing behind. `look` sees the mode at the end
+    of each training."""
+    expected = train(loop, steps)
+    plain = peak_of(lambda: train(loop, steps))
+    kept = 0
+    for share in shares_of(loop, plain)[:most]:
+        before = allocated()
+        with inside(share, plain, planning_seconds=planning_seconds) as mode:
+            _torch.reset_peak(DEVICE)
+            try:
+                bits = train(loop, steps)
+            except reprise.BudgetExceeded:
+                if DEVICE.type == "cpu":
+                    raise
+                continue  # Kernels of other devices need more at once.
+            kept += 1
+            assert _torch.peak_bytes(DEVICE) <= mode.budget_bytes, share
+            look(mode)
+        assert [name for name in expected if expected[name] != bits[name]] == [], share
+        assert allocated() == before
+    assert kept > 0
+
+
 # Random programs
 
 Values = list[Tensor]

@@ -25,10 +25,10 @@ from online_loops import (
     allocated,
     bits_of,
     image_loss,
+    inside,
     peak_of,
     random_program,
-    shares_of,
-    train,
+    train_inside_budgets,
 )
 from torch import Tensor, library, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -47,34 +47,12 @@ on_host = pytest.mark.skipif(DEVICE.type != "cpu", reason="about memory that the
 tells_of_access = pytest.mark.skipif(not TELLS_OF_ACCESS, reason="this torch does not tell when an address is taken")
 
 
-def inside(share: float, plain_bytes: int, smallest: int = 4096) -> reprise.online:
-    return reprise.online(allocated() + int(share * plain_bytes), smallest=smallest, most_recomputation=None,
-                          planning_seconds=0)
-
-
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
 def test_loops_have_the_bits_of_plain_training_inside_the_budget(loop: Loop) -> None:
-    expected = train(loop)
-    plain = peak_of(lambda: train(loop))
-    kept = 0
-    for share in shares_of(loop, plain):
-        before = allocated()
-        with inside(share, plain) as mode:
-            budget = mode.budget_bytes
-            _torch.reset_peak(DEVICE)
-            try:
-                bits = train(loop)
-            except reprise.BudgetExceeded:
-                if DEVICE.type == "cpu":
-                    raise
-                continue  # Kernels of other devices need more at once.
-            kept += 1
-            assert _torch.peak_bytes(DEVICE) <= budget, share
-        different = [name for name in expected if expected[name] != bits[name]]
-        assert different == [], share
+    def look(mode: reprise.online) -> None:
         assert mode.summary.evictions > 0
-        assert allocated() == before
-    assert kept > 0
+
+    train_inside_budgets(loop, look)
 
 
 def test_random_programs_have_eagers_bits() -> None:
