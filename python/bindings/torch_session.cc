@@ -339,6 +339,9 @@ void bind_session(py::module_& module) {
            py::arg("known_tensors") = py::none(), py::arg("future_bytes") = py::none(),
            py::arg("optimizer_state") = py::none(), py::arg("owned_inputs") = py::none(),
            py::arg("capture_again") = py::none(), py::arg("family") = py::none(), py::arg("together") = py::none())
+      .def_property_readonly_static(
+          "measured_steps", [](const py::object&) { return Session::kMeasuredSteps; },
+          "Of each plan on CUDA, where the allocator's peak is the user's, too.")
       .def("forward", &run_forward, py::arg("inputs"), py::arg("takers") = std::vector<std::int64_t>(),
            py::arg("objects") = py::none(),
            "(outputs, handle): the handle carries the step to backward(). takers: by input, who takes its gradient; -1 "

@@ -283,6 +283,7 @@ class Together:
     most_numbers: ClassVar[int]
 
 class Session:
+    measured_steps: ClassVar[int]
     def __init__(
         self,
         program: Program,

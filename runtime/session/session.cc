@@ -20,9 +20,6 @@ namespace {
 // How many steps of each plan are measured action by action. The second does not contain what only the first step
 // allocates.
 constexpr int kTracedSteps = 2;
-// On CUDA the allocator's peak is measured by resetting it. The user may read it too, so it is left alone after this
-// many steps of a plan.
-constexpr int kMeasuredSteps = 4;
 
 std::atomic<std::uint64_t> clock_of_calls{0};
 

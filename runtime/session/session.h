@@ -128,6 +128,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  // On CUDA the allocator's peak is measured by resetting it. The user may read it too, so it is left alone after this
+  // many steps of a plan.
+  static constexpr int kMeasuredSteps = 4;
+
   using Results = std::vector<std::optional<at::Tensor>>;
 
   // Throws InfeasibleBudget if no plan fits; then nothing has run. `interrupted` is called before every op.

@@ -30,7 +30,6 @@ from .online import PLANNING_SECONDS, online, why_not
 from .outputs import without_zeros
 from .pipeline import compile_schedule, is_schedule, modules_of
 from .regions import compile_in_regions
-from .session import MEASURED_STEPS
 from .settings import CLOSE, WITH_DISTRIBUTED, Settings, settings_from
 from .shapes import Shapes
 from .tensor_parallel import check_optimizer, tensor_parallel
@@ -294,7 +293,7 @@ def _watch_optimizer(optimizer: torch.optim.Optimizer, settings: Settings, plan:
     def before(*_: Any) -> None:
         bring_back()
         begin.clear()
-        if plan.ready and (plan.session.device.type == "cpu" or next(steps) < MEASURED_STEPS):
+        if plan.ready and (plan.session.device.type == "cpu" or next(steps) < _torch.Session.measured_steps):
             device = plan.session.device
             _torch.reset_peak(device)
             begin.append(plan.session.runtime.total_bytes - _torch.allocated_bytes(device))

@@ -30,7 +30,7 @@ from ..division import (
 from ..errors import BudgetExceeded, InfeasibleBudget
 from ..native import _torch
 from ..progress import Preparation
-from .session import MEASURED_STEPS, StepSession
+from .session import StepSession
 
 log = logging.getLogger("reprise")
 
@@ -116,7 +116,7 @@ class Step:
 
     @property
     def is_watched(self) -> bool:
-        return self.device is not None and (self.device.type == "cpu" or self.pattern.steps < MEASURED_STEPS)
+        return self.device is not None and (self.device.type == "cpu" or self.pattern.steps < _torch.Session.measured_steps)
 
 
 class Divider:

@@ -18,9 +18,6 @@ from ..trace.layouts import Layouts
 from ..trace.objects import Objects
 from .settings import Settings
 
-# On CUDA the allocator's peak is the user's, too: it is looked at in the first few steps alone, as sessions do.
-MEASURED_STEPS = 4
-
 
 class StepSession:
     """What the compiled model calls, and what its plan reports."""
