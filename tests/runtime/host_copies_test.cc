@@ -190,6 +190,7 @@ class OpenParking : public HostCopies {
     options_->cuda_graphs = CudaGraphs::kOff;
     options_->planning_seconds = options_->waiting_seconds = 600;
     options_->park_optimizer = true;
+    options_->measure = false;  // so that plans are the same on every machine
     Surroundings around;
     around.known_tensors = [this] {
       std::vector<at::Tensor> known = state_.tensors, kept = optimizer_tensors(*optimizer_);
