@@ -70,7 +70,7 @@ Communication::Communication(const Call& call, std::vector<c10::IValue>& stack)
   });
 }
 
-void Communication::wait_on_stream() {
+void Communication::wait_until_made() {
   static const auto wait_tensor = c10::Dispatcher::singleton()
                                       .findSchemaOrThrow("_c10d_functional::wait_tensor", "")
                                       .typed<at::Tensor(const at::Tensor&)>();
@@ -80,7 +80,7 @@ void Communication::wait_on_stream() {
 }
 
 void Communication::wait() {
-  wait_on_stream();
+  wait_until_made();
   operands_.clear();
   for (const at::Tensor& result : results_) {
     if (!result.defined() || !result.is_cpu()) continue;

@@ -31,8 +31,9 @@ class Communication {
   // Returns when the results are there and, on the CPU, what was allocated beside them is free. Throws what the backend
   // throws. REQUIRES: each result has one other owner.
   void wait();
-  // On a device: whatever the current stream gets from now on waits for it. wait() is due nevertheless.
-  void wait_on_stream();
+  // Returns when the results are there; on a device, whatever the current stream gets from now on waits for them.
+  // wait() is due nevertheless.
+  void wait_until_made();
   [[nodiscard]] const std::optional<std::string>& group() const { return group_; }
 
  private:

@@ -1,6 +1,7 @@
 #include "runtime/program/passes/split_collectives.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -9,6 +10,8 @@
 
 namespace reprise {
 namespace {
+
+constexpr std::uint32_t kStream = 1;  // of all groups, which take turns (Executor::start)
 
 class Split {
  public:
@@ -54,7 +57,7 @@ class Split {
     wait.phase = start.phase;
     wait.once = start.once;
     wait.also_reads = reads(start);
-    start.stream = stream_of(*group_of(*start.call));
+    start.stream = kStream;
     const std::int64_t scratch_bytes = workspace_of(program_, start);
     const ValueId in_flight = add_value(program_.values[index(result)].bytes);
     program_.values[index(result)].overwrites = in_flight;
@@ -70,17 +73,7 @@ class Split {
     return value_id(program_.values.size() - 1);
   }
 
-  // Communicators are numbered in the order of their first starts. On CUDA they take turns (Executor::start), as if
-  // there was one.
-  std::uint32_t stream_of(const std::string& group) {
-    if (!program_.device.is_cpu()) return 1;
-    auto known = std::ranges::find(groups_, group);
-    if (known == groups_.end()) known = groups_.insert(groups_.end(), group);
-    return static_cast<std::uint32_t>(known - groups_.begin()) + 1;
-  }
-
   Program& program_;
-  std::vector<std::string> groups_;
   std::set<ValueId> changed_;  // by effects
 };
 

@@ -1,6 +1,7 @@
 // Collectives that go on beside other ops.
 //
-// A collective becomes two ops: a call that starts it, on the stream of its group of processes, and the wait for it:
+// A collective becomes two ops: a call that starts it, on a stream that all groups of processes share, and the wait for
+// it:
 //
 //   w = all_gather(shard)        becomes        in_flight, scratch = all_gather(shard)      starts
 //                                               w = wait(shard, in_flight, scratch)         over in_flight
