@@ -2,7 +2,7 @@
 gradients afterwards.
 
 A read is one node of the graph that torch.compile traces. AOTAutograd takes it apart: a gather of the parts, which a plan may run
-again, and in backward a reduction, which runs once.
+again, and in backward a reduction, which runs once. Or it is left unreduced (unreduced.py).
 """
 
 from __future__ import annotations
@@ -14,25 +14,41 @@ from torch import Tensor, fx
 
 from ..local_tensors import is_distributed
 from .collectives import waited_for
+from .unreduced import Accumulation, Unreduced
 
 
 class Sharded:
     """A base of the classes of modules that read whole parameters."""
+
+    _reprise_accumulation: Accumulation | None = None  # of the module that was given to reprise.shard
+    _reprise_unreduced: dict[str, Unreduced] | None = None  # by the module's names of its own parameters
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
     return any(isinstance(module, Sharded) for module in model.modules())
 
 
+def accumulations(model: torch.nn.Module) -> list[Accumulation]:
+    """Of all models in this one that were given to reprise.shard."""
+    found = [module._reprise_accumulation for module in model.modules() if isinstance(module, Sharded)]
+    return [accumulation for accumulation in found if accumulation is not None]
+
+
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def whole(parameter: Any, dim: int | None, group: str, size: int, param_dtype: torch.dtype | None,
-          reduce_dtype: torch.dtype | None) -> Tensor:
+          reduce_dtype: torch.dtype | None, taker: Tensor | None = None, waiting: Tensor | None = None) -> Tensor:
     """The whole of a parameter that is divided along one dimension, or (None) of one that is there as a whole in all `size`
-    processes of `group`. A DTensor knows its dimension itself; `dim` is for a parameter that is this process's part alone."""
+    processes of `group`. A DTensor knows its dimension itself; `dim` is for a parameter that is this process's part alone.
+
+    taker: gets the whole gradient, unreduced, instead of the parameter. waiting: is added to the gradient before that is reduced.
+    """
     if is_distributed(parameter):
         (placement,) = parameter.placements
         parameter, dim = parameter.to_local(), placement.dim if placement.is_shard() else None
-    made: Tensor = _Whole.apply(parameter, dim, group, size, param_dtype, reduce_dtype)  # type: ignore[no-untyped-call]
+    if taker is not None:
+        parameter = parameter.detach()
+    made: Tensor = _Whole.apply(  # type: ignore[no-untyped-call]
+        parameter, taker, waiting, dim, group, size, param_dtype, reduce_dtype)
     return made
 
 
@@ -58,20 +74,26 @@ def _merge_reads(graph: fx.Graph) -> None:
 
 class _Whole(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, part: Tensor, dim: int | None, group: str, size: int,
+    def forward(ctx: Any, part: Tensor, taker: Tensor | None, waiting: Tensor | None, dim: int | None, group: str, size: int,
                 param_dtype: torch.dtype | None, reduce_dtype: torch.dtype | None) -> Tensor:
-        ctx.about = part.dtype, dim, group, size, reduce_dtype
+        ctx.about = part.dtype, taker is None, dim, group, size, reduce_dtype
+        ctx.save_for_backward(waiting)
         is_cast = param_dtype not in (None, part.dtype) and part.is_floating_point()
         wanted = part.to(param_dtype) if is_cast else part.view_as(part)
         return wanted if dim is None else _gathered(wanted, dim, group, size)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        dtype, dim, group, size, reduce_dtype = ctx.about
+        dtype, reduces, dim, group, size, reduce_dtype = ctx.about
+        (waiting,) = ctx.saved_tensors
         if reduce_dtype is not None:
             gradient = gradient.to(reduce_dtype)
+        if waiting is not None:
+            gradient = waiting + gradient
+        if not reduces:
+            return None, gradient.contiguous(), *[None] * 6
         mean = _mean(gradient, group, size) if dim is None else _mean_part(gradient, dim, group, size)
-        return mean.to(dtype), None, None, None, None, None
+        return mean.to(dtype), *[None] * 7
 
 
 def _gathered(part: Tensor, dim: int, group: str, size: int) -> Tensor:
