@@ -114,15 +114,16 @@ class Sharding(Training):
     micro = 0  # how many micro-batches share a reduction, where that is not each
 
     def __init__(self, kind: type[nn.Module], mesh: DeviceMesh | None, bits: Callable[[Tensor], bytes] = part_of,
-                 clip: bool = True, compiled: bool = False, **options: Any) -> None:
+                 clip: bool = True, compiled: bool = False, fsdp2: bool = False, **options: Any) -> None:
+        """fsdp2: instead of reprise.shard, as without a mesh."""
         torch.manual_seed(0)
         model = kind()
-        if mesh is not None:
+        if mesh is not None and not fsdp2:
             reprise.shard(model, mesh, **options)
         else:
             for block in getattr(model, "blocks", []):
-                fully_shard(block, **options)
-            fully_shard(model, **options)
+                fully_shard(block, mesh=mesh, **options)
+            fully_shard(model, mesh=mesh, **options)
         super().__init__(model, torch.optim.AdamW(model.parameters(), 1e-2), bits, clip)
         if compiled:
             reprise.compile(model, optimizer=self.optimizer, planning_seconds=0.5)
@@ -241,6 +242,21 @@ def what_waits(model: nn.Module) -> list[Tensor]:
     """Whole gradients that were left unreduced."""
     (accumulation,) = accumulations(model)
     return [tensor.grad for tensor in accumulation.tensors if tensor.grad is not None]
+
+
+def hybrid(*shape: int) -> dict[str, Any]:
+    """Parameters that are divided over the second dimension of a mesh and replicated over the first."""
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "shards"))
+    plain, training = Sharding(Net, mesh, fsdp2=True), Sharding(Net, mesh, compiled=True)
+    found = training.at_budgets(plain.train())
+    training.model.plan.set_budget(None)
+    found["placements"] = str(training.model.blocks[0].up.weight.placements)
+    if shape[0] == 1:
+        return found
+    found["unreduced"] = training.unreduced() == plain.unreduced()
+    plain = Sharding(Odd, mesh, whole_of, clip=False, fsdp2=True, mp_policy=MixedPrecisionPolicy(**BF16))
+    training = Sharding(Odd, mesh, whole_of, clip=False, compiled=True, **BF16)
+    return found | {"odd": training.train() == plain.train()}
 
 
 def thrown(mesh: DeviceMesh) -> dict[str, Any]:
@@ -386,6 +402,7 @@ def run(rank: int, folder: str) -> None:
         return {"forecasts": [forecast(mesh, Net), forecast(mesh, Odd, **BF16), forecast(mesh, Odd, placement="replicate")],
                 "even": even(mesh), "odd": odd(mesh, "shard"), "replicated": odd(mesh, "replicate"),
                 "checkpoints": checkpoints(mesh, Path(folder)), "outside": outside(mesh), "thrown": thrown(mesh),
-                "returned": returned(mesh), "unreduced": unreduced(mesh)}
+                "returned": returned(mesh), "unreduced": unreduced(mesh),
+                "hybrid": [hybrid(1, RANKS), hybrid(RANKS, 1)]}
 
     leave_results(rank, folder, results)

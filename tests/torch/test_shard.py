@@ -117,6 +117,22 @@ def test_gradients_that_are_left_unreduced_are_inside_the_budget(results: Result
         assert least["most"] <= least["budget"]
 
 
+def test_a_mesh_of_two_dimensions_shards_and_replicates_with_the_bits_of_fsdp2(results: Results) -> None:
+    sharded = sum(1 for _ in cases.Net().parameters())
+    for result in results:
+        for found, replicas in zip(result["hybrid"], (1, 2), strict=True):
+            assert found["none"] == {"same": True, "recompute_ns": 0}
+            least = found["least"]
+            assert least["same"] and least["recompute_ns"] > 0
+            assert least["measured"] <= least["predicted"] <= least["budget"]
+            assert least["most"] <= least["budget"]
+            assert replicas == 1 or (found["unreduced"] and found["odd"])
+            assert found["placements"] == "(Replicate(), Shard(dim=0))"
+            for kind, many in (("reduce_scatter", sharded), ("all_reduce", sharded * (replicas - 1))):
+                runs = [once for name, once in found["once"] if name.startswith(kind)]
+                assert runs == [True] * 2 * many  # starts and waits
+
+
 def test_parameters_are_divided_where_all_processes_get_the_same(results: Results) -> None:
     # scale, then weights and biases of grow, shrink, head and mix
     expected = ["R", "S(0)", "S(0)", "S(1)", "R", "S(0)", "S(0)", "R", "R"]
@@ -210,10 +226,10 @@ def test_what_cannot_be_sharded_is_refused(alone: None, made: Any, message: str)
 
 
 def test_meshes_and_placements_that_do_not_work_are_refused(alone: None) -> None:
-    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
-    with pytest.raises(reprise.Unsupported, match=r"one dimension, and this one has 2: .*mesh\[\"dp\"\]"):
+    mesh = init_device_mesh("cpu", (1, 1, 1), mesh_dim_names=("pp", "dp", "tp"))
+    with pytest.raises(reprise.Unsupported, match=r"and this one has 3: .*mesh\[\"dp\"\]"):
         reprise.shard(small(), mesh)
-    with pytest.raises(ValueError, match=r"'hybrid': sharding within .* is not supported: choose 'shard' or 'replicate'"):
+    with pytest.raises(ValueError, match=r"'hybrid': choose 'shard' or 'replicate'.* a mesh of two dimensions"):
         reprise.shard(small(), mesh["dp"], placement="hybrid")
     with pytest.raises(TypeError, match=r"takes a torch\.nn.Module, not list"):
         reprise.shard([], mesh["dp"])  # type: ignore[arg-type]

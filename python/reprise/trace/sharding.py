@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from .eager_way import goes_as_eager
-from .gathers import Sharded, whole
+from .gathers import Processes, Sharded, whole
 from .unreduced import Accumulation, Unreduced, gradient_dtype
 
 SHARD, REPLICATE = "shard", "replicate"
@@ -28,6 +28,7 @@ class Sharding:
 
     size: int
     group: str  # the name of these processes
+    replicas: Processes | None = None  # that have the same parts
     param_dtype: torch.dtype | None = None
     reduce_dtype: torch.dtype | None = None
     placement: str = SHARD
@@ -46,8 +47,8 @@ class Sharding:
 
 def check_placement(placement: str) -> None:
     if placement not in (SHARD, REPLICATE):
-        hint = ": sharding within and replicating across groups of processes is not supported" if placement == "hybrid" else ""
-        raise ValueError(f"placement={placement!r}{hint}: choose {SHARD!r} or {REPLICATE!r}")
+        hint = ". To shard within groups of processes and replicate across them, give reprise.shard a mesh of two dimensions"
+        raise ValueError(f"placement={placement!r}: choose {SHARD!r} or {REPLICATE!r}{hint if placement == 'hybrid' else ''}")
 
 
 def divide(model: nn.Module, sharding: Sharding, part_of: Callable[[nn.Parameter], nn.Parameter]) -> None:
@@ -96,16 +97,16 @@ def _class_of(plain: type[nn.Module], dims: tuple[tuple[str, int | None], ...], 
 
 
 def _reading(name: str, dim: int | None, sharding: Sharding) -> Any:
-    group, size, param_dtype, reduce_dtype = sharding.group, sharding.size, sharding.param_dtype, sharding.reduce_dtype
+    how = (sharding.group, sharding.size), sharding.replicas, sharding.param_dtype, sharding.reduce_dtype
 
     def read(module: Any) -> Any:
         held = module._parameters[name]
         if held is None or not (goes_as_eager() or _running.calls > 0):
             return held
         if module._reprise_unreduced is None or not held.requires_grad:
-            return whole(held, dim, group, size, param_dtype, reduce_dtype)
+            return whole(held, dim, *how)
         about = module._reprise_unreduced[name]
-        return whole(held, dim, group, size, param_dtype, reduce_dtype, about.taker, about.waiting)
+        return whole(held, dim, *how, about.taker, about.waiting)
 
     return read
 
