@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import reprise
 from reprise.api.preflight import question
 from reprise.forecast.network import Network
 from reprise.trace import sharding as division
+from reprise.trace.gathers import accumulations
 
 WIDTH, WORDS, LENGTH, BATCH = 32, 48, 16, 8
 BF16 = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}
@@ -109,21 +111,34 @@ def whole_of(tensor: Any) -> bytes:
 
 
 class Sharding(Training):
+    micro = 0  # how many micro-batches share a reduction, where that is not each
+
     def __init__(self, kind: type[nn.Module], mesh: DeviceMesh | None, bits: Callable[[Tensor], bytes] = part_of,
-                 clip: bool = True, compiled: bool = False, **options: Any) -> None:
+                 clip: bool = True, compiled: bool = False, fsdp2: bool = False, **options: Any) -> None:
+        """fsdp2: instead of reprise.shard, as without a mesh."""
         torch.manual_seed(0)
         model = kind()
-        if mesh is not None:
+        if mesh is not None and not fsdp2:
             reprise.shard(model, mesh, **options)
         else:
             for block in getattr(model, "blocks", []):
-                fully_shard(block, **options)
-            fully_shard(model, **options)
+                fully_shard(block, mesh=mesh, **options)
+            fully_shard(model, mesh=mesh, **options)
         super().__init__(model, torch.optim.AdamW(model.parameters(), 1e-2), bits, clip)
         if compiled:
             reprise.compile(model, optimizer=self.optimizer, planning_seconds=0.5)
 
+    def unreduced(self, micro: int = 3) -> list[bytes]:
+        """What `train` gives, where gradients are reduced at the last of the micro-batches of each step alone."""
+        self.micro = micro
+        try:
+            return self.train(micro=micro)
+        finally:
+            self.micro = 0
+
     def loss(self, step: int = 0) -> Tensor:
+        if self.micro > 0:
+            self.model.set_requires_gradient_sync(step % 10 == self.micro - 1)
         torch.manual_seed(100 * dist.get_rank() + step)
         words = torch.randint(0, WORDS, (BATCH, LENGTH + 1))
         inputs = torch.randn(BATCH, LENGTH, WIDTH) if isinstance(self.model, Odd) else words[:, :-1]
@@ -195,6 +210,55 @@ def even(mesh: DeviceMesh) -> dict[str, Any]:
     return found
 
 
+def unreduced(mesh: DeviceMesh) -> dict[str, Any]:
+    """Gradients that wait for those of later micro-batches."""
+    training = Sharding(Net, mesh, compiled=True)
+    model, plan = training.model, training.model.plan
+    expected = fsdp2().unreduced()
+    found: dict[str, Any] = {"same": training.unreduced() == expected}
+    model.set_requires_gradient_sync(False)
+    loss = training.loss()  # stays until the next one is there, as in `train`
+    found["log"] = [name for name, _ in log_of(loss.backward)]
+    found["of optimizer"] = sum(p.grad is not None for p in model.parameters())
+    waiting = what_waits(model)
+    bits = [raw(tensor) for tensor in waiting]
+    least = training.least_budget()
+    found |= {"waiting": len(waiting), "is as before": bits == [raw(tensor) for tensor in what_waits(model)]}
+    plan.set_budget(None)
+    model.set_requires_gradient_sync(True)
+    loss = training.loss(1)
+    found["log of last"] = [name for name, _ in log_of(loss.backward)]
+    alive = [weakref.ref(tensor) for tensor in waiting]
+    del waiting, loss
+    found["left"] = sum(tensor() is not None for tensor in alive) + len(what_waits(model))
+    training.optimizer.zero_grad()
+    plan.set_budget(least)
+    found["least"] = {"same": training.unreduced() == expected, "recompute_ns": plan.recompute_ns, "budget": least,
+                      "predicted": plan.peak_bytes, "measured": training.peaks[-1], "most": max(training.peaks)}
+    return found
+
+
+def what_waits(model: nn.Module) -> list[Tensor]:
+    """Whole gradients that were left unreduced."""
+    (accumulation,) = accumulations(model)
+    return [tensor.grad for tensor in accumulation.tensors if tensor.grad is not None]
+
+
+def hybrid(*shape: int) -> dict[str, Any]:
+    """Parameters that are divided over the second dimension of a mesh and replicated over the first."""
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "shards"))
+    plain, training = Sharding(Net, mesh, fsdp2=True), Sharding(Net, mesh, compiled=True)
+    found = training.at_budgets(plain.train())
+    training.model.plan.set_budget(None)
+    found["placements"] = str(training.model.blocks[0].up.weight.placements)
+    if shape[0] == 1:
+        return found
+    found["unreduced"] = training.unreduced() == plain.unreduced()
+    plain = Sharding(Odd, mesh, whole_of, clip=False, fsdp2=True, mp_policy=MixedPrecisionPolicy(**BF16))
+    training = Sharding(Odd, mesh, whole_of, clip=False, compiled=True, **BF16)
+    return found | {"odd": training.train() == plain.train()}
+
+
 def thrown(mesh: DeviceMesh) -> dict[str, Any]:
     """An operator throws while weights are gathered, and the next steps are as ever."""
     training = Sharding(Fragile, mesh, clip=False, compiled=True)
@@ -257,14 +321,18 @@ def forecast(mesh: DeviceMesh, kind: type[nn.Module], **options: Any) -> dict[st
 
 
 @functools.cache
-def expected_of_odd() -> list[bytes]:
-    return Sharding(Odd, None, whole_of, clip=False, mp_policy=MixedPrecisionPolicy(**BF16)).train()
+def expected_of_odd() -> tuple[list[bytes], list[bytes]]:
+    training = Sharding(Odd, None, whole_of, clip=False, mp_policy=MixedPrecisionPolicy(**BF16))
+    return training.train(), training.unreduced()
 
 
 def odd(mesh: DeviceMesh, placement: str) -> dict[str, Any]:
     """Of whole tensors, because FSDP2 divides them in other ways."""
     training = Sharding(Odd, mesh, whole_of, clip=False, compiled=True, placement=placement, **BF16)
-    found = training.at_budgets(expected_of_odd())
+    expected, expected_unreduced = expected_of_odd()
+    found = training.at_budgets(expected)
+    training.model.plan.set_budget(None)
+    found["unreduced"] = training.unreduced() == expected_unreduced
     return found | {"placements": [str(p.placements[0]) for p in training.model.parameters()],
                     "frozen": [not p.requires_grad for p in training.model.parameters()]}
 
@@ -334,6 +402,7 @@ def run(rank: int, folder: str) -> None:
         return {"forecasts": [forecast(mesh, Net), forecast(mesh, Odd, **BF16), forecast(mesh, Odd, placement="replicate")],
                 "even": even(mesh), "odd": odd(mesh, "shard"), "replicated": odd(mesh, "replicate"),
                 "checkpoints": checkpoints(mesh, Path(folder)), "outside": outside(mesh), "thrown": thrown(mesh),
-                "returned": returned(mesh)}
+                "returned": returned(mesh), "unreduced": unreduced(mesh),
+                "hybrid": [hybrid(1, RANKS), hybrid(RANKS, 1)]}
 
     leave_results(rank, folder, results)

@@ -192,7 +192,7 @@ def test_a_curve_is_that_of_a_rank() -> None:
     ({"ranks": 2.5}, r"ranks=2\.5: give the number of processes"),
     ({"ranks": None}, "bandwidth=100000000 is for many processes: also give ranks="),
     ({"ranks": None, "bandwidth": None, "param_dtype": torch.bfloat16}, "param_dtype=torch.bfloat16 is for many processes"),
-    ({"placement": "hybrid"}, "'hybrid': .* choose 'shard' or 'replicate'"),
+    ({"placement": "hybrid"}, "'hybrid': choose 'shard' or 'replicate'"),
 ], ids=lambda value: ",".join(value) if isinstance(value, dict) else "")
 def test_wrong_arguments_say_what_to_do(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

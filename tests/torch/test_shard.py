@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,47 @@ def test_a_whole_parameter_may_be_returned(results: Results) -> None:
 
 def test_gradients_are_added_over_several_backwards(results: Results) -> None:
     assert all(result["even"]["sums"] and result["even"]["recompute_ns"] > 0 for result in results)
+
+
+def test_gradients_that_are_left_unreduced_have_the_bits_of_fsdp2(results: Results) -> None:
+    for result in results:
+        assert result["unreduced"]["same"] and result["unreduced"]["least"]["same"]
+        assert result["odd"]["unreduced"] and result["replicated"]["unreduced"]
+
+
+def test_gradients_that_are_left_unreduced_wait_where_the_optimizer_does_not_see_them(results: Results) -> None:
+    sharded = sum(1 for _ in cases.Net().parameters())
+    for result in results:
+        found = result["unreduced"]
+        assert (found["of optimizer"], found["waiting"]) == (0, sharded)
+        assert found["left"] == 0  # once they are reduced
+        assert not any("reduce" in name for name in found["log"])
+        assert sum("reduce" in name for name in found["log of last"]) == sharded
+
+
+def test_gradients_that_are_left_unreduced_are_inside_the_budget(results: Results) -> None:
+    for result in results:
+        assert result["unreduced"]["is as before"]  # after a step that was refused
+        least = result["unreduced"]["least"]
+        assert least["recompute_ns"] > 0
+        assert least["measured"] <= least["predicted"] <= least["budget"]
+        assert least["most"] <= least["budget"]
+
+
+def test_a_mesh_of_two_dimensions_shards_and_replicates_with_the_bits_of_fsdp2(results: Results) -> None:
+    sharded = sum(1 for _ in cases.Net().parameters())
+    for result in results:
+        for found, replicas in zip(result["hybrid"], (1, 2), strict=True):
+            assert found["none"] == {"same": True, "recompute_ns": 0}
+            least = found["least"]
+            assert least["same"] and least["recompute_ns"] > 0
+            assert least["measured"] <= least["predicted"] <= least["budget"]
+            assert least["most"] <= least["budget"]
+            assert replicas == 1 or (found["unreduced"] and found["odd"])
+            assert found["placements"] == "(Replicate(), Shard(dim=0))"
+            for kind, many in (("reduce_scatter", sharded), ("all_reduce", sharded * (replicas - 1))):
+                runs = [once for name, once in found["once"] if name.startswith(kind)]
+                assert runs == [True] * 2 * many  # starts and waits
 
 
 def test_parameters_are_divided_where_all_processes_get_the_same(results: Results) -> None:
@@ -184,10 +226,10 @@ def test_what_cannot_be_sharded_is_refused(alone: None, made: Any, message: str)
 
 
 def test_meshes_and_placements_that_do_not_work_are_refused(alone: None) -> None:
-    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
-    with pytest.raises(reprise.Unsupported, match=r"one dimension, and this one has 2: .*mesh\[\"dp\"\]"):
+    mesh = init_device_mesh("cpu", (1, 1, 1), mesh_dim_names=("pp", "dp", "tp"))
+    with pytest.raises(reprise.Unsupported, match=r"and this one has 3: .*mesh\[\"dp\"\]"):
         reprise.shard(small(), mesh)
-    with pytest.raises(ValueError, match=r"'hybrid': sharding within .* is not supported: choose 'shard' or 'replicate'"):
+    with pytest.raises(ValueError, match=r"'hybrid': choose 'shard' or 'replicate'.* a mesh of two dimensions"):
         reprise.shard(small(), mesh["dp"], placement="hybrid")
     with pytest.raises(TypeError, match=r"takes a torch\.nn.Module, not list"):
         reprise.shard([], mesh["dp"])  # type: ignore[arg-type]
@@ -214,6 +256,64 @@ def test_a_sharded_model_trains_without_a_plan(alone: None) -> None:
         each.zero_grad()
         each(x).sum().backward()
     assert all(torch.equal(a.grad, b.grad.to_local()) for a, b in zip(plain.parameters(), model.parameters(), strict=True))
+
+
+class Halves(nn.Module):
+    """Which of them a call reads is up to the caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, *names: str) -> torch.Tensor:
+        return sum(getattr(self, name)(x).square().mean() for name in names)
+
+
+def halves(**options: Any) -> Any:
+    torch.manual_seed(0)
+    return reprise.shard(Halves(), init_device_mesh("cpu", (1,)), **options)
+
+
+def test_gradients_are_left_unreduced_in_one_process(alone: None) -> None:
+    torch.manual_seed(0)
+    plain, model = Halves(), reprise.compile(halves(), "1GiB")
+    for i, names in enumerate((("left",), ("left", "right"), ("right", "left"))):
+        model.set_requires_gradient_sync(i == 2)
+        x = torch.randn(2, 4)
+        for each in (plain, model):
+            each(x, *names).backward()
+    assert all(torch.equal(a.grad, b.grad.to_local()) for a, b in zip(plain.parameters(), model.parameters(), strict=True))
+
+
+def test_gradients_that_would_be_lost_or_reduced_twice_are_refused(alone: None) -> None:
+    model, x = reprise.compile(halves(), "1GiB"), torch.randn(2, 4)
+
+    def refused(step: Callable[[], object], message: str) -> None:
+        with pytest.raises(reprise.RepriseError, match=message):
+            step()
+
+    loss = model(x, "left")
+    model.set_requires_gradient_sync(False)
+    refused(loss.backward, "between a call of the model and its backward")
+    model(x, "left", "right").backward()
+    model.set_requires_gradient_sync(True)
+    refused(lambda: model(x, "left"), "'right.weight' has a gradient that was left unreduced.* does not read it")
+    first, second = model(x, "left", "right"), model(x, "left", "right")
+    first.backward()
+    refused(second.backward, "have changed between a call of the model")
+
+
+def test_gradients_are_left_unreduced_by_a_plan_alone(alone: None) -> None:
+    model, x = halves(), torch.randn(2, 4)
+    model.set_requires_gradient_sync(False)
+    with torch.no_grad():
+        model(x, "left")
+    with pytest.raises(reprise.RepriseError, match=r"where steps are planned: pass the model to reprise\.compile"):
+        model(x, "left")
+    model.set_requires_gradient_sync(True)
+    model(x, "left").backward()
+    with pytest.raises(reprise.Unsupported, match=r"computed in torch\.float32 and averaged in torch\.bfloat16"):
+        halves(reduce_dtype=torch.bfloat16).set_requires_gradient_sync(False)
 
 
 def test_the_page_runs_in_two_processes(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
 
         def session_of(form: Form) -> StepSession:
             session = StepSession(partial(joint.capture, name, form=form), settings, joint.device, name, form,
-                                  objects=joint.objects)
+                                  objects=joint.objects, readers=joint.readers)
             on_session(session)
             return session
 

@@ -197,6 +197,8 @@ class _Runner:
         ddp = DistributedDataParallel._get_active_ddp_module()
         if ddp is None:
             self.settings.parallel = None
+            for accumulation in self.settings.accumulations:
+                accumulation.begin_call()
             with contextlib.nullcontext() if self.settings.together is None else self.settings.together.call():
                 return self.trains(*args, **kwargs)
         if self.parallel is None or not self.parallel.wraps(ddp):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from ..trace.captured import Captured
 from ..trace.fused.lowered import FIRST_FORM, Form
 from ..trace.layouts import Layouts
 from ..trace.objects import Objects
+from ..trace.unreduced import MicroBatch
 from .settings import Settings
 
 
@@ -24,9 +25,9 @@ class StepSession:
 
     def __init__(self, capture: Callable[[Layouts], Captured], settings: Settings, device: torch.device,
                  name: str, form: Form = FIRST_FORM, family: _torch.SizeFamily | None = None,
-                 objects: Objects | None = None) -> None:
+                 objects: Objects | None = None, readers: Sequence[int] = ()) -> None:
         """family: what the step shares with the same step at other sizes, if it is not captured and measured by itself.
-        objects: inputs that come back among the outputs and gradients."""
+        objects: inputs that come back among the outputs and gradients. readers: how often the graph reads each input."""
 
         def captured(layouts: Layouts) -> tuple[_torch.Program, dict[int, str]]:
             with settings.preparation.phase("capturing"):
@@ -38,7 +39,7 @@ class StepSession:
         self.name, self.settings, self.device = name, settings, device
         self.form = form  # with eager's operators there is one
         self.plan_is_given = False  # by the user
-        self.objects = objects or Objects()
+        self.objects, self.readers = objects or Objects(), readers
         self.runtime = _torch.Session(
             program, keys, settings.options,
             known_tensors=settings.tensors if family is None else settings.tensors_again,
@@ -49,17 +50,18 @@ class StepSession:
     def forward(self, args: list[Any]) -> list[Any]:
         """Takes the arguments out of the list, so that they can be freed. If the budget is refused, they are in it again."""
         inputs = list(args)
+        micro_batches = [MicroBatch(each, inputs, self.readers) for each in self.settings.accumulations]
         args.clear()
         takers = [] if self.settings.parallel is None else self.settings.parallel.takers(inputs)
-        kept = [inputs[i] for i in self.objects.gradients.values()]
+        for_backward = [inputs[i] for i in self.objects.gradients.values()], micro_batches
         try:
             if self.runtime.last_call > 0:
-                outputs, handle = self.runtime.forward(inputs, takers, kept)
+                outputs, handle = self.runtime.forward(inputs, takers, for_backward)
             else:
                 self.measure()
                 preparation = self.settings.preparation
                 with preparation.phase("first forward"):
-                    outputs, handle = self.runtime.forward(inputs, takers, kept)
+                    outputs, handle = self.runtime.forward(inputs, takers, for_backward)
                 preparation.seconds["first forward"] -= self.runtime.planning_seconds
             return [*_with(outputs, self.objects.outputs, [inputs[i] for i in self.objects.outputs.values()]), handle]
         except InfeasibleBudget:
@@ -71,8 +73,8 @@ class StepSession:
             self.runtime.measure()
 
     def backward(self, args: list[Any]) -> list[Any]:
-        kept = _torch.objects_of(args[0])
-        return _with(backward(args, self.settings), self.objects.gradients, kept)
+        given_back, micro_batches = _torch.objects_of(args[0])
+        return _with(backward(args, self.settings, micro_batches), self.objects.gradients, given_back)
 
     @property
     def graph(self) -> _core.Graph:
@@ -84,12 +86,17 @@ class StepSession:
         return _core.Costs.from_capsule(self.runtime.costs)
 
 
-def backward(args: list[Any], settings: Settings) -> list[Any]:
+def backward(args: list[Any], settings: Settings, micro_batches: Sequence[MicroBatch] = ()) -> list[Any]:
     """Of the step whose forward gave the handle, which comes before the gradients."""
     if settings.together is None:
         return _backward(args, settings)
     with settings.together.call():
-        return _backward(args, settings)
+        for each in micro_batches:
+            each.begin_backward()
+        gradients = _backward(args, settings)
+    for each in micro_batches:
+        each.end_backward()
+    return gradients
 
 
 def _backward(args: list[Any], settings: Settings) -> list[Any]:

@@ -14,7 +14,9 @@ from ..local_tensors import local_tensors
 from ..native import _torch
 from ..optimizer_state import optimizer_tensors, unnamed_tensors, without_wrappers
 from ..progress import Preparation
+from ..trace.gathers import accumulations
 from ..trace.joint_graph import EAGER, check_engine
+from ..trace.unreduced import Accumulation
 from .arguments import byte_count
 from .data_parallel import DataParallel
 from .tensor_parallel import TensorParallel
@@ -55,6 +57,7 @@ class Settings:
         self.options.waiting_seconds = planning.WAITING_SECONDS
         self.options.measure = profile == "measure"
         self.together: TensorParallel | None = None  # the processes that have parts of the model's parameters
+        self.accumulations: list[Accumulation] = [] if model is None else accumulations(model)
         self.engine = engine
         self.partition: str | None = None  # of the fused engine's steps; None: whichever is faster
         self.set_cuda_graphs(cuda_graphs)
@@ -118,7 +121,8 @@ class Settings:
         model, optimizer = self.owner, self.stepper
         of_model = [] if model is None else local_tensors([*model.parameters(), *model.buffers()])
         unnamed = [tensor for reference in self._unnamed if (tensor := reference()) is not None]
-        return [*of_model, *unnamed, *([] if optimizer is None else optimizer_tensors(optimizer))]
+        waiting = [tensor for accumulation in self.accumulations for tensor in accumulation.tensors]  # and their gradients
+        return [*of_model, *waiting, *unnamed, *([] if optimizer is None else optimizer_tensors(optimizer))]
 
     @property
     def parks(self) -> bool:

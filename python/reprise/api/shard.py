@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Placement, Replicate, Shard, distribute_tensor
 from torch.nn.parameter import UninitializedParameter
 
 from ..errors import Unsupported
@@ -31,7 +31,8 @@ def shard(model: nn.Module, mesh: DeviceMesh, *, param_dtype: torch.dtype | None
     divided along the first dimension that the number of processes divides; where there is none, each process holds all of it.
     Every process takes its part of its own values, as with fully_shard: begin from the same ones. Gradients are averaged.
 
-    mesh: of one dimension, such as `mesh["dp"]`.
+    mesh: of one dimension, such as `mesh["dp"]`, or of two: parameters are divided over the second, and all parts are there as
+        often as the first is long (hybrid sharding).
     param_dtype: what whole parameters, and inputs of the model, are cast to. None: what they are.
     reduce_dtype: what gradients are averaged in. None: what backward computes them in.
     placement: "shard", or "replicate": each process holds all of the parameters, as in DistributedDataParallel.
@@ -42,25 +43,28 @@ def shard(model: nn.Module, mesh: DeviceMesh, *, param_dtype: torch.dtype | None
     _check_mesh(mesh)
     check_model(model)
     _check_device(model, mesh)
-    sharding = Sharding(mesh.size(), mesh.get_group().group_name, param_dtype, reduce_dtype, placement)
+    last = mesh.ndim - 1
+    replicas = (mesh.get_group(0).group_name, mesh.size(0)) if last == 1 and mesh.size(0) > 1 else None
+    sharding = Sharding(mesh.size(last), mesh.get_group(last).group_name, replicas, param_dtype, reduce_dtype, placement)
     divide(model, sharding, lambda parameter: _in_parts(parameter, mesh, sharding.dim(parameter.shape)))
     return model
 
 
 def _in_parts(parameter: nn.Parameter, mesh: DeviceMesh, dim: int | None) -> nn.Parameter:
+    everywhere: list[Placement] = [Replicate()] * (mesh.ndim - 1)
     if dim is not None:
-        made = distribute_tensor(parameter.detach(), mesh, [Shard(dim)], src_data_rank=None)
+        made = distribute_tensor(parameter.detach(), mesh, [*everywhere, Shard(dim)], src_data_rank=None)
     else:
-        made = distribute_tensor(parameter.detach().clone(), mesh, [Replicate()])
+        made = distribute_tensor(parameter.detach().clone(), mesh, [*everywhere, Replicate()])
     part = nn.Parameter(made, requires_grad=parameter.requires_grad)
     part.__dict__.update(parameter.__dict__)
     return part
 
 
 def _check_mesh(mesh: DeviceMesh) -> None:
-    if mesh.ndim != 1:
-        raise Unsupported(f"reprise.shard takes a mesh of one dimension, and this one has {mesh.ndim}: give it one of them, "
-                          'such as mesh["dp"]')
+    if mesh.ndim > 2:
+        raise Unsupported("reprise.shard takes a mesh of one dimension, or of two to shard over the second and replicate over "
+                          f"the first, and this one has {mesh.ndim}: give it one or two of them, such as mesh[\"dp\"]")
     if mesh.get_coordinate() is None:
         raise ValueError(f"rank {dist.get_rank()} is not in the mesh {mesh}: call reprise.shard in the processes of the mesh")
 

@@ -63,6 +63,7 @@ class JointGraph:
     engine: str = EAGER
     objects: Objects = field(default_factory=Objects)
     operands: Operands = field(default_factory=dict)  # of the nodes as they were traced
+    readers: Sequence[int] = ()  # how many nodes read each of the primals
 
     def capture(self, name: str, layouts: Layouts, form: Form = FIRST_FORM) -> Captured:
         """The step as a program. With eager's operators there is one form."""
@@ -119,12 +120,14 @@ def trace(gm: fx.GraphModule, inputs: Sequence[Any],
         device = _device_of(primals)
         shells.extend(_shells(joint, num_fwd_outputs, len(primals)))
         operands = operands_of(joint.graph)
+        readers = [len(node.users) for node in joint.graph.find_nodes(op="placeholder")[:len(primals)]]
         if engine == EAGER:
             with phase("lowering"):
                 share_casts(joint, num_fwd_outputs, gm, inputs)
                 lower(joint, device)
         objects = objects_of(joint, primals, num_fwd_outputs)
-        runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device, engine, objects, operands)))
+        runs.append(runs_of(JointGraph(joint, primals, tangents, num_fwd_outputs, device, engine, objects, operands,
+                                       readers)))
         return shells[0], shells[1]
 
     def forward(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:

@@ -53,7 +53,7 @@ class KeptStep:
     def __init__(self, key: str, num_inputs: int, device: torch.device, engine: str, seed_bytes: list[int],
                  joint: Callable[[], JointGraph]) -> None:
         self.key, self.device, self.engine, self.seed_bytes = key, device, engine, seed_bytes
-        self.objects = Objects()
+        self.objects, self.readers = Objects(), ()  # A step with either is not kept.
         self._num_inputs = num_inputs
         self.joint = joint
 

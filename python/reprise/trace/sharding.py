@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from .eager_way import goes_as_eager
-from .gathers import Sharded, whole
+from .gathers import Processes, Sharded, whole
+from .unreduced import Accumulation, Unreduced, gradient_dtype
 
 SHARD, REPLICATE = "shard", "replicate"
 
@@ -27,6 +28,7 @@ class Sharding:
 
     size: int
     group: str  # the name of these processes
+    replicas: Processes | None = None  # that have the same parts
     param_dtype: torch.dtype | None = None
     reduce_dtype: torch.dtype | None = None
     placement: str = SHARD
@@ -45,8 +47,8 @@ class Sharding:
 
 def check_placement(placement: str) -> None:
     if placement not in (SHARD, REPLICATE):
-        hint = ": sharding within and replicating across groups of processes is not supported" if placement == "hybrid" else ""
-        raise ValueError(f"placement={placement!r}{hint}: choose {SHARD!r} or {REPLICATE!r}")
+        hint = ". To shard within groups of processes and replicate across them, give reprise.shard a mesh of two dimensions"
+        raise ValueError(f"placement={placement!r}: choose {SHARD!r} or {REPLICATE!r}{hint if placement == 'hybrid' else ''}")
 
 
 def divide(model: nn.Module, sharding: Sharding, part_of: Callable[[nn.Parameter], nn.Parameter]) -> None:
@@ -69,6 +71,7 @@ def divide(model: nn.Module, sharding: Sharding, part_of: Callable[[nn.Parameter
         kind = type(module), tuple(dims.get(module, {}).items()), module is model
         if module in dims or module is model:
             module.__class__ = classes.get(kind) or classes.setdefault(kind, _class_of(*kind, sharding))
+    cast(Sharded, model)._reprise_accumulation = Accumulation()
 
 
 class _Running(threading.local):
@@ -89,29 +92,35 @@ def _class_of(plain: type[nn.Module], dims: tuple[tuple[str, int | None], ...], 
         "__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__})
     if is_root:
         made._call_impl = _calling(made, sharding.param_dtype)
+        made.set_requires_gradient_sync = _synchronizing(sharding)
     return cast(type[nn.Module], made)
 
 
 def _reading(name: str, dim: int | None, sharding: Sharding) -> Any:
-    group, size, param_dtype, reduce_dtype = sharding.group, sharding.size, sharding.param_dtype, sharding.reduce_dtype
+    how = (sharding.group, sharding.size), sharding.replicas, sharding.param_dtype, sharding.reduce_dtype
 
-    def read(module: nn.Module) -> Any:
+    def read(module: Any) -> Any:
         held = module._parameters[name]
-        if held is not None and (goes_as_eager() or _running.calls > 0):
-            return whole(held, dim, group, size, param_dtype, reduce_dtype)
-        return held
+        if held is None or not (goes_as_eager() or _running.calls > 0):
+            return held
+        if module._reprise_unreduced is None or not held.requires_grad:
+            return whole(held, dim, *how)
+        about = module._reprise_unreduced[name]
+        return whole(held, dim, *how, about.taker, about.waiting)
 
     return read
 
 
 def _calling(made: Any, param_dtype: torch.dtype | None) -> Any:
-    def call(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call(model: Any, *args: Any, **kwargs: Any) -> Any:
         if param_dtype is not None:
             args, kwargs = tree_map_only(Tensor, lambda given: given.to(param_dtype) if given.is_floating_point() else given,
                                          (args, kwargs))
         plain = super(made, model)._call_impl
         if goes_as_eager():
             return plain(*args, **kwargs)
+        if torch.is_grad_enabled():
+            model._reprise_accumulation.refuse_without_plan()
         _running.calls += 1
         try:
             return plain(*args, **kwargs)
@@ -119,3 +128,25 @@ def _calling(made: Any, param_dtype: torch.dtype | None) -> Any:
             _running.calls -= 1
 
     return call
+
+
+def _synchronizing(sharding: Sharding) -> Any:
+    def set_requires_gradient_sync(model: Any, requires_gradient_sync: bool) -> None:
+        """Whether gradients of the micro-batches to come are reduced, as of FSDPModule: if not, whole gradients wait in each
+        process until those of a later micro-batch are reduced together with them."""
+        accumulation = model._reprise_accumulation
+        if not requires_gradient_sync and not accumulation.gradients:
+            _prepare(model, accumulation, sharding)
+        accumulation.syncs = requires_gradient_sync
+
+    return set_requires_gradient_sync
+
+
+def _prepare(model: nn.Module, accumulation: Accumulation, sharding: Sharding) -> None:
+    made = {parameter: Unreduced(parameter, gradient_dtype(parameter, sharding.param_dtype, sharding.reduce_dtype))
+            for parameter in model.parameters() if parameter.is_floating_point() or parameter.is_complex()}
+    accumulation.gradients = {name: made[parameter] for name, parameter in model.named_parameters() if parameter in made}
+    for module in model.modules():
+        if isinstance(module, Sharded):
+            module._reprise_unreduced = {name: made[parameter] for name, parameter in module._parameters.items()
+                                         if parameter in made}
