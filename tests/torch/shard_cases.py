@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from several_processes import RANKS, Training, leave_results, local_of, part_of, raw
-from tensor_parallel_cases import actions_of, log_of, repeated
+from tensor_parallel_cases import actions_of, calls_of, log_of, repeated
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -161,13 +161,18 @@ class Sharding(Training):
         return found
 
 
-def most_at_once(run: Callable[[], Any]) -> int:
-    """The most collectives that had begun and not been waited for."""
-    now = most = 0
-    for name, _ in log_of(run, waits=True):
-        now += -1 if name.endswith("wait_tensor") else 1
-        most = max(most, now)
-    return most
+def under_way(run: Callable[[], Any]) -> tuple[int, int]:
+    """The most collectives that were under way at a time, and the products of matrices that were computed meanwhile."""
+    now = most = products = 0
+    for name, _ in calls_of(run):
+        if name == "_c10d_functional::wait_tensor":
+            now = 0
+        elif name.startswith("_c10d_functional::"):
+            now += 1
+            most = max(most, now)
+        elif now > 0 and name in ("aten::mm", "aten::addmm"):
+            products += 1
+    return most, products
 
 
 def bytes_in_flight(training: Sharding, at: str) -> int:
@@ -201,7 +206,8 @@ def even(mesh: DeviceMesh) -> dict[str, Any]:
     found = training.at_budgets(fsdp2().train(), "half")
     found["log"] = log_of(training.step)
     training.model.plan.set_budget(None)
-    found["at once"] = most_at_once(training.step)
+    found["under way"] = under_way(lambda: training.loss().backward())
+    training.optimizer.zero_grad()
     found["exposed"] = training.model.plan.exposed_ns, training.model.plan.time_ns
     found["explained"] = reprise.explain(training.model).communication
     training.model.plan.set_budget(found["half"]["budget"] + sum(map(len, training.beginning)))

@@ -99,13 +99,17 @@ def eager(kind: str, mesh: DeviceMesh) -> InParallel:
     return InParallel(kind, mesh)
 
 
-def log_of(run: Callable[[], Any], waits: bool = False) -> list[tuple[str, str]]:
-    """The collectives that a function makes, in order, with the shapes of their operands; and when it waits for them."""
+def calls_of(run: Callable[[], Any]) -> list[tuple[str, str]]:
+    """What a function calls, in order, with the shapes of operands."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         run()
-    calls = sorted((event for event in profile.events() if event.name.startswith("_c10d_functional::")),
-                   key=lambda event: event.time_range.start)
-    return [(call.name, str(call.input_shapes)) for call in calls if waits or not call.name.endswith("wait_tensor")]
+    calls = sorted(profile.events(), key=lambda event: event.time_range.start)
+    return [(call.name, str(call.input_shapes)) for call in calls]
+
+
+def log_of(run: Callable[[], Any]) -> list[tuple[str, str]]:
+    """The collectives that a function makes."""
+    return [call for call in calls_of(run) if call[0].startswith("_c10d_functional::") and not call[0].endswith("wait_tensor")]
 
 
 def actions_of(training: Training) -> str:
