@@ -29,6 +29,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import reprise
 from reprise.native import _torch
+from reprise.planning import ops_in
 
 _ops = torch.ops._c10d_functional
 
@@ -82,10 +83,8 @@ def gathers(device: torch.device, width: int, samples: int) -> dict[str, Any]:
 
 
 def starts_of(plan: Any) -> dict[str, int]:
-    computes = (reprise.ActionKind.COMPUTE, reprise.ActionKind.COMPUTE_IN_PLACE)
     graph = plan.graph
-    ops = [op for kind, op in plan.actions.actions if kind in computes]
-    kinds = groupby(ops, lambda op: (graph.stream(op), graph.op_name(op).rstrip("_0123456789")))
+    kinds = groupby(ops_in(plan.actions.actions), lambda op: (graph.stream(op), graph.op_name(op).rstrip("_0123456789")))
     runs = [len(list(run)) for (stream, _), run in kinds if stream != 0]
     return {"starts": sum(runs), "alone": runs.count(1), "fewer": sum(runs) - len(runs)}
 

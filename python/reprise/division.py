@@ -221,8 +221,7 @@ def _best(choices: Iterable[Choice]) -> list[Choice]:
 def _choice(graph: _core.Graph, costs: _core.Costs, found: planning.Found) -> Choice:
     assert found.plan is not None  # asked by the callers
     times = _core.timeline(graph, costs, found.plan)
-    runs = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)
-    caller = next(i for i, (kind, op) in enumerate(found.plan.actions) if kind in runs and op == graph.caller_op)
+    caller = next(i for i, (kind, op) in enumerate(found.plan.actions) if kind in planning.COMPUTES and op == graph.caller_op)
     before = times.after_bytes[caller - 1] if caller > 0 else times.start_bytes
     return Choice(
         plan=found.plan, planner=found.planner,

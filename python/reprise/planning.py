@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ FormKey = tuple[int, bool]  # in how many slices a step is, and whether sums are
 WHOLE: FormKey = (1, False)
 AUTO = "auto"
 WAITING_SECONDS = 0.5  # that a step waits for a plan; the rest of the search goes on beside the steps
+COMPUTES = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)  # the actions that run an op
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Found:
 def recomputation_percent(recompute_ns: int, time_ns: int) -> float:
     """Recomputation in percent of the step without recomputation, as in all texts."""
     return 100 * recompute_ns / max(time_ns - recompute_ns, 1)
+
+
+def ops_in(actions: Iterable[tuple[_core.ActionKind, int]]) -> list[int]:
+    """The ops that run, in order, as often as they do."""
+    return [op for kind, op in actions if kind in COMPUTES]
 
 
 def check_planner(planner: str) -> None:

@@ -21,6 +21,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import reprise
+from reprise.planning import ops_in
 
 WIDTH, WORDS, LENGTH, BATCH = 32, 48, 16, 8
 SLOW = 300.0  # seconds until the last process has heard of an error
@@ -139,8 +140,7 @@ def budgets(kind: str, mesh: DeviceMesh) -> dict[str, Any]:
 def repeated(training: Training) -> list[str]:
     """The ops that run more than once in a step."""
     plan = training.model.plan
-    runs = [number for kind, number in plan.actions.actions
-            if kind in (reprise.ActionKind.COMPUTE, reprise.ActionKind.COMPUTE_IN_PLACE)]
+    runs = ops_in(plan.actions.actions)
     return [plan.graph.op_name(op) for op in set(runs) if runs.count(op) > 1]
 
 

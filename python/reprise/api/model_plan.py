@@ -353,8 +353,7 @@ class ModelPlan:
 
 def _op_at(plan: _core.Plan, action: int) -> int:
     """The op that runs at an action, or next after it."""
-    runs = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)
-    return next(number for kind, number in plan.actions[action:] if kind in runs)
+    return planning.ops_in(plan.actions[action:])[0]
 
 
 def explain(model: torch.nn.Module) -> Explanation | OnlineExplanation | Division:

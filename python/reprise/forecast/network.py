@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import _core
+from .. import _core, planning
 from ..native import _torch
 from ..show.preflight import Exchange
 from ..trace.sharding import Sharding
-
-_RUNS = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)
 
 Collectives = dict[int, tuple[int, int]]  # by op: bytes that this process sends, and time
 
@@ -35,7 +33,7 @@ class Network:
                  smallest_budget_bytes: int) -> Exchange:
         """What a step exchanges under a plan; without one, what it would without recomputation."""
         plan = plan or _core.solve(graph, costs, planner="none").plan
-        communicates = [op for kind, op in plan.actions if kind in _RUNS and op in collectives]
+        communicates = [op for op in planning.ops_in(plan.actions) if op in collectives]
         gathers = {op for op in collectives if not graph.once(op)}
         return Exchange(
             ranks=self.ranks, bytes_per_s=self.bytes_per_s, gathers=len(gathers),

@@ -89,8 +89,7 @@ class Explanation:
 
 
 def communication_line(graph: _core.Graph, costs: _core.Costs, plan: _core.Plan, exposed_ns: int) -> str:
-    runs = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)
-    starts = [op for kind, op in plan.actions if kind in runs and graph.stream(op)]
+    starts = [op for op in planning.ops_in(plan.actions) if graph.stream(op)]
     if not starts:
         return ""
     times = costs.time_ns
