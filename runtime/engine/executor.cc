@@ -212,8 +212,9 @@ void Executor::compute(const PreparedOp& op, bool in_place, StepState& state) co
 void Executor::start(const PreparedOp& op, StepState& state) const {
   // Kernels of two of NCCL's communicators may wait for each other between ranks, so that one has to be over first.
   // Several collectives of gloo at a time damage the heap.
+  const auto group = group_of(*op.call.call);
   for (auto& [value, other] : state.begun) {
-    if (program_->device.is_cpu() || other.group() != group_of(*op.call.call)) other.wait_until_made();
+    if (program_->device.is_cpu() || other.group() != group) other.wait_until_made();
   }
   std::vector<c10::IValue> stack = arguments_of(op.call, state);
   Communication communication = Kernel(*op.call.call).begin(stack);

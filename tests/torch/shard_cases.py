@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 import reprise
 from reprise.api.preflight import question
 from reprise.forecast.network import Network
+from reprise.planning import ops_in
 from reprise.trace import sharding as division
 from reprise.trace.gathers import accumulations
 
@@ -179,9 +180,7 @@ def bytes_in_flight(training: Sharding, at: str) -> int:
     """Of results of collectives that are on their way, by the plan, when an op runs."""
     plan, flying = training.model.plan, set()
     sizes = plan.costs.value_bytes
-    for kind, op in plan.actions.actions:
-        if kind not in (reprise.ActionKind.COMPUTE, reprise.ActionKind.COMPUTE_IN_PLACE):
-            continue
+    for op in ops_in(plan.actions.actions):
         if plan.graph.op_name(op) == at:
             return sum(sizes[plan.graph.outputs(start)[0]] for start in flying)
         if plan.graph.stream(op):
@@ -310,7 +309,7 @@ def forecast(mesh: DeviceMesh, kind: type[nn.Module], **options: Any) -> dict[st
     answer = reprise.preflight(plain, inputs, "1GiB", optimizer=optimizer, largest=False, planning_seconds=0.5, ranks=RANKS,
                                bandwidth="1GB", **options)
     asked = question(plain, inputs, "1GiB", device=None, optimizer=optimizer, reserve=0, planner="auto", planning_seconds=2,
-                     profile="known", network=Network(division.Sharding(RANKS, "ranks", **options), 10**9))
+                     profile="known", network=Network(division.Sharding(("ranks", RANKS), **options), 10**9))
     graph, costs, beside, _ = asked.step()
     whole = reprise.solve(graph, costs, planner="none").simulation.peak_bytes + beside  # without a budget, as above
     found |= {"forecast step": described(graph, costs), "forecast": whole,

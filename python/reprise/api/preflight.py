@@ -139,7 +139,7 @@ def network_of(model: nn.Module, engine: str, ranks: int | None, bandwidth: str 
                           "about: leave it out")
     check_placement(placement)
     check_model(model)
-    return Network(Sharding(ranks, "ranks", None, param_dtype, reduce_dtype, placement), bytes_per_s)
+    return Network(Sharding(("ranks", ranks), None, param_dtype, reduce_dtype, placement), bytes_per_s)
 
 
 def _device(model: nn.Module, named: str | torch.device | None) -> torch.device:

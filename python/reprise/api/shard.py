@@ -18,6 +18,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from ..errors import Unsupported
 from ..local_tensors import is_distributed
+from ..trace.gathers import Processes
 from ..trace.sharding import SHARD, Sharding, check_placement, divide
 from .compiled_model import refuse_wrappers
 
@@ -44,10 +45,14 @@ def shard(model: nn.Module, mesh: DeviceMesh, *, param_dtype: torch.dtype | None
     check_model(model)
     _check_device(model, mesh)
     last = mesh.ndim - 1
-    replicas = (mesh.get_group(0).group_name, mesh.size(0)) if last == 1 and mesh.size(0) > 1 else None
-    sharding = Sharding(mesh.size(last), mesh.get_group(last).group_name, replicas, param_dtype, reduce_dtype, placement)
+    replicas = _along(mesh, 0) if last == 1 and mesh.size(0) > 1 else None
+    sharding = Sharding(_along(mesh, last), replicas, param_dtype, reduce_dtype, placement)
     divide(model, sharding, lambda parameter: _in_parts(parameter, mesh, sharding.dim(parameter.shape)))
     return model
+
+
+def _along(mesh: DeviceMesh, dim: int) -> Processes:
+    return mesh.get_group(dim).group_name, mesh.size(dim)
 
 
 def _in_parts(parameter: nn.Parameter, mesh: DeviceMesh, dim: int | None) -> nn.Parameter:

@@ -26,12 +26,15 @@ SHARD, REPLICATE = "shard", "replicate"
 class Sharding:
     """Over how many processes parameters are divided, and how whole ones are made."""
 
-    size: int
-    group: str  # the name of these processes
+    shards: Processes
     replicas: Processes | None = None  # that have the same parts
     param_dtype: torch.dtype | None = None
     reduce_dtype: torch.dtype | None = None
     placement: str = SHARD
+
+    @property
+    def size(self) -> int:
+        return self.shards[1]
 
     def dim(self, shape: Sequence[int]) -> int | None:
         """Along which a parameter is divided: the first that the number of processes divides. None: each process holds all."""
@@ -97,7 +100,7 @@ def _class_of(plain: type[nn.Module], dims: tuple[tuple[str, int | None], ...], 
 
 
 def _reading(name: str, dim: int | None, sharding: Sharding) -> Any:
-    how = (sharding.group, sharding.size), sharding.replicas, sharding.param_dtype, sharding.reduce_dtype
+    how = sharding.shards, sharding.replicas, sharding.param_dtype, sharding.reduce_dtype
 
     def read(module: Any) -> Any:
         held = module._parameters[name]
