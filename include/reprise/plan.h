@@ -11,7 +11,8 @@ namespace reprise {
 
 // Compute an op (perhaps in place, perhaps not for the first time), free a value, begin to copy a value to the host's
 // memory (store), or take memory for it and begin to copy it back (fetch). Code that reads actions uses a switch over
-// kind() without a default, so that the compiler names every place that a new kind concerns.
+// kind() without a default, or asks one of the questions below, which are answered by such a switch: the compiler names
+// every place that a new kind concerns.
 class Action {
  public:
   enum class Kind : std::uint8_t { kCompute, kComputeInPlace, kFree, kStore, kFetch };
@@ -30,25 +31,40 @@ class Action {
   [[nodiscard]] constexpr Kind kind() const { return kind_; }
   [[nodiscard]] constexpr OpId op() const { return static_cast<OpId>(id_); }           // for a compute
   [[nodiscard]] constexpr ValueId value() const { return static_cast<ValueId>(id_); }  // for every other kind
-  // Whether it runs an op, in place or not.
-  [[nodiscard]] constexpr bool computes() const {
-    switch (kind_) {
-      case Kind::kCompute:
-      case Kind::kComputeInPlace:
-        return true;
-      case Kind::kFree:
-      case Kind::kStore:
-      case Kind::kFetch:
-        return false;
-    }
-    return false;
-  }
+  [[nodiscard]] constexpr bool computes() const { return facts().computes; }           // in place or not
+  [[nodiscard]] constexpr bool in_place() const { return facts().in_place; }
+  [[nodiscard]] constexpr bool frees() const { return facts().frees; }
+  [[nodiscard]] constexpr bool stores() const { return facts().stores; }
+  [[nodiscard]] constexpr bool fetches() const { return facts().fetches; }
   // Whether it begins to copy between the device and the host.
-  [[nodiscard]] constexpr bool copies() const { return kind_ == Kind::kStore || kind_ == Kind::kFetch; }
+  [[nodiscard]] constexpr bool copies() const { return stores() || fetches(); }
 
   friend bool operator==(const Action&, const Action&) = default;
 
  private:
+  struct Facts {
+    bool computes = false;
+    bool in_place = false;
+    bool frees = false;
+    bool stores = false;
+    bool fetches = false;
+  };
+  [[nodiscard]] constexpr Facts facts() const {
+    switch (kind_) {
+      case Kind::kCompute:
+        return {.computes = true};
+      case Kind::kComputeInPlace:
+        return {.computes = true, .in_place = true};
+      case Kind::kFree:
+        return {.frees = true};
+      case Kind::kStore:
+        return {.stores = true};
+      case Kind::kFetch:
+        return {.fetches = true};
+    }
+    return {};
+  }
+
   constexpr Action(Kind kind, std::uint32_t id) : kind_(kind), id_(id) {}
   Kind kind_;
   std::uint32_t id_;

@@ -12,7 +12,7 @@ EarlyGradients::EarlyGradients(const Program& program, std::span<const Action> a
   std::vector<std::optional<std::size_t>> made(program.values.size());
   std::vector<std::size_t> read(program.values.size(), 0);
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    if (actions[i].kind() == Action::Kind::kFetch) made[index(actions[i].value())] = i;
+    if (actions[i].fetches()) made[index(actions[i].value())] = i;
     if (!actions[i].computes()) continue;
     const ProgramOp& op = program.ops[index(actions[i].op())];
     if (op.kind == ProgramOp::Kind::kHandOver) continue;

@@ -154,7 +154,7 @@ void Executor::take(Action action, StepState& state) const {
   switch (action.kind()) {
     case Action::Kind::kCompute:
     case Action::Kind::kComputeInPlace:
-      compute(ops_[index(action.op())], action.kind() == Action::Kind::kComputeInPlace, state);
+      compute(ops_[index(action.op())], action.in_place(), state);
       state.ran[index(action.op())] = 1;
       return;
     case Action::Kind::kFree:
@@ -174,7 +174,7 @@ void Executor::take(Action action, StepState& state) const {
 
 void Executor::take_in_arena(std::size_t action, StepState& state) const {
   const std::size_t op = index(actions_[action].op());
-  const bool in_place = actions_[action].kind() == Action::Kind::kComputeInPlace;
+  const bool in_place = actions_[action].in_place();
   state.arena->begin(action, {.op = actions_[action].op(), .first = state.ran[op] == 0, .in_place = in_place});
   {
     const GuideScope scope(program_->device.type(), state.arena.get());

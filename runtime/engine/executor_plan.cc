@@ -76,7 +76,7 @@ void Executor::find_saved() {
 // Checks that new contents of memory that the step does not own are written there and not into a copy.
 void Executor::check_in_place() const {
   for (const Action& action : actions_) {
-    if (action.kind() != Action::Kind::kCompute) continue;
+    if (!action.computes() || action.in_place()) continue;
     for (const ValueId made : makes(program_->ops[index(action.op())])) {
       if (program_->values[index(made)].overwrites == kNoValue || !is_resident(*program_, made)) continue;
       throw InputError("the plan runs '" + program_->ops[index(action.op())].name +

@@ -31,7 +31,7 @@ class OrderWriter {
     switch (action.kind()) {
       case Action::Kind::kCompute:
       case Action::Kind::kComputeInPlace:
-        run(action.op(), action.kind() == Action::Kind::kComputeInPlace);
+        run(action.op(), action.in_place());
         return;
       case Action::Kind::kFree:
         free(action.value());

@@ -122,7 +122,7 @@ std::int64_t Session::parked_bytes(const Plan& plan) const {
   for (const ValueId value : state_values(program())) bytes[index(value)] = program().values[index(value)].bytes;
   std::int64_t parked = 0;
   for (const Action& action : plan.actions) {
-    if (action.kind() == Action::Kind::kStore) parked += bytes[index(action.value())];
+    if (action.stores()) parked += bytes[index(action.value())];
   }
   return parked;
 }

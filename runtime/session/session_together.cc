@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "io/plan_json.h"
 #include "reprise/error.h"
 #include "reprise/io.h"
 #include "reprise/torch/errors.h"
@@ -59,10 +60,7 @@ void Session::tell_difference() const {
 std::int64_t Session::plans_fingerprint() const {
   std::string text = plan_is_given_ ? "given" : "";
   for (const auto& plan : plans_) {
-    for (const Action& action : plan->found.plan.actions) {
-      text += static_cast<char>('a' + static_cast<int>(action.kind()));
-      text += std::to_string(static_cast<std::uint32_t>(action.op()));
-    }
+    for (const Action& action : plan->found.plan.actions) detail::append_action(text, action);
     text += ';';
   }
   return fingerprint(text);

@@ -30,7 +30,7 @@ class Collector {
 
   void add(const Life& life) {
     if (!life.first) return;  // there at the start
-    const bool is_fetched = plan_.actions[*life.first].kind() == Action::Kind::kFetch;
+    const bool is_fetched = plan_.actions[*life.first].fetches();
     const bool made_by_caller = !is_fetched && graph_.producer(life.value) == graph_.caller_op();
     std::size_t memory = kOutside;
     if (life.took_over != kNoValue) {

@@ -55,11 +55,11 @@ class Occupancy {
     std::set<ValueId> live;
     for (std::size_t at = 0; at < plan_.actions.size(); ++at) {
       const Action action = plan_.actions[at];
-      if (action.kind() == Action::Kind::kFree) live.erase(action.value());
-      if (action.kind() == Action::Kind::kFetch) live.insert(action.value());
+      if (action.frees()) live.erase(action.value());
+      if (action.fetches()) live.insert(action.value());
       if (!action.computes()) continue;
       for (const ValueId v : graph_.outputs(action.op())) {
-        if (action.kind() == Action::Kind::kComputeInPlace) live.erase(graph_.overwrites(v));
+        if (action.in_place()) live.erase(graph_.overwrites(v));
         if (!live.insert(v).second) copies.emplace(at, v);
       }
     }
@@ -73,15 +73,15 @@ class Occupancy {
     std::set<ValueId> will_be_held;
     for (std::size_t at = plan_.actions.size(); at-- > 0;) {
       const Action action = plan_.actions[at];
-      if (action.kind() == Action::Kind::kFree) will_be_held.erase(action.value());
-      if (action.kind() == Action::Kind::kFetch && will_be_held.erase(action.value()) != 0) {
+      if (action.frees()) will_be_held.erase(action.value());
+      if (action.fetches() && will_be_held.erase(action.value()) != 0) {
         held_.emplace(at, action.value());
       }
       if (!action.computes()) continue;
       for (const ValueId v : graph_.outputs(action.op())) {
         if (copies.contains({at, v}) || (will_be_held.erase(v) == 0 && !graph_.held(v))) continue;
         held_.emplace(at, v);
-        const bool in_place = action.kind() == Action::Kind::kComputeInPlace;
+        const bool in_place = action.in_place();
         if (in_place && graph_.overwrites(v) != kNoValue) will_be_held.insert(graph_.overwrites(v));
       }
     }

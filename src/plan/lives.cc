@@ -124,8 +124,8 @@ std::vector<HostLife> host_lives(const Graph& graph, const Plan& plan) {
   std::vector<std::optional<std::size_t>> fetched(graph.num_values());
   for (std::size_t at = 0; at < plan.actions.size(); ++at) {
     const Action action = plan.actions[at];
-    if (action.kind() == Action::Kind::kFetch) fetched[index(action.value())] = at;
-    if (action.kind() != Action::Kind::kStore) continue;
+    if (action.fetches()) fetched[index(action.value())] = at;
+    if (!action.stores()) continue;
     life_of[index(action.value())] = lives.size();
     lives.push_back({.value = action.value(), .first = at});
   }

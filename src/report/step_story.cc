@@ -34,7 +34,7 @@ class Teller {
         if (!graph_.is_start(op)) device_ns_ = times_.end_ns[i];
         continue;
       }
-      if (plan_.actions[i].kind() == Action::Kind::kFree) device_ns_ = times_.end_ns[i];
+      if (plan_.actions[i].frees()) device_ns_ = times_.end_ns[i];
       if (!story_.runs.empty()) {
         story_.runs.back().after_bytes = times_.after_bytes[i];
       }

@@ -86,7 +86,7 @@ void append_copies(std::string& out, const ReportInput& input) {
     const Action action = input.plan.actions[i];
     if (!action.copies()) continue;
     const OpId op = detail::known_by(input.graph, action.value());
-    const bool is_store = action.kind() == Action::Kind::kStore;
+    const bool is_store = action.stores();
     {
       Event event(out, "X");
       event.field("tid", static_cast<int>(is_store ? kDownTrack : kUpTrack));

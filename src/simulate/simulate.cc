@@ -148,7 +148,7 @@ Timeline Simulator::timeline(const Plan& plan) {
   if (needs_clocks(plan)) take_from(clocks, plan, result.total);
   const auto highest = std::ranges::max_element(result.during_bytes);
   result.peak_action = static_cast<std::size_t>(highest - result.during_bytes.begin());
-  const bool frees = !plan.actions.empty() && plan.actions[result.peak_action].kind() == Action::Kind::kFree;
+  const bool frees = !plan.actions.empty() && plan.actions[result.peak_action].frees();
   // The peak is before a free.
   const std::size_t count = std::min(result.peak_action + (frees ? 0 : 1), plan.actions.size());
   walk(std::span(plan.actions).first(count), [](std::int64_t, std::int64_t) {});

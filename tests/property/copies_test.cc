@@ -62,12 +62,12 @@ std::optional<std::size_t> end_of_copy(const Graph& graph, const Plan& plan, Val
   bool coming = false;
   for (std::size_t at = 0; at < plan.actions.size(); ++at) {
     const Action action = plan.actions[at];
-    if (action.kind() == Action::Kind::kFetch && action.value() == value) {
+    if (action.fetches() && action.value() == value) {
       coming = true;
       end.reset();
     }
     const bool reads = action.computes() && std::ranges::count(graph.inputs(action.op()), value) > 0;
-    const bool frees = action.kind() == Action::Kind::kFree && action.value() == value;
+    const bool frees = action.frees() && action.value() == value;
     if (coming && (reads || frees)) {
       coming = false;
       end = at;
@@ -81,7 +81,7 @@ TEST(CopiesTest, HaveTheHostLivesOfANaiveReplay) {
     std::vector<HostLife> expected;
     std::vector<std::int64_t> bytes(plan.actions.size() + 1, 0);
     for (std::size_t at = 0; at < plan.actions.size(); ++at) {
-      if (plan.actions[at].kind() != Action::Kind::kStore) continue;
+      if (!plan.actions[at].stores()) continue;
       const ValueId v = plan.actions[at].value();
       expected.push_back({.value = v, .first = at, .last = end_of_copy(graph, plan, v)});
       const std::size_t end = expected.back().last.value_or(plan.actions.size());

@@ -164,9 +164,7 @@ TEST_F(OnlineFollowing, ShowsTheStepThatItFollows) {
   std::vector<int> runs(step.graph.num_ops(), 0);
   std::size_t again = 0;
   for (const Action& action : plan.actions) {
-    if (action.kind() == Action::Kind::kCompute || action.kind() == Action::Kind::kComputeInPlace) {
-      again += runs[index(action.op())]++ > 0 ? 1 : 0;
-    }
+    if (action.computes()) again += runs[index(action.op())]++ > 0 ? 1 : 0;
   }
   EXPECT_GT(again, 0);
   EXPECT_LE(repeated, again);  // What was freed and not taken yet need not be made again.

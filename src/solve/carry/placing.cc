@@ -66,7 +66,7 @@ void Placing::find_gaps() {
     for (const ValueId v : graph_.inputs(action.op())) use(v);
     for (const ValueId v : graph_.outputs(action.op())) {
       const ValueId old = graph_.overwrites(v);
-      if (action.kind() == Action::Kind::kComputeInPlace && old != kNoValue) uses[old].live = false;
+      if (action.in_place() && old != kNoValue) uses[old].live = false;
       if (uses[v].live) use(v);
       if (!uses[v].live) uses[v] = {.live = true, .made = run, .last = run};
     }
