@@ -5,9 +5,9 @@
 The 12 parameters of a block of GPT-2 are gathered in three ways that come in turns: one call each, waited for at once; one call
 each, all begun before the first is waited for, as plans may do; and in one coalesced call. Times are medians of the slowest
 process, and "beside" is the most memory that is taken beside the results. Then GPT-2s are trained with `reprise.shard`, without a
-budget and at 80 % of that peak, their steps in turns with such gathers. Of the starts of the plan, "alone" have none of the same
-kind next to them, "fewer" calls would be saved if all that stand side by side shared one, and "at_most_percent" of the step is
-what these calls take according to the gathers.
+budget and at 80 % of that peak, their steps in turns with such gathers. "alone" counts the starts of the plan that have none of
+the same kind next to them, "fewer" calls would be saved if all that stand side by side shared one, and "at_most_percent" of the
+step is what these calls take according to the gathers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import reprise
-from reprise.native import _torch
+from reprise import memory
 from reprise.planning import ops_in
 
 _ops = torch.ops._c10d_functional
@@ -73,10 +73,10 @@ def gathers(device: torch.device, width: int, samples: int) -> dict[str, Any]:
     for _ in range(samples):
         for name, way in ways.items():
             dist.barrier()
-            before = _torch.allocated_bytes(device)
-            _torch.reset_peak(device)
+            before = memory.allocated_bytes(device)
+            memory.reset_peak(device)
             times[name].append(slowest(seconds_of(way, device)))
-            beside[name] = max(beside[name], _torch.peak_bytes(device) - before - results)
+            beside[name] = max(beside[name], memory.peak_bytes(device) - before - results)
     return {"width": width, "result_bytes": results, "beside_bytes": beside,
             "ms": {name: round(1e3 * statistics.median(taken), 2) for name, taken in times.items()},
             "same": all(torch.equal(a, b) for other in bits.values() for a, b in zip(bits["coalesced"], other, strict=True))}
@@ -122,7 +122,7 @@ def plans(device: torch.device, width: int, layers: int, samples: int) -> list[d
 
 
 def run(process: Process, options: argparse.Namespace) -> None:
-    _torch.install_meter()
+    memory.install_meter()
     rows = [gathers(process.device, width, options.samples) for width in (64, 256, 768)]
     trained = [row for width in (64, 256) for row in plans(process.device, width, options.layers, options.samples)]
     if process.rank == 0:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import statistics
 import sys
 from collections.abc import Callable
@@ -31,10 +32,9 @@ from models import huggingface as hf  # noqa: E402
 from models.resnet import ResNet  # noqa: E402
 
 import reprise  # noqa: E402
-from reprise import planning  # noqa: E402
-from reprise.native import _torch  # noqa: E402
+from reprise import memory, planning  # noqa: E402
 
-planning.WAITING_SECONDS = 1e9  # Every step waits for the plan that the whole search finds.
+os.environ.setdefault("REPRISE_WAITING_SECONDS", "1e9")  # Every step waits for the plan that the whole search finds.
 Batch = tuple[Tensor, Tensor]
 
 
@@ -101,24 +101,24 @@ class Trainee:
         return seconds_of(self.step, self.device)
 
     def peak_bytes(self) -> int:
-        """Of a step, above what is there before it."""
-        _torch.reset_peak(self.device)
-        before = _torch.allocated_bytes(self.device)
+        """The peak of a step, above what is there before it."""
+        memory.reset_peak(self.device)
+        before = memory.allocated_bytes(self.device)
         self.step()
-        return _torch.peak_bytes(self.device) - before
+        return memory.peak_bytes(self.device) - before
 
 
 def measure(name: str, share: int, device: torch.device, samples: int) -> dict[str, Any]:
     torch.manual_seed(0)
     model, batch = NETWORKS[name](device)
     model, batch = model.to(device).train(), tuple(t.to(device) for t in batch)
-    _torch.install_meter()
+    memory.install_meter()
     plain, again = (Trainee(model, batch, device, planned=False) for _ in range(2))
     expected, repeated = plain.bits(), again.bits()
     del again
-    own = 4 * _torch.storage_bytes(list(model.parameters()), device)  # parameters, gradients, buckets, momentum
-    above = plain.peak_bytes() - _torch.storage_bytes(list(model.parameters()), device)
-    others = _torch.allocated_bytes(device) if device.type == "cuda" else 0  # of the copies beside it
+    own = 4 * memory.storage_bytes(list(model.parameters()), device)  # parameters, gradients, buckets, momentum
+    above = plain.peak_bytes() - memory.storage_bytes(list(model.parameters()), device)
+    others = memory.allocated_bytes(device) if device.type == "cuda" else 0  # of the copies beside it
     budget = None if share == 100 else others + own + above * share // 100
     within = Trainee(model, batch, device, budget)
     found = within.bits()

@@ -30,7 +30,7 @@ constexpr int kRepeats = 5;
 
 CostedGraph read(const std::string& path) { return parse_graph(read_text(path), path); }
 
-// Of the processor, because others may use the machine too.
+// The time of the processor, because others may use the machine too.
 double now_ms() { return 1000. * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 double rounded(double number) { return std::round(number * 100) / 100; }

@@ -31,7 +31,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from two_steps import CLOCKS, PHASES, Row, Way, cases, run
+from two_steps import PHASES, Row, Way, cases, run
+
+from reprise import switches
 
 CACHES = ("REPRISE_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
@@ -124,7 +126,7 @@ def main() -> int:
                         help="engines of reprise.compile, with steps that are traced in every process")
     parser.add_argument("--rival", nargs="+", choices=("inductor", "aot_eager"), default=[], help="backends of torch.compile")
     parser.add_argument("--share", type=float, default=0.5, help="the budget, as a share of a plain step's peak")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--clock", choices=switches.CLOCKS, default="wall")
     parser.add_argument("--case", help="run only this case, in the first way, in this process, and print JSON")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()

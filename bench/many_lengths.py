@@ -15,6 +15,7 @@ import argparse
 import copy
 import gc
 import json
+import os
 import random
 import resource
 import sys
@@ -28,10 +29,10 @@ from preflight_check import machine
 from torch import nn
 
 import reprise
-from reprise.api.family_step import MAX_MEMBERS
-from reprise.native import _torch
+from reprise import memory
 
 WORDS, FIRST, BATCHES = 500, 8, range(2, 7)
+SIZES = 256  # of which sessions are kept
 
 
 def gpt2(longest: int) -> nn.Module:
@@ -61,6 +62,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=250)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    os.environ["REPRISE_MOST_SIZES"] = str(SIZES)
     device, draw = options.device, random.Random(7)
     lengths = list(range(FIRST, FIRST + options.lengths))
     largest = torch.randint(0, WORDS, (BATCHES[-1], lengths[-1]), device=device)
@@ -87,7 +89,7 @@ def main() -> int:
             del words
             gc.collect()
             rows.append({"lengths": done, "over_budget": over, "other_bits": different, "recomputed": recomputed,
-                         "sessions": len(model.plan._sessions), "allocated_bytes": _torch.allocated_bytes(device),
+                         "sessions": len(model.plan.sessions), "allocated_bytes": memory.allocated_bytes(device),
                          "process_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
                          "objects": len(gc.get_objects()), "seconds": round(time.monotonic() - begin, 1)})
             row = rows[-1]
@@ -96,7 +98,7 @@ def main() -> int:
             if options.output:
                 options.output.write_text(json.dumps({**machine(device), "budget_bytes": budget, "rows": rows}, indent=1) + "\n")
     before, last = rows[-2:] if len(rows) > 1 else (rows[0], rows[0])
-    grows = last["sessions"] > MAX_MEMBERS + 2 or any(last[what] > 1.01 * before[what] for what in ("allocated_bytes", "objects"))
+    grows = last["sessions"] > SIZES + 2 or any(last[what] > 1.01 * before[what] for what in ("allocated_bytes", "objects"))
     return 1 if over or different or grows else 0
 
 

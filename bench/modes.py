@@ -36,11 +36,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import reprise
-from reprise import planning
+from reprise import memory, planning
 from reprise.local_tensors import local_tensors
-from reprise.native import _torch
 
-planning.WAITING_SECONDS = 1e9  # Every step waits for the plan that the whole search finds.
+os.environ.setdefault("REPRISE_WAITING_SECONDS", "1e9")  # Every step waits for the plan that the whole search finds.
 DDP, UNITS, SHARD, TENSOR, STAGE = "ddp", "units", "shard", "tensor", "stage"
 PARTS = ",".join([*(f"{way}:1" for way in (DDP, UNITS, SHARD, TENSOR, STAGE)), *(f"{way}:2" for way in (DDP, SHARD, TENSOR))])
 MICRO_BATCHES = 4
@@ -133,7 +132,7 @@ class Trainee:
         return [loss.detach() for loss in losses]
 
     def bits(self) -> list[bytes]:
-        """Of three steps from where it is."""
+        """What three steps from where it is give."""
         tensors = [loss for _ in range(3) for loss in self.step()]
         tensors += local_tensors(self.net.parameters())
         tensors += local_tensors(self.optimizer.state[p]["momentum_buffer"] for p in self.net.parameters())
@@ -144,7 +143,7 @@ class Trainee:
 
 
 def rows_of(process: Process, part: str, samples: int) -> list[dict[str, Any]]:
-    _torch.install_meter()
+    memory.install_meter()
     # All copies are there before the first one is compiled, because budgets count what is allocated from then on.
     plain, planned = (Trainee(process, part, part, plans=plans) for plans in (False, True))
     alone = Trainee(process, part, None, plans=True)

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import reprise
-from reprise.native import _torch
+from reprise import memory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -82,15 +82,15 @@ class Training:
         gc.collect()
         held = [leaf for leaf in tree_leaves([*model.parameters(), *model.buffers(), self.args, self.kwargs])
                 if isinstance(leaf, Tensor)]
-        before = _torch.storage_bytes(held, self.device)
+        before = memory.storage_bytes(held, self.device)
         _synchronize(self.device)
-        _torch.reset_peak(self.device)
-        entry = _torch.allocated_bytes(self.device)
+        memory.reset_peak(self.device)
+        entry = memory.allocated_bytes(self.device)
         if self.device.type == "cuda":
             before = entry  # A budget counts everything that is allocated there, such as the workspaces of cuBLAS.
         self.step(model)
         _synchronize(self.device)
-        return before, before + _torch.peak_bytes(self.device) - entry
+        return before, before + memory.peak_bytes(self.device) - entry
 
     def train(self, model: nn.Module) -> Iterator[Tensor]:
         """Losses of steps with an optimizer that has no state."""
@@ -181,7 +181,7 @@ def measure(architecture: Architecture, device: torch.device, share: float = SHA
     missing = [each for each in (architecture.package, *architecture.needs) if importlib.util.find_spec(each) is None]
     if missing:
         return row | {"not_here": f"{', '.join(missing)} cannot be imported"}
-    _torch.install_meter()
+    memory.install_meter()
     training = Training(architecture, device)
     before, peak = training.peak()
     row |= {"before_bytes": before, "plain_bytes": peak}

@@ -36,8 +36,7 @@ from models import huggingface as hf  # noqa: E402
 from models.resnet import ResNet  # noqa: E402
 
 import reprise  # noqa: E402
-from reprise import _core  # noqa: E402
-from reprise.native import _torch  # noqa: E402
+from reprise import _core, memory  # noqa: E402
 
 SHARES = (80, 60, 50)
 CALLS = 10_000
@@ -114,10 +113,10 @@ def network_rows(name: str, device: torch.device, samples: int) -> dict:
                            "ratio": round(within / plain, 4), "shares": []}
     print({key: value for key, value in row.items() if key != "shares"}, flush=True)
     model.zero_grad()
-    before = _torch.allocated_bytes(device)
-    _torch.reset_peak(device)
+    before = memory.allocated_bytes(device)
+    memory.reset_peak(device)
     step(model, forward)
-    above = _torch.peak_bytes(device) - before
+    above = memory.peak_bytes(device) - before
     for share in SHARES:
         row["shares"].append(share_row(model, forward, share, above, plain))
         print(name, row["shares"][-1], flush=True)
@@ -127,7 +126,7 @@ def network_rows(name: str, device: torch.device, samples: int) -> dict:
 def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int, above: int, plain: float) -> dict:
     model.zero_grad()
     device = next(model.parameters()).device
-    budget = _torch.allocated_bytes(device) + above * share // 100
+    budget = memory.allocated_bytes(device) + above * share // 100
     made: dict[str, Any] = {"share": share}
     try:
         with reprise.online(budget, model, most_recomputation=None, planning_seconds=0) as mode:
@@ -141,8 +140,8 @@ def share_row(model: nn.Module, forward: Callable[[nn.Module], Any], share: int,
     made |= followed(model, forward, budget, plain)
     model.zero_grad()
     # On the CPU, a plan's budget counts what belongs to the model, and not what else the process has.
-    own = (_torch.storage_bytes([*model.parameters(), *model.buffers()], device) if device.type == "cpu"
-           else _torch.allocated_bytes(device))
+    own = (memory.storage_bytes([*model.parameters(), *model.buffers()], device) if device.type == "cpu"
+           else memory.allocated_bytes(device))
     try:
         reprise.compile(model, own + above * share // 100, capture="graph")
         step(model, forward)
@@ -196,7 +195,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, help="default: online-mode-DEVICE.json among the results")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    _torch.install_meter()
+    memory.install_meter()
     device = options.device
     machine = platform.machine() if device.type == "cpu" else torch.cuda.get_device_name(device)
     result = {"machine": machine, "torch": torch.__version__, "threads": 1, "samples": options.samples,

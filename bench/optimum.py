@@ -294,7 +294,7 @@ def compare(graph: _core.Graph, costs: _core.Costs, share: int, options: argpars
         wrong = _core.validate(graph, plan)
         found = _core.simulate(graph, costs, plan) if wrong is None else None
         if found is None or found.peak_bytes > budget or found.recompute_ns > round(solver.objective_value):
-            raise SystemExit(f"{graph.name} at {share} %: the solver's schedule is no plan within the budget: {wrong}")
+            raise SystemExit(f"{graph.name} at {share} %: the solver's schedule is not a plan within the budget: {wrong}")
         row |= {"solver_ns": found.recompute_ns, "solver_bound_ns": max(0, round(solver.best_objective_bound))}
     return row
 

@@ -126,7 +126,7 @@ Json described(const CostedGraph& step, const Plan& plan) {
           {"gathers_again", again}};
 }
 
-// Of the processor, because others may use the machine too.
+// The time of the processor, because others may use the machine too.
 double now_s() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 Json planned(const CostedGraph& step, std::int64_t budget_bytes) {

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from models.zoo import CASES, FULL_CASES, Case
 
 import reprise
-from reprise.native import _torch
+from reprise import memory
 
 ALLOWED = 0.03
 PLANNING_SECONDS = 60.0  # More than planning takes, so that the planner's work limits it and not the clock.
@@ -49,13 +49,13 @@ def peak_of_step(model: torch.nn.Module, case: Case, batch: int, device: torch.d
     args, kwargs = inputs_at(case, batch, device)
     model.zero_grad(set_to_none=True)
     every = tree_leaves([*model.parameters(), *model.buffers(), args, kwargs])
-    there = _torch.storage_bytes([leaf for leaf in every if isinstance(leaf, torch.Tensor)], device)
-    _torch.reset_peak(device)
-    entry = _torch.allocated_bytes(device)
+    there = memory.storage_bytes([leaf for leaf in every if isinstance(leaf, torch.Tensor)], device)
+    memory.reset_peak(device)
+    entry = memory.allocated_bytes(device)
     output = model(*args, **kwargs)
     loss = case.loss(output)
     loss.backward()
-    peak = _torch.peak_bytes(device)
+    peak = memory.peak_bytes(device)
     model.zero_grad(set_to_none=True)
     return there + peak - entry if device.type == "cpu" else peak
 
@@ -142,7 +142,7 @@ def main() -> int:
     device = torch.device(options.device)
     multiples = CPU_CASES if device.type == "cpu" else CUDA_CASES
     cases = CASES if device.type == "cpu" else FULL_CASES
-    _torch.install_meter()
+    memory.install_meter()
     rows = []
     print(f"{'':<22}{'':<9}{'predicted':>10}{'true':>8}{'off':>9}   never measured", flush=True)
     for case in (options.cases.split(",") if options.cases else multiples):

@@ -22,7 +22,7 @@ import torch
 from preflight_check import ALLOWED, Case, fits_plain, fits_planned, fresh_model, inputs_at, machine, peak_of_step, true_largest
 
 import reprise
-from reprise.native import _torch
+from reprise import memory
 
 BATCH, LENGTH, MULTIPLE = 8, 96, 3
 LAYERS, WIDTH, WORDS, POSITIONS = 4, 128, 1000, 2048
@@ -63,7 +63,7 @@ def main() -> int:
     options = parser.parse_args()
     device = torch.device(options.device)
     lengths = [int(length) for length in options.lengths.split(",")]
-    _torch.install_meter()
+    memory.install_meter()
     model = fresh_model(of_length(LENGTH), device)
     budget = MULTIPLE * peak_of_step(model, of_length(LENGTH), BATCH, device)
     for length, batch in ((LENGTH, BATCH), (LENGTH, 2 * BATCH), (2 * LENGTH, BATCH), (LENGTH // 2, BATCH)):

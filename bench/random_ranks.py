@@ -50,8 +50,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import reprise
+from reprise import memory
 from reprise.local_tensors import local
-from reprise.native import _torch
 
 CPU = torch.device("cpu")
 WIDTH, WORDS, LENGTH, BATCH, OTHER_BATCH, STEPS, BLOCKS = 64, 96, 32, 8, 6, 2, 2
@@ -281,7 +281,7 @@ class Runner:
         self.tell(run=number)
         begin = time.monotonic()
         gc.collect()
-        before = _torch.allocated_bytes(CPU)
+        before = memory.allocated_bytes(CPU)
         if case.anew:
             trained.compile()
         trained.model.plan.set_budget(budget)
@@ -303,7 +303,7 @@ class Runner:
         trained.net.breaks = False
         trained.begin()
         gc.collect()
-        said["kept_bytes"] = _torch.allocated_bytes(CPU) - before
+        said["kept_bytes"] = memory.allocated_bytes(CPU) - before
         said["seconds"] = round(time.monotonic() - begin, 3)
         if goes_on:
             goes_on = self._others_go_on(said)

@@ -45,8 +45,7 @@ import transformers
 from torch import Tensor, nn
 
 import reprise
-from reprise import _core, planning
-from reprise.trace import kept_traces
+from reprise import switches
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu"))
 
@@ -139,7 +138,7 @@ class Loop:
 
 
 def peak_of_eager(loop: Loop, size: Size) -> int:
-    """Of a step without recomputation; on the CPU by Reprise's own prediction, which also measures the calls."""
+    """The peak of a step without recomputation; on the CPU by Reprise's own prediction, which also measures the calls."""
     if loop.device.type == "cuda":
         loop.step(size)
         torch.cuda.reset_peak_memory_stats()
@@ -154,7 +153,7 @@ def over_own_plan(plan: Any) -> float | None:
     """How much longer this plan takes than one of a whole search, in percent; None if nothing is recomputed."""
     if plan.recompute_ns == 0:
         return None
-    found = _core.solve(plan.graph, plan.costs, planner="auto", budget_bytes=plan.at_work.room_bytes)
+    found = reprise.solve(plan.graph, plan.costs, planner="auto", budget_bytes=plan.at_work.room_bytes)
     return 100 * (plan.time_ns / found.simulation.time_ns - 1)
 
 
@@ -266,7 +265,7 @@ def main() -> int:
     if options.log:
         logging.basicConfig(format="%(relativeCreated)d %(message)s")
         logging.getLogger("reprise").setLevel(logging.INFO)
-    kept_traces.KEEP = False
+    os.environ["REPRISE_KEEP_TRACES"] = "0"
     load = os.getloadavg()
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
@@ -287,7 +286,7 @@ def main() -> int:
                 "command": "python bench/shapes.py " + " ".join(sys.argv[1:]),
                 "machine": torch.cuda.get_device_name(options.device) if on_gpu else platform.machine(),
                 "cores": os.cpu_count(), "load": [load[0], os.getloadavg()[0]],  # when it began and ended
-                "waiting_seconds": planning.WAITING_SECONDS, "threads": torch.get_num_threads(),
+                "waiting_seconds": switches.waiting_seconds(), "threads": torch.get_num_threads(),
                 "python": platform.python_version(), "torch": torch.__version__, "results": rows}, indent=1) + "\n")
     return 0
 

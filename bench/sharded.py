@@ -28,9 +28,8 @@ from torch.distributed.fsdp import fully_shard
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import reprise
-from reprise import planning
+from reprise import memory, planning
 from reprise.local_tensors import local_tensors
-from reprise.native import _torch
 
 PLAIN, CHECKPOINTED, PLANNED, SHARDED = "fsdp2", "checkpointed", "planned", "sharded"
 
@@ -87,17 +86,17 @@ class Way:
         if self.planned:
             self.step()
             return int(self.model.plan.measured_peak_bytes)
-        own = _torch.storage_bytes(local_tensors(self.model.parameters()), self.device)
-        _torch.reset_peak(self.device)
-        before = _torch.allocated_bytes(self.device)
+        own = memory.storage_bytes(local_tensors(self.model.parameters()), self.device)
+        memory.reset_peak(self.device)
+        before = memory.allocated_bytes(self.device)
         self.model(self.words, labels=self.words).loss.backward()
-        peak = own + _torch.peak_bytes(self.device) - before
+        peak = own + memory.peak_bytes(self.device) - before
         self.optimizer.zero_grad()
         return peak
 
 
 def measure(device: torch.device, layers: int, samples: int, without: str | None) -> list[dict[str, Any]]:
-    _torch.install_meter()
+    memory.install_meter()
     rivals = (PLAIN, CHECKPOINTED)
     kinds = [kind for kind in (PLANNED, SHARDED) if kind != without]
     # All models are there before the first one is compiled, because budgets count what is allocated from then on.
@@ -105,8 +104,8 @@ def measure(device: torch.device, layers: int, samples: int, without: str | None
             for name in (*rivals, *(kind + budget for kind in kinds for budget in ("", ", 80 %", ", as checkpointed")))}
     expected = {name: ways[name].bits() for name in rivals}
     peaks = {name: ways[name].peak_bytes() for name in rivals}
-    beside = _torch.allocated_bytes(device) if device.type == "cuda" else 0
-    own = _torch.storage_bytes(local_tensors(ways[PLAIN].model.parameters()), device)
+    beside = memory.allocated_bytes(device) if device.type == "cuda" else 0
+    own = memory.storage_bytes(local_tensors(ways[PLAIN].model.parameters()), device)
     others = max(0, beside - own)  # There, budgets count the other models, too.
     budgets: dict[str, int | None] = {}
     for kind in kinds:

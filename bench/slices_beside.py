@@ -73,7 +73,7 @@ class Steps:
         return time.perf_counter() - begin
 
     def median(self, call: Callable[..., Any]) -> float:
-        """Of steps after one whose time does not count."""
+        """The median time of steps after one whose time does not count."""
         return statistics.median([self.one(call) for _ in range(ROUNDS + 1)][1:])
 
     def peak_bytes(self, call: Callable[..., Any]) -> int | None:
@@ -100,7 +100,7 @@ def planned_row(way: str, steps: Steps, model: nn.Module, eager_s: float) -> Row
 
 
 def plan_that_keeps_everything(model: nn.Module) -> str:
-    """Of the form in which the step is now, as the text of a file."""
+    """That of the form in which the step is now, as the text of a file."""
     plan = model.plan
     kept = _core.solve(plan.graph, plan.costs, planner="none").plan
     return str(_core.PlanFile(plan.graph, plan.costs, kept, planner="none", budget_bytes=0).format())

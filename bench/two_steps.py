@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,8 @@ from models.zoo import CASES, FULL_CASES, NEXT_TOKEN, Case, registry, square, to
 from preflight_check import fresh_model, inputs_at, peak_of_step
 
 import reprise
-from reprise.native import _torch
-from reprise.progress import Preparation
-from reprise.trace import kept_traces
+from reprise import memory, switches
 
-CLOCKS = {"wall": time.perf_counter, "processor": time.thread_time}
 PHASES = ("importing", "tracing", "joint graph", "lowering", "capturing", "profiling", "planning", "first forward")
 Row = dict[str, Any]
 Way = tuple[str, str]  # the option that asks for it, and its value
@@ -41,8 +38,8 @@ def cases(on_gpu: bool) -> dict[str, Case]:
 
 
 def run(case: Case, device: torch.device, share: float, way: Way, clock: str = "wall") -> Row:
-    Preparation.clock = staticmethod(CLOCKS[clock])
-    _torch.install_meter()
+    os.environ["REPRISE_CLOCK"] = clock
+    memory.install_meter()
     model = fresh_model(case, device)
     peak_of_step(model, case, case.batch, device)  # In the first step, libraries allocate memory that they keep.
     budget = int(share * peak_of_step(model, case, case.batch, device))
@@ -51,15 +48,15 @@ def run(case: Case, device: torch.device, share: float, way: Way, clock: str = "
     if option == "rival":
         return row | {"way": "torch.compile", "backend": name} | two_steps(
             case, device, model, lambda: torch.compile(model, backend=name))
-    kept_traces.KEEP = option == "engine"
+    os.environ["REPRISE_KEEP_TRACES"] = str(int(option == "engine"))
     found = two_steps(case, device, model, lambda: reprise.compile(model, budget, engine=name))
-    way = "reprise" if kept_traces.KEEP else "reprise, traced"
+    way = "reprise" if option == "engine" else "reprise, traced"
     return row | {"way": way, "engine": name, "budget_bytes": budget} | found | planned(model.plan, found)
 
 
 def two_steps(case: Case, device: torch.device, model: torch.nn.Module, compiled: Callable[[], Any]) -> Row:
     args, kwargs = inputs_at(case, case.batch, device)
-    clock = Preparation.clock
+    clock = switches.clock()
     begin = clock()
     call = compiled()
     imported = clock() - begin

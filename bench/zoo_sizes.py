@@ -43,7 +43,7 @@ def difference(case: Case, model: nn.Module, plain: nn.Module, batch: int) -> st
     """Between the program that has just run and a capture at this size."""
     args, kwargs = case.make_inputs(batch)
     captured = capture_step(plain, args, kwargs, type(plain).__name__)
-    found: str | None = model.plan.session.runtime.program.difference(captured.captured.program)
+    found: str | None = model.plan.program.difference(captured.captured.program)
     return found
 
 
@@ -57,7 +57,7 @@ def measure(case: Case) -> dict[str, Any]:
         expected = results_of(case, plain, batch)
         if any(not torch.equal(a, b) for a, b in zip(found, expected, strict=True)):
             row["other_bits"].append(batch)
-        if model.plan.session.runtime.layout_keys:
+        if not model.plan.made_for_any_size:
             row["alone"] += 1
             continue
         row["members"] += 1

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from models.resnet import ResNet  # noqa: E402
 
 import reprise  # noqa: E402
-from reprise.native import _torch  # noqa: E402
+from reprise import memory  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -47,14 +47,14 @@ def train(model: nn.Module, data: list[tuple[torch.Tensor, torch.Tensor]], label
     result = Training()
     for number, (images, labels) in enumerate(data, 1):
         optimizer.zero_grad()
-        there = _torch.storage_bytes([*model.parameters(), *model.buffers(), images], CPU)
-        _torch.reset_peak(CPU)
-        entry = _torch.allocated_bytes(CPU)
+        there = memory.storage_bytes([*model.parameters(), *model.buffers(), images], CPU)
+        memory.reset_peak(CPU)
+        entry = memory.allocated_bytes(CPU)
         begin = time.perf_counter()
         loss = nn.functional.cross_entropy(model(images), labels)
         loss.backward()
         result.seconds.append(time.perf_counter() - begin)
-        result.peak_bytes = max(result.peak_bytes, there + _torch.peak_bytes(CPU) - entry)
+        result.peak_bytes = max(result.peak_bytes, there + memory.peak_bytes(CPU) - entry)
         result.losses.append(loss.item())
         optimizer.step()
         print(f"  {label} step {number}: loss {loss.item():.6f}, {result.seconds[-1]:.1f} s", flush=True)
@@ -66,9 +66,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=96)
+    parser.add_argument("--out", type=Path, default=ROOT / "out", help="the folder for the plan")
     parser.add_argument("--share", type=float, default=0.5, help="the budget, as a share of the plain peak")
     options = parser.parse_args()
-    _torch.install_meter()
+    memory.install_meter()
     torch.manual_seed(0)
     model = ResNet(50).train()
     twin = copy.deepcopy(model)
@@ -82,8 +83,7 @@ def main() -> int:
     budget = int(options.share * plain.peak_bytes)
     print(f"\n  model = reprise.compile(model, budget=\"{size(budget)}\")\n"
           "  (the first step also captures the model, measures its operators and plans)")
-    reprise.compile(model, budget)
-    model.plan.settings.options.waiting_seconds = 60.0  # Every step waits for the final plan, which is the one shown.
+    reprise.compile(model, budget, waiting_seconds=60)  # Every step waits for the final plan, which is the one shown.
     planned = train(model, data, "planned")
 
     same = plain.losses == planned.losses
@@ -104,8 +104,8 @@ def main() -> int:
         print(f"{name:<24}{left:>14}{right:>18}   {note}")
 
     print("\nThe page also shows the best plans at other budgets, which takes some seconds to find.", flush=True)
-    folder = ROOT / "out"
-    folder.mkdir(exist_ok=True)
+    folder: Path = options.out
+    folder.mkdir(parents=True, exist_ok=True)
     text, plan = folder / "resnet50.txt", folder / "resnet50.plan.json"
     text.write_text(f"{reprise.explain(model)}\n")
     model.plan.save(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -22,9 +23,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from alone import alone  # noqa: E402, F401
 from models.steps import STEPS  # noqa: E402
 
-from reprise import planning  # noqa: E402
-
-planning.WAITING_SECONDS = 1e9  # Plans are compared here, so every step waits for the plan that the whole search finds.
+# Plans are compared here, so every step waits for the plan that the whole search finds.
+os.environ.setdefault("REPRISE_WAITING_SECONDS", "1e9")
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")

@@ -30,8 +30,7 @@ from measure import WARM_STEPS, Row, Way, fill_cases, in_turns, own_bytes, times
 from torch import Tensor
 
 import reprise
-from reprise import planning
-from reprise.native import _torch
+from reprise import memory, planning
 
 KEYS = ("case", "kind")
 CAPTURED = ("chen", "chain-static", "chain", "rotor")
@@ -78,14 +77,14 @@ class Segments(Way):
         training, device = self.training, self.training.device
         model, count = training.model, len(training.model.layers)
         training.model.zero_grad(set_to_none=True)
-        _torch.install_meter()
-        base = own_bytes(training) - _torch.allocated_bytes(device) if device.type == "cpu" else 0
-        found: dict[str, Any] = {"fixed": base + _torch.allocated_bytes(device),
+        memory.install_meter()
+        base = own_bytes(training) - memory.allocated_bytes(device) if device.type == "cpu" else 0
+        found: dict[str, Any] = {"fixed": base + memory.allocated_bytes(device),
                                  "forward": [[0, 0]] * count, "backward": [[0, 0]] * count}
 
         def note(phase: str, layer: int) -> None:
-            found[phase][layer - 1] = [base + _torch.allocated_bytes(device), base + _torch.peak_bytes(device)]
-            _torch.reset_peak(device)
+            found[phase][layer - 1] = [base + memory.allocated_bytes(device), base + memory.peak_bytes(device)]
+            memory.reset_peak(device)
 
         def after_layer(layer: int, output: Tensor) -> None:
             note("forward", layer)
@@ -99,7 +98,7 @@ class Segments(Way):
             return loss
 
         self.begin()
-        _torch.reset_peak(device)
+        memory.reset_peak(device)
         training.step(call)
         note("backward", 1)
         self.end()

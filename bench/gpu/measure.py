@@ -21,7 +21,7 @@ from common import SAME, Training, facts, synchronize
 from torch.utils._pytree import tree_leaves
 
 import reprise
-from reprise.native import _torch
+from reprise import memory
 
 WARM_STEPS = 6  # More than the first steps of a plan, in which Reprise measures and resets the allocator's peak.
 STEPS_IN_A_ROW = 3
@@ -122,7 +122,7 @@ def pools_hidden_bytes() -> int:
 
 def own_bytes(training: Training) -> int:
     every = tree_leaves([*training.model.parameters(), *training.model.buffers(), training.args, training.kwargs])
-    return _torch.storage_bytes([leaf for leaf in every if isinstance(leaf, torch.Tensor)], training.device)
+    return memory.storage_bytes([leaf for leaf in every if isinstance(leaf, torch.Tensor)], training.device)
 
 
 def step_peak(training: Training, step: Callable[[], Any]) -> dict[str, int]:
@@ -131,12 +131,12 @@ def step_peak(training: Training, step: Callable[[], Any]) -> dict[str, int]:
     device = training.device
     training.model.zero_grad(set_to_none=True)
     if device.type == "cpu":
-        _torch.install_meter()
+        memory.install_meter()
         there = own_bytes(training)
-        _torch.reset_peak(device)
-        entry = _torch.allocated_bytes(device)
+        memory.reset_peak(device)
+        entry = memory.allocated_bytes(device)
         step()
-        peak = there + _torch.peak_bytes(device) - entry
+        peak = there + memory.peak_bytes(device) - entry
         return {"peak_bytes": peak, "reserved_bytes": peak}
     synchronize(device)
     torch.cuda.empty_cache()

@@ -28,7 +28,7 @@ from common import CPU, GPU, ROOT, STEPS, Training, facts, one_process_each, wri
 from measure import Way, in_turns, own_bytes, times
 
 import reprise
-from reprise.native import _torch
+from reprise import memory
 
 CASES = ("resnet50_96", "resnet152_48", "densenet161_32", "vgg19_64", "gpt2_medium_8x1024")
 WARM_STEPS = 5
@@ -76,7 +76,7 @@ class Kind(Way):
 
 
 def beside_bytes(training: Training) -> int:
-    return _torch.allocated_bytes(training.device) - own_bytes(training) if training.device.type == "cuda" else 0
+    return memory.allocated_bytes(training.device) - own_bytes(training) if training.device.type == "cuda" else 0
 
 
 def kernels_ms(kind: Kind) -> dict[str, float]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from . import _core, planning
 
-MAX_STATES = 256  # that are kept while regions are decided one after the other
 PEAKS = 8  # between that of the plan without recomputation and the lowest
 KEPT_SHARES = (0.92, 0.84, 0.76, 0.68, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of what is kept without recomputation
 
@@ -53,15 +52,18 @@ class Call:
                    self.after + kept)
 
 
-def divide(calls: Sequence[Call], room: int) -> list[Choice] | None:
-    """The choices of least time that fit; None if there are none. The calls come in the order of forward."""
+def divide(calls: Sequence[Call], room: int, most_states: int = 256) -> list[Choice] | None:
+    """The choices of least time that fit; None if there are none. The calls come in the order of forward.
+
+    most_states: that are kept while regions are decided one after the other.
+    """
     states: list[_State] = [(0, 0, None)]
     for call in calls:
         reached: list[_State] = []
         for kept, time_ns, path in states:
             reached += ((kept + choice.kept_bytes, time_ns + choice.time_ns, (choice, path))
                         for choice in call.choices if call.fits(choice, kept, room))
-        states = _thinned(_undominated(reached))
+        states = _thinned(_undominated(reached), most_states)
     if not states:
         return None
     path = min(states, key=lambda state: state[1])[2]
@@ -85,11 +87,11 @@ def _undominated(states: list[_State]) -> list[_State]:
     return left
 
 
-def _thinned(states: list[_State]) -> list[_State]:
+def _thinned(states: list[_State], most: int) -> list[_State]:
     """The first and the last stay: what fits, and what is fastest so far."""
-    if len(states) <= MAX_STATES:
+    if len(states) <= most:
         return states
-    return [states[i * (len(states) - 1) // (MAX_STATES - 1)] for i in range(MAX_STATES)]
+    return [states[i * (len(states) - 1) // (most - 1)] for i in range(most)]
 
 
 def smallest_room(calls: Sequence[Call]) -> int:
@@ -248,6 +250,6 @@ def _start_bytes(graph: _core.Graph, costs: _core.Costs) -> int:
 
 
 def _given_bytes(graph: _core.Graph, costs: _core.Costs) -> int:
-    """Of the gradients that the caller gives."""
+    """The bytes of the gradients that the caller gives."""
     assert graph.caller_op is not None
     return sum(costs.value_bytes[value] for value in graph.outputs(graph.caller_op))

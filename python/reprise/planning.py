@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import _core
+from . import _core, switches
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 FormKey = tuple[int, bool]  # in how many slices a step is, and whether sums are added up over them
 WHOLE: FormKey = (1, False)
 AUTO = "auto"
-WAITING_SECONDS = 0.5  # that a step waits for a plan; the rest of the search goes on beside the steps
 COMPUTES = (_core.ActionKind.COMPUTE, _core.ActionKind.COMPUTE_IN_PLACE)  # the actions that run an op
 
 
@@ -85,8 +84,10 @@ def find_in_forms(form_of: Callable[[FormKey], tuple[_core.Graph, _core.Costs] |
         return form[0].capsule(), form[1].capsule()
 
     begin = time.monotonic()
-    key, found = _torch.find_in_forms(capsules, use, sliceable_bytes, budget_bytes, planner, seconds, WAITING_SECONDS,
-                                         in_full, host_budget_bytes)
+    waiting = switches.waiting_seconds()
+    key, found = _torch.find_in_forms(capsules, use, sliceable_bytes, budget_bytes, planner, seconds,
+                                      _torch.Options().waiting_seconds if waiting is None else waiting, in_full,
+                                      host_budget_bytes)
     taken = time.monotonic() - begin
     if found.plan is None:
         return Found(None, "", None, found.smallest_budget_bytes, taken)

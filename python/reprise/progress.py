@@ -6,9 +6,11 @@ import contextlib
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
+
+from . import switches
 
 MANY = 100_000  # what is counted then, such as a planner's work, means nothing to people
 
@@ -49,9 +51,8 @@ class Preparation:
     """What has to be done before a step can run: the seconds of each phase, those of phases within it not counted.
     The terminal says which one is going on."""
 
-    clock: Callable[[], float] = staticmethod(time.perf_counter)
-
     def __init__(self, stream: TextIO | None = None) -> None:
+        self.clock = switches.clock()
         self.seconds: dict[str, float] = defaultdict(float)
         self._stream = stream or sys.stderr
         self._open: list[_Open] = []

@@ -51,7 +51,7 @@ def repeats(row: Row) -> bool:
 
 
 def share(row: Row) -> float:
-    """Of what a plain step adds, how much the budget left."""
+    """The part of what a plain step adds that the budget left."""
     return float((row["budget_bytes"] - row["before_bytes"]) / max(1, row["plain_bytes"] - row["before_bytes"]))
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from reprise import _core, division
+from reprise import _core
 from reprise.division import Call, Choice, Event, divide, divide_alike, highest, smallest_room, smallest_room_alike
 
 PLAN = _core.Plan([])
@@ -51,14 +51,13 @@ def test_a_division_is_the_fastest_of_all_that_fit(seed: int) -> None:
     assert smallest_room(calls) == min(max(levels(calls, chosen)) for chosen in every)
 
 
-def test_many_regions_keep_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_regions_keep_what_fits() -> None:
     """With fewer states than there are sums, a division still fits, and is close to the best."""
     draw = random.Random(7)
     calls = [Call([Choice(PLAN, "none", 5, kept, 5, 1000 - 40 * kept + draw.randrange(40), 0) for kept in range(20)], 3, 3, 3)
              for _ in range(40)]
     best = divide(calls, 300)
-    monkeypatch.setattr(division, "MAX_STATES", 16)
-    found = divide(calls, 300)
+    found = divide(calls, 300, most_states=16)
     assert best is not None and found is not None
     assert max(levels(calls, tuple(found))) <= 300
     assert sum(c.time_ns for c in found) <= 1.02 * sum(c.time_ns for c in best)

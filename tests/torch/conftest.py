@@ -2,6 +2,7 @@
 other do not wait for each other's threads. A few ask for two (threads)."""
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import torch
 from training import DEVICE
 
 import reprise
-from reprise import planning
 
 torch.set_num_threads(1)
-planning.WAITING_SECONDS = 1e9  # Steps wait for the final plan, so that the plan a test sees is the one its steps ran with.
+# Steps wait for the final plan, so that the plan a test sees is the one its steps ran with.
+os.environ["REPRISE_WAITING_SECONDS"] = "1e9"
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,8 +7,6 @@ from models.zoo import CASES, Case
 from steps import bits_of, compiled, different, model_of, named_by_refusal, run_step, smallest_budget
 from training import DEVICE
 
-from reprise.trace import capture
-
 # Small networks of every kind. Deep ones take minutes to trace, so only the matrix has them.
 NAMES = (("unet", 2), ("lstm_cells", 1), ("dropout_mlp", 1), ("dropout_transformer", 1), ("inplace_views", 1), ("hf_gpt2", 2),
          ("hf_bert", 1), ("hf_vit", 1))
@@ -109,7 +107,7 @@ def test_backward_of_large_convolutions_in_two_calls_has_the_same_bits(name: str
     whole = compiled(model_of(case))
     run_step(whole, case)
 
-    monkeypatch.setattr(capture, "SPLIT_CONVOLUTIONS", True)
+    monkeypatch.setenv("REPRISE_SPLIT_CONVOLUTIONS", "1")
     split = compiled(model_of(case))
     assert different(plain, run_step(split, case)) == []
     assert split.plan.peak_bytes == split.plan.measured_peak_bytes

@@ -89,7 +89,7 @@ def test_the_time_is_that_of_the_plan_after_a_full_search(own_cache: Path, monke
     """A session begins with what a short search has found, and goes on searching beside its steps."""
     form = _core.parse_graph(RESNET50.read_text())
     peak = _core.solve(*form, planner="none").simulation.peak_bytes
-    monkeypatch.setattr(planning, "WAITING_SECONDS", 0.05)
+    monkeypatch.setenv("REPRISE_WAITING_SECONDS", "0.05")
     found = [planning.find_in_forms(lambda key: form if key == planning.WHOLE else None, True, peak, peak // 2, "auto", 60,
                                     in_full)
              for in_full in (False, True)]

@@ -22,7 +22,6 @@ from training import DEVICE, batch
 import reprise
 from reprise.api.fused_step import STEPS_BEFORE, FusedStep
 from reprise.api.settings import Settings
-from reprise.trace import kept_traces
 from reprise.trace.fused import inductor, kept_steps
 from reprise.trace.fused.lowered import FIRST_FORM, Allocation, Extern, Form, Launch
 
@@ -289,14 +288,14 @@ def test_other_settings_and_other_steps_have_other_files(own_cache: Path, monkey
     assert len(list((own_cache / "steps").iterdir())) == 3
     without_lowering(monkeypatch)
     for keep in (True, False):
-        monkeypatch.setattr(kept_traces, "KEEP", keep)
+        monkeypatch.setenv("REPRISE_KEEP_TRACES", str(int(keep)))
         assert same(perceptron().step(), expected)
 
 
 @pytest.mark.parametrize("broken", ["text", "contents", "kernels"])
 def test_a_broken_file_is_made_anew(broken: str, own_cache: Path, caplog: pytest.LogCaptureFixture,
                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_traces, "KEEP", False)  # Otherwise what was lowered is not read.
+    monkeypatch.setenv("REPRISE_KEEP_TRACES", "0")  # Otherwise what was lowered is not read.
     expected = perceptron().step()
     (kept,) = (own_cache / "steps").iterdir()
     if broken == "text":

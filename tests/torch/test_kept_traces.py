@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 import reprise
 from reprise.native import _torch
 from reprise.progress import Preparation
-from reprise.trace import capture, kept_traces, runtime_record
+from reprise.trace import kept_traces, runtime_record
 from reprise.trace import step_key as keys
 from reprise.trace.joint_graph import FUSED
 from reprise.trace.kept_traces import KeptStep
@@ -131,7 +131,7 @@ def test_a_step_is_found_with_its_bits_program_and_plan(seen: Seen, around: Arou
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_the_first_batch_does_not_stay(seen: Seen, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
-    monkeypatch.setattr(kept_traces, "KEEP", keeps)
+    monkeypatch.setenv("REPRISE_KEEP_TRACES", str(int(keeps)))
     torch._dynamo.reset()
     model = reprise.compile(made(), "10MB", capture="graph")
     x = batch()
@@ -142,7 +142,7 @@ def test_the_first_batch_does_not_stay(seen: Seen, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_switch_traces_again(seen: Seen, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_traces, "KEEP", False)
+    monkeypatch.setenv("REPRISE_KEEP_TRACES", "0")
     assert planned()[1] == planned()[1] and seen.traces == 2 and not (own_cache / "traces").exists()
 
 
@@ -277,7 +277,7 @@ def test_a_record_can_be_read_as_nothing_but_a_record() -> None:
                     {"record": "builtins.dict", "fields": {}},
                     {"choice": ["torch._functorch._aot_autograd.schemas.InputAliasInfo", "is_leaf"]},
                     {"views": [["eval", []]]}, {"memory_format": "float32"}, {"more": 1}):
-        with pytest.raises((NoRecord, TypeError)):
+        with pytest.raises(NoRecord):
             from_json(harmful)
     with pytest.raises(NoRecord):
         to_json(torch.zeros(1))
@@ -358,7 +358,7 @@ def test_a_key_is_of_one_step_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch._inductor.config.patch(epilogue_fusion=False):
         found["Inductor"] = key_of(layer, rows(), engine="fused")
     with monkeypatch.context() as patch:
-        patch.setattr(capture, "SPLIT_CONVOLUTIONS", True)
+        patch.setenv("REPRISE_SPLIT_CONVOLUTIONS", "1")
         found["convolutions"] = key_of(layer, rows())
     with monkeypatch.context() as patch:
         patch.setattr(keys, "REPEATABLE", {"aten::relu"})

@@ -112,9 +112,8 @@ def test_a_model_without_a_plan_cannot_be_explained() -> None:
 
 @pytest.mark.usefixtures("own_cache")
 def test_who_asks_for_the_plan_waits_for_the_search_beside_the_steps(caplog: pytest.LogCaptureFixture) -> None:
-    model = trained(reprise.compile(Mlp(layers=12)))
+    model = trained(reprise.compile(Mlp(layers=12), waiting_seconds=1e-9))
     budget = (model.plan.smallest_budget_bytes() + model.plan.peak_bytes) // 2  # Now the plan for the smallest one is known.
-    model.plan.settings.options.waiting_seconds = 1e-9
     model.plan.set_budget(budget)
     trained(model, steps=1)
     found = "a longer search has brought recomputation"

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 import reprise
-from reprise.api import family_step
 
 pytestmark = pytest.mark.usefixtures("own_cache", "one_thread")
 
@@ -356,7 +355,7 @@ def test_the_order_of_sizes_does_not_change_their_plans() -> None:
 
 
 def test_sizes_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family_step, "MAX_MEMBERS", 3)
+    monkeypatch.setenv("REPRISE_MOST_SIZES", "3")
     model, plain = pair(Attends)
     assert differences(model, plain, [(4, length) for length in (10, 11, 12)]) == []
     model.zero_grad()

@@ -61,10 +61,10 @@ def test_the_step_is_the_same(monkeypatch: pytest.MonkeyPatch, name: str, around
         joint = capture_step(model, args, kwargs, name, layouts={}).joint
     layouts: list[Layouts] = [{}]
     for known in layouts:
-        monkeypatch.setattr(capture, "TRUST_TRACES", False)
+        monkeypatch.setenv("REPRISE_TRUST_TRACES", "0")
         captured(joint, known)  # From now on, PyTorch has all fake results in its cache.
         run, again = captured(joint, known)
-        monkeypatch.setattr(capture, "TRUST_TRACES", True)
+        monkeypatch.setenv("REPRISE_TRUST_TRACES", "1")
         assert captured(joint, known)[1] == again
         if not known:
             layouts += [other_layouts(run, every) for every in (1, 5)]
@@ -87,7 +87,7 @@ def test_calls_that_were_changed_are_run_again(monkeypatch: pytest.MonkeyPatch) 
         joint = capture_step(Twice(), (torch.zeros(4, 6),), {}, "step", layouts={}).joint
     counts = []
     for trusts in (False, True):
-        monkeypatch.setattr(capture, "TRUST_TRACES", trusts)
+        monkeypatch.setenv("REPRISE_TRUST_TRACES", str(int(trusts)))
         calls: list[Any] = []
         with monkeypatch.context() as patch:
             patch.setattr(capture, "fake_results", _noting(capture.fake_results, calls))

@@ -13,7 +13,6 @@ from torch import Tensor, library, nn
 from training import Mlp, batch, smallest_budget, state_of
 
 import reprise
-from reprise import planning
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -160,7 +159,7 @@ def test_plain_steps_that_differ_from_each_other_are_named() -> None:
 
 def test_the_peak_that_is_predicted_is_that_of_the_plan_that_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps do not wait for the best plan, but verify does."""
-    monkeypatch.setattr(planning, "WAITING_SECONDS", 0.0)
+    monkeypatch.setenv("REPRISE_WAITING_SECONDS", "0.0")
     layers = [nn.TransformerEncoderLayer(32, 4, 64, 0.1, batch_first=True) for _ in range(4)]
     model, x = nn.Sequential(*layers), torch.randn(16, 24, 32)
     peak = reprise.verify(model, x).plain_peak_bytes

@@ -59,8 +59,8 @@ def of_kind(rows: list[Row], kind: str) -> Row | None:
 
 
 def summary(cases: ByCase) -> list[str]:
-    """A line for each network. Of torch.compile the fastest point and the one with the least peak; with CUDA graphs, where
-    that was measured, its only one."""
+    """A line for each network, with the fastest point of torch.compile and the one with the least peak; with CUDA graphs, where
+    that was measured, there is one."""
     shown = [row for rows in cases.values() for row in rows]
     graphs = ("compile_graphs",) if any(row["kind"] == "compile_graphs" for row in shown) else ()
     columns = ("checkpoint", "selective", "checkpoint_graph")

@@ -43,7 +43,8 @@ AUTO, GRAPH, ONLINE = "auto", "graph", "online"
 
 def compile(model: torch.nn.Module, budget: str | int | None = None, *,
             optimizer: torch.optim.Optimizer | None = None, reserve: str | int = 0, host_budget: str | int = 0,
-            park_optimizer: bool = False, planner: str = "auto", planning_seconds: float = 10.0, profile: str = "measure",
+            park_optimizer: bool = False, planner: str = "auto", planning_seconds: float = 10.0,
+            waiting_seconds: float | None = None, profile: str = "measure",
             cuda_graphs: bool | str = "auto", arena: bool | str = False, slices: bool | str = True,
             engine: str = "eager", capture: str = "auto", loss: Callable[..., Any] | None = None,
             defer_logits: bool = False, regions: Sequence[torch.nn.Module] | None = None) -> torch.nn.Module:
@@ -64,6 +65,8 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
         needs it.
     planner: one of reprise.planner_names(); "auto" never loses to another.
     planning_seconds: how long planning may take, per shape and situation.
+    waiting_seconds: how long a step waits for it; after that, it runs with the best plan so far, and the search goes on
+        beside the steps. The default is half a second.
     profile: "measure" the time of each operator, or estimate it by a "roofline".
     cuda_graphs: on CUDA, run forward and backward as CUDA graphs: True, False, or "auto" where issuing
         the operators takes about as long as running them.
@@ -96,8 +99,9 @@ def compile(model: torch.nn.Module, budget: str | int | None = None, *,
     refuse_wrappers(model)
     called = called_module(model)
     settings = settings_from(budget, reserve, host_budget, park_optimizer=park_optimizer, planner=planner,
-                             planning_seconds=planning_seconds, profile=profile, cuda_graphs=cuda_graphs, arena=arena,
-                             slices=slices, engine=engine, optimizer=optimizer, model=called)
+                             planning_seconds=planning_seconds, waiting_seconds=waiting_seconds, profile=profile,
+                             cuda_graphs=cuda_graphs, arena=arena, slices=slices, engine=engine, optimizer=optimizer,
+                             model=called)
     check_capture(capture, engine, model)
     if defer_logits and loss is not None:
         raise ValueError("defer_logits=True is for a loss that is computed outside of the step, and loss= makes it part of "

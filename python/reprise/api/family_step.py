@@ -6,13 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from .. import switches
 from ..errors import InfeasibleBudget
 from ..native import _torch
 from ..trace.any_size import AnySize
 from .model_plan import ModelPlan
 from .session import StepSession, backward
-
-MAX_MEMBERS = _torch.SizeFamily.most_members
 
 
 class FamilyStep:
@@ -43,7 +42,7 @@ class FamilyStep:
             member.measure()
             self._members[symbols] = member
             self._plan.add(member)
-            if len(self._members) > MAX_MEMBERS:
+            if len(self._members) > (switches.most_sizes() or _torch.SizeFamily.most_members):
                 self._plan.drop(self._members.popitem(last=False)[1])
         self._members.move_to_end(symbols)
         return self._members[symbols]

@@ -142,7 +142,7 @@ class ModelPlan:
 
     @property
     def parked_bytes(self) -> int:
-        """Of the optimizer's state, that a step stores in the host's memory from forward to the end of backward."""
+        """How much of the optimizer's state a step stores in the host's memory from forward to the end of backward."""
         return self.at_work.parked_bytes
 
     def bring_back_state(self) -> None:
@@ -183,6 +183,16 @@ class ModelPlan:
         return self.session.runtime.planning_seconds
 
     @property
+    def program(self) -> _torch.Program:
+        """What runs under the plan: calls over values."""
+        return self.session.runtime.program
+
+    @property
+    def made_for_any_size(self) -> bool:
+        """Whether the program was made from one for any size, and not captured at the size of the latest call."""
+        return not self.session.runtime.layout_keys
+
+    @property
     def graph(self) -> _core.Graph:
         return self.session.graph
 
@@ -219,8 +229,8 @@ class ModelPlan:
 
     @property
     def partition(self) -> str | None:
-        """Of the fused engine: "near" if forward saves what torch.compile saves when memory does not matter, "far" if backward's
-        kernels compute cheap chains again. The two round differently."""
+        """How the fused engine divides the step: "near" if forward saves what torch.compile saves when memory does not matter,
+        "far" if backward's kernels compute cheap chains again. The two round differently."""
         return self.session.form.partition if self.settings.engine == FUSED else None
 
     def set_partition(self, partition: str | None) -> None:

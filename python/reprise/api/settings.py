@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import planning
+from .. import planning, switches
 from ..errors import Unsupported
 from ..local_tensors import local_tensors
 from ..native import _torch
@@ -38,8 +38,8 @@ class Settings:
     """The settings of a model's steps. The runtime reads `options`; a change takes effect at the next step."""
 
     def __init__(self, *, budget_bytes: int | None = None, reserve_bytes: int = 0, host_budget_bytes: int = 0,
-                 park_optimizer: bool = False, planner: str = planning.AUTO,
-                 planning_seconds: float = 10.0, profile: str = "measure", cuda_graphs: bool | str = "auto",
+                 park_optimizer: bool = False, planner: str = planning.AUTO, planning_seconds: float = 10.0,
+                 waiting_seconds: float | None = None, profile: str = "measure", cuda_graphs: bool | str = "auto",
                  arena: bool | str = False, slices: bool | str = True, engine: str = EAGER, model: torch.nn.Module | None = None,
                  optimizer: torch.optim.Optimizer | None = None) -> None:
         planning.check_planner(planner)
@@ -50,11 +50,15 @@ class Settings:
             raise ValueError("park_optimizer=True needs optimizer= and host_budget=")
         if planning_seconds <= 0:
             raise ValueError(f"planning_seconds={planning_seconds}: must be positive")
+        if waiting_seconds is not None and waiting_seconds < 0:
+            raise ValueError(f"waiting_seconds={waiting_seconds}: must not be negative")
         self.options = _torch.Options()
         self.options.budget_bytes, self.options.reserve_bytes = budget_bytes, reserve_bytes
         self.options.host_budget_bytes, self.options.park_optimizer = host_budget_bytes, park_optimizer
         self.options.planner, self.options.planning_seconds = planner, planning_seconds
-        self.options.waiting_seconds = planning.WAITING_SECONDS
+        waiting = switches.waiting_seconds() if waiting_seconds is None else waiting_seconds
+        if waiting is not None:
+            self.options.waiting_seconds = waiting
         self.options.measure = profile == "measure"
         self.together: TensorParallel | None = None  # the processes that have parts of the model's parameters
         self.accumulations: list[Accumulation] = [] if model is None else accumulations(model)
@@ -103,7 +107,7 @@ class Settings:
 
     @property
     def name(self) -> str:
-        """Of the model, for messages."""
+        """The model's name, for messages."""
         return "model" if self.owner is None else type(self.owner).__name__
 
     @property
@@ -148,7 +152,8 @@ class Settings:
 
 def settings_from(budget: Any = None, reserve: Any = 0, host_budget: Any = 0, model: torch.nn.Module | None = None,
                   optimizer: torch.optim.Optimizer | None = None, **options: Any) -> Settings:
-    known = {"park_optimizer", "planner", "planning_seconds", "profile", "cuda_graphs", "arena", "slices", "engine"}
+    known = {"park_optimizer", "planner", "planning_seconds", "waiting_seconds", "profile", "cuda_graphs", "arena", "slices",
+             "engine"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)}; the options are budget, optimizer, reserve, "

@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from .. import switches
 from ..errors import Unsupported
 from ..native import _torch
 from .captured import Captured
@@ -34,8 +35,6 @@ aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
 CUDNN_BATCH_NORM = aten.cudnn_batch_norm.default
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-SPLIT_CONVOLUTIONS: bool | None = None  # large convolutions in two calls; None: depends on the device
-TRUST_TRACES = True  # whether results that AOTAutograd found are taken from there
 
 Operands = dict[fx.Node, tuple[Any, list[fx.Node]]]  # what a node calls, and with which others
 
@@ -58,6 +57,7 @@ class Capture:
     sizes: Sizes | None = None  # of a step that is traced for any size
     known_at: Number = itself  # of such a step: what numbers are at the size where layouts were found
     operands: Operands = field(default_factory=dict)  # of the nodes as they were traced
+    trusts_traces: bool = field(default_factory=switches.trusts_traces)
 
     env: dict[fx.Node, Any] = field(default_factory=dict, init=False)  # node -> fake results
     memory: dict[int, int] = field(default_factory=dict, init=False)  # storage -> the builder's name for it
@@ -68,7 +68,7 @@ class Capture:
 
     def run(self) -> Captured:
         self.builder = builder = _torch.ProgramBuilder(self.name, self.device)
-        program, origins = builder.finish(self._tell(), SPLIT_CONVOLUTIONS)
+        program, origins = builder.finish(self._tell(), switches.splits_convolutions())
         keys = {op: self.keys[origin] for op, origin in enumerate(origins) if origin in self.keys}
         return Captured(program, keys, self.asked)
 
@@ -76,7 +76,7 @@ class Capture:
         """The step for all sizes for which it was traced. REQUIRES: it has `sizes`."""
         assert self.sizes is not None
         self.builder = family = _torch.ProgramFamily(self.name, self.device, len(self.sizes.symbols))
-        family.finish(self._tell(), SPLIT_CONVOLUTIONS)
+        family.finish(self._tell(), switches.splits_convolutions())
         return family
 
     def _tell(self) -> list[Any]:
@@ -160,7 +160,7 @@ class Capture:
         """A step of any size is compared with one of fixed sizes, and need not be so exact."""
         if node.target is operator.getitem or is_collective(node.target):
             return False
-        return self.sizes is not None or (TRUST_TRACES and self.operands.get(node) == (node.target, node.all_input_nodes))
+        return self.sizes is not None or (self.trusts_traces and self.operands.get(node) == (node.target, node.all_input_nodes))
 
     def _find_forward(self, nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> None:
         """Finds the nodes that forward's outputs and its effects need."""

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from .. import switches
 from ..errors import GraphBreak, RepriseError
-from . import eager_way
 
 
 def own_frame(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,8 +45,8 @@ def own_errors() -> Iterator[None]:
         raise _failure(error) from error
     except torch._dynamo.exc.FailOnRecompileLimitHit as error:
         raise RepriseError(
-            f"the model was called with more than {eager_way.MAX_SHAPES} different shapes of inputs that had to be captured one "
-            "by one; the log of 'reprise' says why. Change that, or pad the inputs to a few sizes.") from error
+            f"the model was called with more than {switches.most_shapes()} different shapes of inputs that had to be captured "
+            "one by one; the log of 'reprise' says why. Change that, or pad the inputs to a few sizes.") from error
     except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, GuardOnDataDependentSymNode) as error:
         raise _lack_of_memory(error) or GraphBreak(
             "the model cannot be captured as one graph, which a budget for the whole step needs. Change the line "
@@ -60,7 +60,7 @@ def _failure(error: BaseException) -> Exception:
 
 
 def _lack_of_memory(error: BaseException | None) -> Exception | None:
-    """The error that an allocation raised, which is no reason to capture the model in another way."""
+    """The error that an allocation raised, because of which the model is not captured in another way."""
     while error is not None:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
             return error if isinstance(error, Exception) else None

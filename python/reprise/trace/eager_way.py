@@ -16,11 +16,10 @@ from torch._dynamo.variables import ConstantVariable, TorchInGraphFunctionVariab
 from torch._dynamo.variables.torch import tracing_state_functions
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .. import switches
 from ..errors import Unsupported
 
 T = TypeVar("T")
-
-MAX_SHAPES = 64  # how many shapes of a model are captured one by one
 
 
 class Trace:
@@ -81,7 +80,7 @@ class _Way:
 
     def __init__(self, is_compiling: bool, config: dict[str, Any]) -> None:
         self.config = torch._dynamo.config.patch(
-            **config, fail_on_recompile_limit_hit=True, recompile_limit=MAX_SHAPES,
+            **config, fail_on_recompile_limit_hit=True, recompile_limit=switches.most_shapes(),
             accumulated_recompile_limit=1 << 20, allow_rnn=True, suppress_errors=False, use_numpy_random_stream=True,
             skip_nnmodule_hook_guards=False, **_NO_DECOMPOSITIONS,
             ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _logging_functions())

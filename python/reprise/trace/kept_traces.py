@@ -25,6 +25,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .. import switches
 from ..native import _torch
 from ..progress import Preparation
 from .autocast import autocast_now, set_autocast
@@ -40,8 +41,6 @@ from .step_key import NoKey, step_key
 log = logging.getLogger("reprise")
 
 T = TypeVar("T")
-
-KEEP = True  # whether steps are looked for in the cache, and kept there
 
 _FORMAT, _PROGRAM_FORMAT, _VERSION = "reprise.traced_step", "reprise.kept_program", 1
 _BEFORE_CONTENTS, _BEFORE_PROGRAM = ',\n"contents":\n', ',\n"program":\n'
@@ -106,7 +105,7 @@ def find_or_trace(gm: fx.GraphModule, inputs: Sequence[Any], runs_of: Callable[[
 
 def _key(gm: fx.GraphModule, inputs: Sequence[Any], engine: str, name: str) -> str | None:
     try:
-        if not KEEP:
+        if not switches.keeps_traces():
             raise NoKey("traced steps are not kept")
         return step_key(gm, inputs, engine, name)
     except NoKey as reason:

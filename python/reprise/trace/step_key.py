@@ -25,8 +25,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import _get_qualified_name
 
+from .. import switches
 from ..native import _torch
-from . import capture
 from .autocast import autocast_now, is_within_autocast
 from .fused.settings import configuration
 from .joint_graph import FUSED
@@ -115,7 +115,7 @@ def _surroundings(devices: set[torch.device], engine: str) -> Iterator[str]:
         yield f"{device} {_torch.environment(device)} {autocast_now(device)} {is_within_autocast()}"
     backends = torch.backends
     yield repr([torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled(),
-                torch.get_default_dtype(), torch.get_default_device(), capture.SPLIT_CONVOLUTIONS])
+                torch.get_default_dtype(), torch.get_default_device(), switches.splits_convolutions()])
     yield repr([torch.get_deterministic_debug_mode(), torch._C._get_deterministic_fill_uninitialized_memory()])
     yield repr(sorted(name for name in REPEATABLE if name.partition("::")[0] in _OWN_OPERATORS))  # steps with others have no key
     yield repr([backends.cudnn.enabled, backends.cudnn.benchmark, backends.cudnn.deterministic, backends.mkldnn.enabled,
@@ -158,7 +158,7 @@ def _described(node: fx.Node) -> str:
     if node.op == "call_method" and isinstance(node.target, str):
         made = node.args[0].meta.get("example_value") if node.args and isinstance(node.args[0], fx.Node) else None
         if type(made) not in _PLAIN_TENSORS or not _is_torchs(getattr(Tensor, node.target, None)):
-            raise NoKey(f"{node} is a method of something that is no plain tensor")
+            raise NoKey(f"{node} is a method of something that is not a plain tensor")
         return f"{text} {node.target}"
     if node.op == "call_function":
         return f"{text} {_function(node.target)}"
@@ -166,7 +166,7 @@ def _described(node: fx.Node) -> str:
 
 
 def _text(value: Any) -> str:
-    """Of an argument. Equal texts mean equal arguments, of equal types."""
+    """The text of an argument. Equal texts mean equal arguments, of equal types."""
     if isinstance(value, fx.Node):
         return f"%{value.name}"
     if type(value) in _PLAIN:
