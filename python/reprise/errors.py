@@ -34,6 +34,10 @@ class Unsupported(RepriseError):
     """The model or the training loop does something that Reprise refuses."""
 
 
+def cannot_be_trained(name: str) -> RepriseError:
+    return RepriseError(f"{name} cannot be trained: nothing that it returns requires a gradient")
+
+
 def first_line(error: BaseException) -> str:
     """What an error says, where a log or a note has room for one line."""
     return str(error).strip().partition("\n")[0]

@@ -308,7 +308,7 @@ class TestGraphs:
         loss = loss_of(model)
         with torch.no_grad():
             model.head.weight.mul_(2)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        with pytest.raises(reprise.ModifiedInPlace, match="modified by an inplace operation"):
             loss.backward()
         model.zero_grad()
         loss_of(model).backward()

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from torch import Tensor, library, nn
 from training import Mlp, assert_same, batch, state_of
 
 import reprise
-from reprise.trace import eager_way
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -207,7 +207,7 @@ def test_a_change_in_place_between_forward_and_backward_is_refused(what: str) ->
     loss = output.sum()
     with torch.no_grad():
         {"parameter": model.layers[1].weight, "input": x}[what].add_(1)
-    with pytest.raises((RuntimeError, ValueError), match="modified by an inplace operation"):
+    with pytest.raises(reprise.ModifiedInPlace, match="modified by an inplace operation"):
         loss.backward()
     assert all(p.grad is None for p in model.parameters())
     model(batch()).sum().backward()
@@ -219,7 +219,7 @@ def test_an_optimizer_step_between_forward_and_backward_is_refused() -> None:
     model(batch()).sum().backward()
     loss = model(batch()).sum()
     optimizer.step()
-    with pytest.raises((RuntimeError, ValueError), match="modified by an inplace operation"):
+    with pytest.raises(reprise.ModifiedInPlace, match="modified by an inplace operation"):
         loss.backward()
 
 
@@ -230,8 +230,18 @@ class Scaled(Mlp):
         return super().forward(x) * x.shape[0] ** 0.5
 
 
+@pytest.mark.parametrize("model", [nn.ReLU(), nn.Linear(16, 8).requires_grad_(False)], ids=["no parameters", "frozen"])
+@pytest.mark.parametrize("ask", [reprise.preflight, reprise.verify, reprise.curve,
+                                 lambda model, x, *_: reprise.export(model, lambda called, x: called(x).sum(), (x,),
+                                                                   "frozen.program.json")],
+                         ids=["preflight", "verify", "curve", "export"])
+def test_what_cannot_be_trained_is_one_error_wherever_it_is_asked(model: torch.nn.Module, ask: Callable[..., Any]) -> None:
+    with pytest.raises(reprise.RepriseError, match=r"cannot be trained: nothing that it returns requires a gradient"):
+        ask(model, batch(), *(["1GiB"] if ask is reprise.preflight else []))
+
+
 def test_more_shapes_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager_way, "MAX_SHAPES", 2)
+    monkeypatch.setenv("REPRISE_MOST_SHAPES", "2")
     model = reprise.compile(Scaled(layers=1))
     for rows in (3, 4, 3):
         model(batch(rows)).sum().backward()
@@ -241,7 +251,7 @@ def test_more_shapes_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_limit_of_shapes_is_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager_way, "MAX_SHAPES", 1)
+    monkeypatch.setenv("REPRISE_MOST_SHAPES", "1")
     for _ in range(3):
         reprise.compile(Mlp(layers=1))(batch()).sum().backward()
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch.utils._pytree import tree_leaves
+
 from .. import _core
 
 
@@ -29,3 +32,9 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return tuple(inputs[0]), dict(inputs[1])
         return tuple(inputs), {}
     return (inputs,), {}
+
+
+def device_of(model: torch.nn.Module, inputs: Any) -> torch.device:
+    """Where a step of the model would run: where its parameters lie, or otherwise its buffers or its inputs."""
+    leaves = (*model.parameters(), *model.buffers(), *tree_leaves(inputs))
+    return next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))

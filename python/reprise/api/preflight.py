@@ -18,7 +18,7 @@ from ..native import _torch
 from ..show.preflight import Preflight
 from ..trace.joint_graph import EAGER, check_engine
 from ..trace.sharding import SHARD, Sharding, check_placement
-from .arguments import byte_count, call_arguments
+from .arguments import byte_count, call_arguments, device_of
 from .settings import check_slices
 from .shard import check_model
 from .tensor_parallel import refuse_distributed
@@ -84,7 +84,7 @@ def question(model: nn.Module, inputs: Any, budget: str | int, *, device: str | 
     check_engine(engine)
     check_slices(slices)
     refuse_distributed(model, "a forecast (preflight, curve)")
-    where = _device(model, device)
+    where = device_of(model, inputs) if device is None else torch.device(device)
     host = host_memory_of(where, host_budget, link)
     if host is not None and network is not None:
         raise Unsupported("host_budget is not supported with distributed parameters (DTensor), which ranks= asks about: leave it "
@@ -140,12 +140,3 @@ def network_of(model: nn.Module, engine: str, ranks: int | None, bandwidth: str 
     check_placement(placement)
     check_model(model)
     return Network(Sharding(("ranks", ranks), None, param_dtype, reduce_dtype, placement), bytes_per_s)
-
-
-def _device(model: nn.Module, named: str | torch.device | None) -> torch.device:
-    if named is not None:
-        return torch.device(named)
-    parameter = next(model.parameters(), None)
-    if parameter is None:
-        raise ValueError("the model has no parameters: there is nothing to train")
-    return parameter.device

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import _core
+from ..errors import cannot_be_trained
 from ..native import _torch
 from ..trace.joint_graph import EAGER, FUSED
-from .arguments import call_arguments
+from .arguments import call_arguments, device_of
 from .compiled_model import compile, restore
 from .fused_step import STEPS_BEFORE
 from .model_plan import ModelPlan
@@ -129,7 +130,7 @@ def verify(model: nn.Module, inputs: Any, budget: str | int | None = None, *,
         raise ValueError('also: with engine="fused" every shape is planned by itself; verify one at a time')
     refuse_distributed(model, "reprise.verify")
     restore(model)
-    device = next(iter(model.parameters())).device
+    device = device_of(model, inputs)
     begin = _State(model)
     pairs = [(_Runs(model, *call_arguments(given), loss or default_loss, device),
               _Runs(model, *call_arguments(given), loss or default_loss, device)) for given in (inputs, *also)]
@@ -206,8 +207,8 @@ def _in_fp64(plain: _Runs) -> dict[str, Tensor | None]:
 
 
 def _errors(found: dict[str, Tensor | None], exact: dict[str, Tensor | None]) -> dict[str, float]:
-    """Of each gradient the largest error, relative to its largest number. Some are zero but for rounding: those are
-    measured by the largest number of all."""
+    """The largest error of each gradient, relative to its largest number. Some gradients are zero but for rounding: their
+    errors are relative to the largest number of all."""
     gradients = {name: tensor for name, tensor in exact.items() if tensor is not None and name.startswith("gradient")}
     sizes = {name: float(tensor.abs().max()) if tensor.numel() else 0.0 for name, tensor in gradients.items()}
     floor = max(sizes.values(), default=0.0) / 100
@@ -275,8 +276,8 @@ def default_loss(output: Any) -> Tensor:
         return found
     if isinstance(output, Tensor) and output.numel() == 1:
         return output.sum()
-    return torch.stack([t.float().sum() for t in tree_leaves(output)
-                        if isinstance(t, Tensor) and t.requires_grad]).sum()
+    parts = [t.float().sum() for t in tree_leaves(output) if isinstance(t, Tensor) and t.requires_grad]
+    return torch.stack(parts).sum() if parts else torch.zeros(())
 
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
@@ -323,6 +324,8 @@ class _Runs:
         begin = time.perf_counter()
         output = self.model(*self.args, **self.kwargs)
         loss = self.loss(output)
+        if not loss.requires_grad:
+            raise cannot_be_trained(type(self.model).__name__)
         loss.backward()
         _synchronize(self.device)
         self.seconds.append(time.perf_counter() - begin)

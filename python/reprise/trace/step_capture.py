@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from .. import _core
-from ..errors import RepriseError
+from ..errors import cannot_be_trained
 from ..measuring import measuring
 from ..native import _torch
 from .any_size import TRACING, AnySize, Dim, varying
@@ -115,7 +115,7 @@ def _made_of(make: Callable[[fx.GraphModule, JointGraph], Made], call: Callable[
     with own_errors(), torch.enable_grad(), compile_lock, compiling(), _disable_current_modes():
         way(traced)
     if not made:
-        raise RepriseError(f"{name} cannot be trained: nothing that it returns requires a gradient")
+        raise cannot_be_trained(name)
     return made[-1]  # A way that failed may have made one, too.
 
 
