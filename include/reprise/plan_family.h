@@ -9,10 +9,10 @@
 //   if (!found) found = family.adapted(graph, other_costs, room_bytes);            // 50 ms
 //   if (found && is_far_from_bound(graph, other_costs, *found)) { ... solve ... }  // 0.1 s, better beside the steps
 //
-// Of all plans ever added, the family keeps few, evenly spaced: the peaks between the plan without recomputation and
-// what some op needs in any case are divided into cells of equal width, and the fastest of each cell stays. The plan
-// without recomputation is always there, and so is the one of least peak. All of this is judged at the costs that the
-// family was made with.
+// The family keeps few of all plans that were ever added, evenly spaced: the peaks between the plan without
+// recomputation and what some op needs in any case are divided into cells of equal width, and the fastest of each cell
+// stays. The plan without recomputation is always there, and so is the one of least peak. All of this is judged at the
+// costs that the family was made with.
 //
 // Which plans are kept is a function of those costs and of the set of all plans added: neither their order nor how
 // often each was added matters. Every answer is a function of the kept plans and of the question. The same family may

@@ -81,9 +81,10 @@ struct Solution {
   Plan plan{};  // for the graph, or for complete_backward(graph, costs) if it is forward-only; after a stopped search,
                 // the best so far that fits; empty if there is none
   Simulation simulation{};
-  // Of `plan`, if addresses were asked for. Unless arena_within_budget is set, the peak alone is compared with the
-  // budget: the arena follows the plan, and what lies outside it comes on top of arena_bytes. If it is set and no arena
-  // that was tried fits, there is no placement, and the message says so; the plan's peak fits nevertheless.
+  // Where `plan` has everything, if addresses were asked for. Unless arena_within_budget is set, the peak alone is
+  // compared with the budget: the arena follows the plan, and what lies outside it comes on top of arena_bytes. If it
+  // is set and no arena that was tried fits, there is no placement, and the message says so; the plan's peak fits
+  // nevertheless.
   std::optional<Placement> placement{};
   std::int64_t budget_bytes = 0;           // as asked for, or the smallest feasible one if none was given
   std::int64_t smallest_budget_bytes = 0;  // known to be feasible under the judge; 0: not known

@@ -99,7 +99,7 @@ void bind_link(py::module_& module) {
            py::arg("both_ways") = true)
       .def_readonly("down_bytes_per_s", &Link::down_bytes_per_s, "To the host.")
       .def_readonly("up_bytes_per_s", &Link::up_bytes_per_s, "Back to the device.")
-      .def_readonly("latency_ns", &Link::latency_ns, "Of one copy.")
+      .def_readonly("latency_ns", &Link::latency_ns, "What one copy takes in addition.")
       .def_readonly("both_ways", &Link::both_ways, "Whether copies to the host and back can go on at the same time.")
       .def(
           "__eq__", [](const Link& a, const Link& b) { return a == b; }, py::is_operator())

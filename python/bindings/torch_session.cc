@@ -230,12 +230,13 @@ void bind_plan_at_work(py::module_& module) {
       .def_property_readonly("recompute_ns", [](const PlanAtWork& self) { return self.found.simulation.recompute_ns; })
       .def_property_readonly("wait_ns", [](const PlanAtWork& self) { return self.found.simulation.wait_ns; })
       .def_property_readonly("exposed_ns", [](const PlanAtWork& self) { return self.found.simulation.exposed_ns; })
-      .def_readonly("measured_wait_ns", &PlanAtWork::measured_wait_ns, "Of the latest step that was timed.")
+      .def_readonly("measured_wait_ns", &PlanAtWork::measured_wait_ns,
+                    "How long the latest step that was timed waited for copies.")
       .def_property_readonly(
           "host_peak_bytes", [](const PlanAtWork& self) { return self.found.simulation.host_peak_bytes; },
           "The most that lies in the host's memory at once.")
       .def_property_readonly("peak_bytes", &PlanAtWork::peak_bytes, "Predicted peak of everything on the device.")
-      .def_readonly("parked_bytes", &PlanAtWork::parked_bytes, "Of the optimizer's state, that it stores there.")
+      .def_readonly("parked_bytes", &PlanAtWork::parked_bytes, "How much of the optimizer's state it stores there.")
       .def_readonly("room_bytes", &PlanAtWork::room_bytes)
       .def_readonly("outside_bytes", &PlanAtWork::outside_bytes)
       .def_readonly("measured_peak_bytes", &PlanAtWork::measured_peak_bytes)
@@ -247,7 +248,7 @@ void bind_plan_at_work(py::module_& module) {
           "sliced", [](const PlanAtWork& self) { return self.form.chain; }, "What runs in slices, for people.")
       .def_property_readonly(
           "arena_bytes", [](const PlanAtWork& self) { return self.arena ? self.arena->block_bytes : 0; },
-          "Of the block in which the latest step lay; 0 if it had none.")
+          "The size of the block in which the latest step lay; 0 if it had none.")
       .def_property_readonly(
           "measured",
           [](const PlanAtWork& self) -> std::optional<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> {
@@ -260,12 +261,12 @@ void bind_plan_at_work(py::module_& module) {
 void bind_arena(py::module_& module, py::class_<Session, std::shared_ptr<Session>>& session) {
   py::class_<ArenaUse>(module, "ArenaUse", "How the steps of a model use their arena.")
       .def_readonly("is_on", &ArenaUse::is_on)
-      .def_readonly("block_bytes", &ArenaUse::block_bytes, "Of the block, which is kept between steps.")
-      .def_readonly("arena_bytes", &ArenaUse::arena_bytes, "That the latest plan needs.")
+      .def_readonly("block_bytes", &ArenaUse::block_bytes, "The size of the block, which is kept between steps.")
+      .def_readonly("arena_bytes", &ArenaUse::arena_bytes, "What the latest plan needs.")
       .def_readonly("load_bytes", &ArenaUse::load_bytes, "The most that is live in it at once.")
-      .def_readonly("steps", &ArenaUse::steps, "That were served from it.")
+      .def_readonly("steps", &ArenaUse::steps, "How many steps were served from it.")
       .def_readonly("steps_without", &ArenaUse::steps_without)
-      .def_readonly("why_without", &ArenaUse::why_without, "Of the latest step without.")
+      .def_readonly("why_without", &ArenaUse::why_without, "Why the latest step that was not served from it was not.")
       .def_property_readonly("served", [](const ArenaUse& self) { return self.requests.served; })
       .def_property_readonly(
           "unplanned", [](const ArenaUse& self) { return self.requests.unplanned; },
@@ -318,7 +319,8 @@ void bind_session(py::module_& module) {
       .def_property_readonly_static(
           "most_members", [](const py::object&) { return SizeFamily::kMostMembers; }, "Sizes whose sessions are kept.");
   module.def("backward", &run_backward, py::arg("handle"), py::arg("seeds"), py::arg("take") = py::none(),
-             "Of the step whose forward gave the handle. Gradients with a taker may be passed to take(taker, gradient) "
+             "Backward of the step whose forward gave the handle. Gradients with a taker may be passed to take(taker, "
+             "gradient) "
              "before backward ends, and are not returned then.");
   module.def(
       "objects_of",
@@ -332,7 +334,7 @@ void bind_session(py::module_& module) {
       .def(py::init(&make_together), py::arg("is_first"), py::arg("least"), py::arg("of_first"), py::arg("settled"))
       .def_property_readonly_static(
           "most_numbers", [](const py::object&) { return Together::kMostNumbers; },
-          "That are given to least() at once.");
+          "How many numbers are given to least() at once.");
   py::class_<Session, std::shared_ptr<Session>> session(module, "Session", "One captured step in use.");
   session
       .def(py::init(&make_session), py::arg("program"), py::arg("layout_keys"), py::arg("options"), py::kw_only(),
@@ -341,7 +343,7 @@ void bind_session(py::module_& module) {
            py::arg("capture_again") = py::none(), py::arg("family") = py::none(), py::arg("together") = py::none())
       .def_property_readonly_static(
           "measured_steps", [](const py::object&) { return Session::kMeasuredSteps; },
-          "Of each plan on CUDA, where the allocator's peak is the user's, too.")
+          "How many steps of each plan are measured on CUDA, where the allocator's peak is the user's, too.")
       .def("forward", &run_forward, py::arg("inputs"), py::arg("takers") = std::vector<std::int64_t>(),
            py::arg("objects") = py::none(),
            "(outputs, handle): the handle carries the step to backward(). takers: by input, who takes its gradient; -1 "
@@ -386,7 +388,7 @@ void bind_session(py::module_& module) {
                            py::call_guard<py::gil_scoped_release>()),
           "The plan of the next step; waits for the search to come to its end.")
       .def_property_readonly("measured_peak_bytes", &Session::measured_peak_bytes,
-                             "Of the latest step that was measured.")
+                             "The peak of the latest step that was measured.")
       .def_property_readonly("room_bytes", &Session::room_bytes,
                              "What the latest step that was planned for had for itself; None: no budget.")
       .def_property_readonly("absent_seeds", [](const Session& self) { return self.caller().absent_seeds(); })

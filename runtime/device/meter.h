@@ -31,7 +31,7 @@ void reset_meter_peak(c10::Device device);
 [[nodiscard]] std::int64_t take_watermark(c10::Device device);
 void keep_in_watermark(c10::Device device, std::int64_t bytes);
 
-// Of what the meter counts on the CPU, the part that was allocated since this object was made, and older blocks that
+// The part of what the meter counts on the CPU that was allocated since this object was made, and older blocks that
 // were added. All of it is followed when it is freed.
 class MeteredSince {
  public:

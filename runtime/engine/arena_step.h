@@ -64,7 +64,7 @@ class ArenaStep final : public RequestGuide {
   Arena::Seat seat_;
   std::shared_ptr<const ArenaPlan> plan_;
   bool is_closed_ = false;
-  // Of the call that runs.
+  // What belongs to the call that runs.
   CallScripts::Kind kind_{};
   std::span<const ArenaPlan::Piece> pieces_;
   const CallScript* script_ = nullptr;

@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-// Throws InputError if the step has something that a file cannot hold. Inputs that are no tensors are left out: a file
+// Throws InputError if the step has something that a file cannot hold. Inputs that are not tensors are left out: a file
 // names sizes by the tensors that have them.
 [[nodiscard]] std::string format_family(const StepFamily& step);
 

@@ -49,7 +49,7 @@ Rank rank_of(const Value& value) {
   return value.backward != 0 ? Rank::kBackward : Rank::kForward;
 }
 
-// Of a value that a script makes again.
+// The h of a value that a script makes again.
 double planned_h(const Value& value, std::size_t next_call) {
   const std::size_t calls = value.again_at < next_call ? 1 : value.again_at - next_call + 1;
   return value.saved_ns_per_byte / static_cast<double>(calls);

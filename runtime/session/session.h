@@ -179,7 +179,7 @@ class Session {
   [[nodiscard]] std::shared_ptr<const PlanAtWork> current() const { return current_; }
   // The plan of the next step in the same situation: waits until the search for it has come to its end.
   [[nodiscard]] std::shared_ptr<const PlanAtWork> settled();
-  // Of the latest step that was measured.
+  // The peak of the latest step that was measured.
   [[nodiscard]] std::optional<std::int64_t> measured_peak_bytes() const { return measured_peak_bytes_; }
   // What the latest step that was planned for had for itself, with its inputs and parameters; nothing: no budget.
   [[nodiscard]] std::optional<std::int64_t> room_bytes() const { return room_bytes_; }

@@ -24,7 +24,7 @@ class ArenaSearch {
   // The fastest of the first few whose peaks are within `most_bytes`, or nothing. Nothing is packed twice.
   const Front::Point* first_that_fits(const Front& front, std::int64_t most_bytes);
 
-  // Of the point that was returned.
+  // Where everything lies at the point that was returned.
   [[nodiscard]] const std::optional<Placement>& placement() const { return placement_; }
   [[nodiscard]] std::size_t tried() const { return tried_.size(); }
   // The least that any of them takes with its arena.

@@ -64,7 +64,7 @@ PlanFamily::PlanFamily(Graph graph, Costs costs, std::size_t most_plans)
 
 bool PlanFamily::add(const Plan& plan) {
   if (const auto violation = validate(graph_, plan)) {
-    throw InputError("this is no plan for the family's graph: " + violation->message);
+    throw InputError("this is not a plan for the family's graph: " + violation->message);
   }
   if (copies(plan)) throw InputError("a family does not take plans that store values in the host's memory");
   Kept kept{.simulation = simulate(graph_, costs_, plan), .plan = plan};

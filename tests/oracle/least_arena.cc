@@ -1,7 +1,7 @@
 // In some smallest packing every buffer lies on the ground or on another one that it meets in time: otherwise it could
 // be let down. Taken in the order of their offsets, each then lies on the highest of those before it. So it is enough
-// to try all orders. A stack at the top is turned over: it stands on the ground, and an order that would put a buffer
-// of the stack higher than its place in it is none.
+// to try all orders. A stack at the top is turned over: it stands on the ground, and orders that would put a buffer of
+// the stack higher than its place in it do not count.
 #include "oracle/least_arena.h"
 
 #include <algorithm>

@@ -75,7 +75,7 @@ TEST(OverlapTest, TakesTheMemoryOfANaiveReplayHoweverLongCollectivesTake) {
   });
 }
 
-// Of what is in flight, nothing may be freed before its wait, wherever that is tried.
+// Nothing that is in flight may be freed before its wait, wherever that is tried.
 TEST(OverlapTest, NothingInFlightCanBeFreed) {
   for_odd_overlapping_plans([](const Graph& graph, const Costs&, const Plan& plan) {
     for (std::size_t at = 0; at < plan.actions.size(); ++at) {

@@ -113,7 +113,7 @@ TEST(FamilyFiles, RefuseStepsThatNoBuilderCanBeTold) {
   EXPECT_THAT(with("\"outputs\":[[2,0]]", "\"outputs\":[[1,0]]"), HasSubstr("call 'mul': memory 1 exists already"));
   EXPECT_THAT(with("\"outputs\":[[5,0]]", "\"outputs\":[[2,0]]"), HasSubstr("memory 2 exists already"));
   EXPECT_THAT(with("{\"use\":[0,0],\"batch\":0}", "{\"use\":[2,0],\"batch\":0}"), HasSubstr("inputs: memory 2"));
-  EXPECT_THAT(with("\"seeds\":[[4,2]]", "\"seeds\":[[3,2]]"), HasSubstr("seeds: memory 3 is no seed"));
+  EXPECT_THAT(with("\"seeds\":[[4,2]]", "\"seeds\":[[3,2]]"), HasSubstr("seeds: memory 3 is not a seed"));
   EXPECT_THAT(with("{\"use\":null},\n", ""), HasSubstr("2 inputs and 1 gradients"));
   EXPECT_THAT(with("\"seeds\":[[4,2]]", "\"seeds\":[]"), HasSubstr("value"));  // that nobody gives
   EXPECT_THAT(with("\"outputs\":[[3,2]],\n\"seeds\"", "\"outputs\":[],\n\"seeds\""), HasSubstr("there is no loss"));

@@ -197,7 +197,7 @@ TEST_F(OnlineFollowing, KeepsBitsAndBudgetWhereAStepDeparts) {
 TEST_F(OnlineFollowing, HasAScriptForEachOfTwoBranches) {
   const OnlineSummary summary = expect_eagers_bits({-1, -1, 5, -1, 5, -1, 5, -1, 5, 5}, 0.5);
   EXPECT_EQ(summary.scripts, 3);
-  // Of the third step no plan is made, because none of the two before it has been of use by then.
+  // No plan is made of the third step, because none of the two before it has been of use by then.
   EXPECT_EQ(summary.departures, 3);
   EXPECT_EQ(summary.followed_steps, 6);
 }
@@ -236,7 +236,7 @@ TEST_F(OnlineFollowing, LeavesNothingBehind) {
   EXPECT_LE(online.summary().peak_bytes, budget);
 }
 
-// Of a long chain, much less than the square root is there at a time.
+// Much less than the square root of a long chain is there at a time.
 class OnlineThrashing : public testing::Test {
  protected:
   void SetUp() override {

@@ -148,7 +148,7 @@ TEST(ProgramFamily, AMemberIsTheProgramAtItsSize) {
     EXPECT_EQ(difference(family.at(std::vector<std::int64_t>{size}), built(size, 3)), std::nullopt) << size;
   }
   EXPECT_NE(difference(family.at(std::vector<std::int64_t>{4}), built(5, 3)), std::nullopt);
-  // A slice that takes everything is no call, and neither is its gradient.
+  // A slice that takes everything is not a call, and neither is its gradient.
   EXPECT_EQ(difference(family.at(std::vector<std::int64_t>{3}), built(3, 3)), std::nullopt);
   EXPECT_THROW((void)family.at(std::vector<std::int64_t>{3, 4}), InputError);
 }

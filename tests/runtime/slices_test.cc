@@ -188,7 +188,7 @@ TEST(Slices, OfEveryRuleGiveTheBitsOfTheWholeCall) {
   }
 }
 
-// Of odd shapes, with remainders.
+// The shapes leave remainders.
 TEST(Slices, OfOddShapesGiveTheBitsOfTheWholeCall) {
   std::mt19937 random(2);
   const auto pick = [&](int from, int to) { return std::uniform_int_distribution<std::int64_t>(from, to)(random); };

@@ -10,7 +10,7 @@ namespace {
 
 using Bytes = std::vector<std::int64_t>;
 
-// Of a call that reads `input` and weights of 640 bytes, and makes `output`.
+// The bytes of a call that reads `input` and weights of 640 bytes, and makes `output`.
 Bytes call(std::int64_t input, std::int64_t output) { return {input, 640, output}; }
 
 TEST(WorkspaceRule, KnowsNothingFromOneSize) {

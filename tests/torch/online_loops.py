@@ -210,8 +210,8 @@ LOOPS = [
 
 
 def shares_of(loop: Loop, plain_bytes: int) -> tuple[float, ...]:
-    """Of what plain training takes. On other devices kernels need more at once, and a library has a workspace for each thread
-    that has used it, which calls that are made again may be the first to do."""
+    """Shares of what plain training takes. On other devices kernels need more at once, and a library has a workspace for each
+    thread that has used it, which calls that are made again may be the first to do."""
     if DEVICE.type == "cpu":
         return loop.shares
     with contextlib.suppress(reprise.BudgetExceeded), reprise.online(allocated() + int(0.95 * plain_bytes), smallest=4096):

@@ -177,7 +177,7 @@ def under_way(run: Callable[[], Any]) -> tuple[int, int]:
 
 
 def bytes_in_flight(training: Sharding, at: str) -> int:
-    """Of results of collectives that are on their way, by the plan, when an op runs."""
+    """The bytes of results of collectives that are on their way, by the plan, when an op runs."""
     plan, flying = training.model.plan, set()
     sizes = plan.costs.value_bytes
     for op in ops_in(plan.actions.actions):
@@ -332,7 +332,7 @@ def expected_of_odd() -> tuple[list[bytes], list[bytes]]:
 
 
 def odd(mesh: DeviceMesh, placement: str) -> dict[str, Any]:
-    """Of whole tensors, because FSDP2 divides them in other ways."""
+    """Compares whole tensors, because FSDP2 divides them in other ways."""
     training = Sharding(Odd, mesh, whole_of, clip=False, compiled=True, placement=placement, **BF16)
     expected, expected_unreduced = expected_of_odd()
     found = training.at_budgets(expected)

@@ -120,7 +120,8 @@ def compared(share: float, **options: Any) -> dict[str, Any]:
 
 
 def gradient_bytes(module: nn.Module) -> int:
-    """Of whole parameters. Threads of gloo may hold those of the last two units after they were reduced."""
+    """The bytes of gradients of whole parameters. Threads of gloo may hold those of the last two units after they were
+    reduced."""
     return sum(p.numel() * p.element_size() for p in module.parameters())
 
 

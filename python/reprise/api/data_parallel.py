@@ -98,7 +98,7 @@ class DataParallel:
 
     @property
     def uncounted_bytes(self) -> int:
-        """Of buckets that were allocated before anybody counted. They are allocated anew after the first step."""
+        """The bytes of buckets that were allocated before anybody counted. They are allocated anew after the first step."""
         ddp = self._ddp()
         if self._is_counted or ddp is None:
             return 0

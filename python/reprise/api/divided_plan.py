@@ -67,7 +67,7 @@ class DividedPlan:
 
     @property
     def time_ns(self) -> int:
-        """Of all regions."""
+        """The time of all regions."""
         return sum(choice.time_ns for choice in self._step.chosen)
 
     @property

@@ -340,7 +340,7 @@ class Divider:
             _torch.reset_peak(step.device)
 
     def _peak(self, step: Step, total: int) -> int:
-        """Of everything on the device since the last reset; `total` is what is there now."""
+        """The most bytes on the device since the last reset; `total` is what is there now."""
         if not step.is_watched or step.device is None:
             return total
         return total - _torch.allocated_bytes(step.device) + _torch.peak_bytes(step.device)
@@ -357,7 +357,7 @@ class Divider:
 
     @property
     def plain_peak_bytes(self) -> int:
-        """Of the latest step, if nothing was recomputed in it."""
+        """What the peak of the latest step would be if nothing was recomputed in it."""
         step = self.step
         if step is None:
             return 0

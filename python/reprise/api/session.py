@@ -87,7 +87,7 @@ class StepSession:
 
 
 def backward(args: list[Any], settings: Settings, micro_batches: Sequence[MicroBatch] = ()) -> list[Any]:
-    """Of the step whose forward gave the handle, which comes before the gradients."""
+    """Backward of the step whose forward gave the handle, which comes before the gradients."""
     if settings.together is None:
         return _backward(args, settings)
     with settings.together.call():

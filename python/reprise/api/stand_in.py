@@ -102,7 +102,7 @@ class StandIn(Tensor):
                 and self.known is None and not any(isinstance(leaf, StandIn) for leaf in tree_leaves(others)))
 
     def _then(self, then: Then) -> StandIn | None:
-        """What a row operation makes of this; None if that is no tensor of the same device."""
+        """What a row operation makes of this; None if that is not a tensor of the same device."""
         with torch._C.DisableTorchFunctionSubclass():
             here = torch.empty_strided(self.shape, self.stride(), dtype=self.dtype, device="meta")
         if any(isinstance(leaf, (torch.device, str)) for leaf in tree_leaves((then.args, then.kwargs))):

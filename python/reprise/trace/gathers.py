@@ -29,7 +29,7 @@ def is_sharded(model: torch.nn.Module) -> bool:
 
 
 def accumulations(model: torch.nn.Module) -> list[Accumulation]:
-    """Of all models in this one that were given to reprise.shard."""
+    """Those of all models in this one that were given to reprise.shard."""
     found = [module._reprise_accumulation for module in model.modules() if isinstance(module, Sharded)]
     return [accumulation for accumulation in found if accumulation is not None]
 

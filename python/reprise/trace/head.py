@@ -69,7 +69,7 @@ def _numel(node: fx.Node) -> int:
 
 
 def _path_to_product(node: Any) -> list[fx.Node]:
-    """The calls from a product to this node; none if it is no product, seen and cast."""
+    """The calls from a product to this node; none if it is not a product, seen and cast."""
     path: list[fx.Node] = []
     while isinstance(node, fx.Node) and node.op in ("call_function", "call_method"):
         path.insert(0, node)
@@ -163,7 +163,7 @@ AddLoss = Callable[[fx.Graph, fx.Node, Sequence[fx.Node]], fx.Node]
 
 def with_loss(gm: fx.GraphModule, head: Head, add: AddLoss | None, num_inputs: int) -> fx.GraphModule:
     """The graph of the model and of a loss, if there is one, with `num_inputs` inputs more. It returns the loss, the outputs of
-    the model but for the logits, and what the head reads that is no input."""
+    the model but for the logits, and what the head reads that is not an input."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(gm.graph, copies)

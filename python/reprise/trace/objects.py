@@ -1,4 +1,4 @@
-"""Objects among the inputs of a step that are no tensors: meshes of distributed tensors, since torch 2.13. They are not values
+"""Objects among the inputs of a step that are not tensors: meshes of distributed tensors, since torch 2.13. They are not values
 of the program. Where they are among the outputs or gradients, the caller gets back what it gave."""
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def from_json(value: Any) -> Any:
         case {"record": str(name), "fields": dict(fields)}:
             record: Any = _of_torch(name)
             if not dataclasses.is_dataclass(record) or not isinstance(record, type):
-                raise NoRecord(f"{name} is no record")
+                raise NoRecord(f"{name} is not a record")
             made = object.__new__(record)
             for field, item in fields.items():
                 object.__setattr__(made, field, from_json(item))
@@ -127,7 +127,7 @@ def _views(views: list[Any]) -> Any:
 
 def _view_kind(name: str) -> Any:
     if not name.endswith("_ViewMeta") or not isinstance(kind := getattr(_VIEWS, name, None), type):
-        raise NoRecord(f"{name} is no view")
+        raise NoRecord(f"{name} is not a view")
     return kind
 
 

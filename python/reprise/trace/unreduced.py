@@ -20,7 +20,7 @@ from ..errors import RepriseError, Unsupported
 
 
 class Unreduced:
-    """Of one parameter."""
+    """The gradient of one parameter."""
 
     def __init__(self, parameter: nn.Parameter, dtype: torch.dtype) -> None:
         """dtype: of gradients that wait."""
@@ -37,7 +37,7 @@ class Unreduced:
 
 
 class Accumulation:
-    """Of one model."""
+    """The gradients of one model."""
 
     def __init__(self) -> None:
         self.syncs = True
@@ -95,7 +95,7 @@ class MicroBatch:
 
 
 def gradient_dtype(parameter: nn.Parameter, param_dtype: torch.dtype | None, reduce_dtype: torch.dtype | None) -> torch.dtype:
-    """Of gradients of a parameter that wait: that in which they are averaged."""
+    """The dtype of gradients of a parameter that wait: the one in which they are averaged."""
     computed = param_dtype if param_dtype is not None and parameter.is_floating_point() else parameter.dtype
     kept = computed if reduce_dtype is None else reduce_dtype
     if torch.promote_types(computed, kept) != kept:

@@ -54,7 +54,7 @@ class ToldCheck {
   void read(const TensorUse& use, std::optional<Origin> origin, const std::string& where) const {
     if (!there_[index(use.value)]) fail(where, use.value, "is used before it is made");
     if (origin && told_.memory[index(use.value)].origin != *origin) {
-      fail(where, use.value, *origin == Origin::kSeed ? "is no seed" : "does not exist before the step");
+      fail(where, use.value, *origin == Origin::kSeed ? "is not a seed" : "does not exist before the step");
     }
   }
   void call(const ProgramBuilder::SeenCall& seen) {

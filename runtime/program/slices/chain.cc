@@ -288,7 +288,7 @@ std::vector<std::int64_t> possible_units(const ProgramOp& op) {
   return units;
 }
 
-// Of what a call reads and makes.
+// The bytes of what a call reads and makes.
 std::int64_t operand_bytes(const Program& program, const ProgramOp& op) {
   std::int64_t bytes = 0;
   for (const ValueId value : reads(op)) bytes += program.values[index(value)].bytes;

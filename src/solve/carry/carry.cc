@@ -89,8 +89,8 @@ void CarrySearch::carry(const Plan& base) {
   }
 }
 
-// Of an even selection of the bases in the front, the one that is fastest at this pace, as far as copies to the host
-// alone tell; none if nothing fits.
+// The fastest one at this pace in an even selection of the bases in the front, as far as copies to the host alone tell;
+// none if nothing fits.
 const Plan* CarrySearch::best_base(const Link& pace) {
   constexpr std::size_t kOps = 100'000, kAtLeast = 24;
   const std::size_t count = std::min(bases_.size(), std::max(kAtLeast, kOps / problem_.step().num_ops()));

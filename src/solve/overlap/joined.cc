@@ -36,7 +36,7 @@ std::vector<ValueId> renumbered(std::span<const ValueId> values, const ByValue<V
   return found;
 }
 
-// Of what a start makes, all but the result.
+// What a start makes beside the result.
 std::int64_t scratch_bytes(const Graph& graph, const Costs& costs, OpId start) {
   const ValueId result = graph.overwrites(graph.outputs(graph.partner(start))[0]);
   std::int64_t bytes = 0;

@@ -26,7 +26,7 @@ class JoinedStep {
 
   [[nodiscard]] const Graph& graph() const { return joined_.graph; }
   [[nodiscard]] const Costs& costs() const { return joined_.costs; }
-  // Of an op of the whole graph that is no start. REQUIRES: it is none.
+  // The op of the joined graph for an op of the whole one. REQUIRES: that is not a start.
   [[nodiscard]] OpId joined(OpId whole) const { return joined_of_[whole]; }
   // Runs of the joined step as runs of the whole: each start just before its wait.
   [[nodiscard]] std::vector<OpId> whole(std::span<const OpId> runs) const;

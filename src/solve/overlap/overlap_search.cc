@@ -167,7 +167,7 @@ class OverlapSearch {
     for (std::size_t i = 0; i < more.size(); ++i) reserved_bytes[i] = std::max(reserved_bytes[i], more[i]);
   }
 
-  // Of the fastest plans at each price, the runs of the one that is fastest if it is hoisted without a budget.
+  // Takes the fastest plan at each price, hoists them without a budget, and returns the runs of the fastest one.
   [[nodiscard]] std::vector<OpId> fastest_without_budget(std::int64_t budget_bytes) const {
     std::vector<OpId> best;
     std::int64_t least_ns = std::numeric_limits<std::int64_t>::max();

@@ -58,7 +58,7 @@ TEST(ForwardViewTest, InPlaceChainsAreOneNode) {
 TEST(ForwardViewTest, OnceOpsAreNoNodes) {
   EXPECT_EQ(groups(test::batch_norm_step()), "conv | batch_norm | loss");
   EXPECT_EQ(groups(test::dropout_step()), "linear1 | dropout1 | linear2 | dropout2 | loss");
-  EXPECT_EQ(edges(forward_view(test::dropout_step())), "0>1 1>2 2>3 3>4") << "the token's way is no edge";
+  EXPECT_EQ(edges(forward_view(test::dropout_step())), "0>1 1>2 2>3 3>4") << "the token's way is not an edge";
   EXPECT_EQ(groups(test::residual_block_step()), "conv | bn add_ relu_ | dropout1 | linear | dropout2 | max | loss");
 }
 

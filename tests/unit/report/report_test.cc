@@ -127,7 +127,7 @@ TEST(ReportJsonTest, AMeasuredStepIsOfThisPlan) {
   EXPECT_THROW(static_cast<void>(trace_json(input)), InputError);
 }
 
-// By run, not by action: frees are no runs. The caller's part, and what is there from the start, lie outside.
+// By run, not by action: frees are not runs. The caller's part, and what is there from the start, lie outside.
 TEST(ReportJsonTest, ThereIsARectangleForEveryAddress) {
   const auto [graph, costs] = two_modules();
   const Plan plan = without_a();

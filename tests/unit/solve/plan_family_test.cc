@@ -124,7 +124,7 @@ TEST_F(PlanFamilyTest, APlanIsFarFromTheBoundIfItComputesTooMuchAgain) {
 
 TEST_F(PlanFamilyTest, RefusesWhatDoesNotBelongToIt) {
   EXPECT_EQ(input_error([&] { family_.add(Plan{{c(1)}}); }),
-            "this is no plan for the family's graph: action 0: computes op 1 'F2', whose input value 0 is not live");
+            "this is not a plan for the family's graph: action 0: computes op 1 'F2', whose input value 0 is not live");
   Plan copying = again_;
   copying.actions.insert(copying.actions.begin() + 1, s(0));
   EXPECT_EQ(input_error([&] { family_.add(copying); }),
