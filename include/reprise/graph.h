@@ -32,7 +32,7 @@ enum class Residence : std::uint8_t {
 };
 
 // In forward-only graphs, what the gradient of an op reads in addition to the gradient of its output. Other graphs
-// ignore it.
+// ignore it. (It is structure, and is therefore here: docs/decisions/0004-the-papers-backward-pass.md.)
 enum class BackwardReads : std::uint8_t { kInputs, kOutputs, kBoth };
 
 class Graph {

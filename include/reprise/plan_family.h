@@ -21,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -64,28 +65,19 @@ class PlanFamily {
   // The least peak of the kept plans at these costs. Other plans may need less.
   [[nodiscard]] std::int64_t smallest_peak_bytes(const Graph& graph, const Costs& costs) const;
 
-  // As they are kept: by time at the family's own costs, then by peak there.
+  // By time at the family's own costs, then by peak there.
   [[nodiscard]] std::vector<Plan> plans() const;
-  [[nodiscard]] std::size_t size() const { return kept_.size(); }
+  [[nodiscard]] std::size_t size() const;
+
+  PlanFamily(PlanFamily&&) noexcept;
+  PlanFamily& operator=(PlanFamily&&) noexcept;
+  PlanFamily(const PlanFamily&) = delete;
+  PlanFamily& operator=(const PlanFamily&) = delete;
+  ~PlanFamily();
 
  private:
-  struct Kept {
-    Simulation simulation;  // at the family's own costs
-    Plan plan;
-  };
-  [[nodiscard]] static bool comes_before(const Kept& one, const Kept& other);
-  void thin();
-  void check_question(const Graph& graph, const Costs& costs) const;
-  // In the order of the kept plans, at these costs.
-  [[nodiscard]] std::vector<Simulation> simulate_all(const Graph& graph, const Costs& costs) const;
-
-  Graph graph_;
-  Costs costs_;
-  Plan plain_;  // without recomputation
-  std::size_t cells_ = 0;
-  std::int64_t lowest_bytes_ = 0;  // where the cells begin
-  std::int64_t cell_bytes_ = 1;
-  std::vector<Kept> kept_;  // in order, no two the same
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 // Whether a search may be worth its while: the plan takes more than a twentieth longer than lower_bound_ns says that a

@@ -38,6 +38,9 @@ void bind_memory(py::module_& module) {
   module.def("peak_bytes", [](at::Device device) { return read_meter(device).peak_bytes; });
   module.def("reserved_bytes", [](at::Device device) { return read_meter(device).reserved_bytes; });
   module.def("reset_peak", &reset_meter_peak);
+  module.def("user_peak_bytes", &user_peak_bytes,
+             "The peak since reset_user_peak, which steps do not reset on the CPU.");
+  module.def("reset_user_peak", &reset_user_peak);
   module.def("granted_bytes", &granted_bytes, "What a request for so many bytes counts as.");
   module.def(
       "storage_bytes",

@@ -25,12 +25,12 @@ def allocated_bytes(device: torch.device) -> int:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most bytes at any instant since `reset_peak`."""
-    return _torch.peak_bytes(device)
+    """The most bytes at any instant since `reset_peak`. On CUDA, the first steps of a plan reset it, too."""
+    return _torch.user_peak_bytes(device)
 
 
 def reset_peak(device: torch.device) -> None:
-    _torch.reset_peak(device)
+    _torch.reset_user_peak(device)
 
 
 def storage_bytes(tensors: Sequence[Tensor], device: torch.device) -> int:

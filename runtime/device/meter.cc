@@ -110,6 +110,14 @@ class CountingAllocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     peak_ = allocated_;
   }
+  [[nodiscard]] std::int64_t user_peak() {
+    const std::lock_guard lock(mutex_);
+    return user_peak_;
+  }
+  void reset_user_peak() {
+    const std::lock_guard lock(mutex_);
+    user_peak_ = allocated_;
+  }
   void fail(std::int64_t nth) {
     const std::lock_guard lock(mutex_);
     fail_in_ = nth;
@@ -140,8 +148,7 @@ class CountingAllocator final : public c10::Allocator {
     c10::DataPtr result(data, data, &CountingAllocator::release, c10::Device(c10::kCPU));
     const std::lock_guard lock(mutex_);
     if (data != nullptr) blocks_.insert_or_assign(data, Block{bytes, next_++});
-    peak_ = std::max(peak_, allocated_);
-    watermark_ = std::max(watermark_, allocated_ + taken_);
+    note_height();
     return result;
   }
   // Counts a request before it is served, so that two threads cannot pass the limit together.
@@ -172,13 +179,17 @@ class CountingAllocator final : public c10::Allocator {
     resize(data, found->second, 0);
     blocks_.erase(found);
   }
+  void note_height() {
+    peak_ = std::max(peak_, allocated_);
+    user_peak_ = std::max(user_peak_, allocated_);
+    watermark_ = std::max(watermark_, allocated_ + taken_);
+  }
   // Marks that are younger than a block count it only if it was added to them.
   void resize(const void* data, Block& block, std::int64_t bytes) {
     const std::int64_t less = static_cast<std::int64_t>(block.bytes) - bytes;
     block.bytes = static_cast<std::size_t>(bytes);
     allocated_ -= less;
-    peak_ = std::max(peak_, allocated_);
-    watermark_ = std::max(watermark_, allocated_ + taken_);
+    note_height();
     for (auto mark = marks_.rbegin(); mark != marks_.rend() && block.number < (*mark)->first; ++mark) {
       const bool was_added = bytes == 0 ? (*mark)->added.erase(data) > 0 : (*mark)->added.contains(data);
       if (!was_added) (*mark)->unseen_bytes -= less;
@@ -206,6 +217,7 @@ class CountingAllocator final : public c10::Allocator {
   std::vector<MeteredSince::Mark*> marks_;  // oldest first
   std::int64_t allocated_ = 0;
   std::int64_t peak_ = 0;
+  std::int64_t user_peak_ = 0;
   std::int64_t watermark_ = 0;
   std::int64_t taken_ = 0;  // counts in the watermark
   std::int64_t fail_in_ = 0;
@@ -256,6 +268,18 @@ void reset_meter_peak(c10::Device device) {
     cpu_meter().reset_peak();
   } else {
     device_allocator(device).resetPeakStats(numbered(device).index());
+  }
+}
+
+std::int64_t user_peak_bytes(c10::Device device) {
+  return device.is_cpu() ? cpu_meter().user_peak() : read_meter(device).peak_bytes;
+}
+
+void reset_user_peak(c10::Device device) {
+  if (device.is_cpu()) {
+    cpu_meter().reset_user_peak();
+  } else {
+    reset_meter_peak(device);
   }
 }
 

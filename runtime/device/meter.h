@@ -26,6 +26,10 @@ struct MeterReading {
 void install_meter();
 [[nodiscard]] MeterReading read_meter(c10::Device device);
 void reset_meter_peak(c10::Device device);
+// The highest count since whoever trains has reset it. Steps that measure themselves reset the other one only; on CUDA,
+// where PyTorch has one for all, these are the same.
+[[nodiscard]] std::int64_t user_peak_bytes(c10::Device device);
+void reset_user_peak(c10::Device device);
 // While there is a limit: the highest count since this was last called, whoever resets the peak meanwhile. What is
 // taken away in between to make room can be made to count as if it was still there.
 [[nodiscard]] std::int64_t take_watermark(c10::Device device);

@@ -48,7 +48,38 @@ void check_legal(const Graph& graph, const Plan& plan) {
 
 }  // namespace
 
-PlanFamily::PlanFamily(Graph graph, Costs costs, std::size_t most_plans)
+class PlanFamily::Impl {
+ public:
+  Impl(Graph graph, Costs costs, std::size_t most_plans);
+  bool add(const Plan& plan);
+  [[nodiscard]] std::optional<Answer> fastest(const Graph& graph, const Costs& costs, std::int64_t budget_bytes) const;
+  [[nodiscard]] std::optional<Answer> adapted(const Graph& graph, const Costs& costs, std::int64_t budget_bytes,
+                                              std::size_t work) const;
+  [[nodiscard]] std::int64_t smallest_peak_bytes(const Graph& graph, const Costs& costs) const;
+  [[nodiscard]] std::vector<Plan> plans() const;
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    Simulation simulation;  // at the family's own costs
+    Plan plan;
+  };
+  [[nodiscard]] static bool comes_before(const Entry& one, const Entry& other);
+  void thin();
+  void check_question(const Graph& graph, const Costs& costs) const;
+  // In the order of the entries, at these costs.
+  [[nodiscard]] std::vector<Simulation> simulate_all(const Graph& graph, const Costs& costs) const;
+
+  Graph graph_;
+  Costs costs_;
+  Plan plain_;  // without recomputation
+  std::size_t cells_ = 0;
+  std::int64_t lowest_bytes_ = 0;  // where the cells begin
+  std::int64_t cell_bytes_ = 1;
+  std::vector<Entry> entries_;  // in order, no two the same
+};
+
+PlanFamily::Impl::Impl(Graph graph, Costs costs, std::size_t most_plans)
     : graph_(std::move(graph)), costs_(std::move(costs)) {
   if (graph_.forward_only()) throw InputError("a family needs a step with backward ops; complete_backward makes one");
   if (graph_.num_communicators() > 0) throw InputError("a family does not take steps with communicators");
@@ -62,60 +93,61 @@ PlanFamily::PlanFamily(Graph graph, Costs costs, std::size_t most_plans)
   add(plain_);
 }
 
-bool PlanFamily::add(const Plan& plan) {
+bool PlanFamily::Impl::add(const Plan& plan) {
   if (const auto violation = validate(graph_, plan)) {
     throw InputError("this is not a plan for the family's graph: " + violation->message);
   }
   if (copies(plan)) throw InputError("a family does not take plans that store values in the host's memory");
-  Kept kept{.simulation = simulate(graph_, costs_, plan), .plan = plan};
-  const auto place = std::ranges::lower_bound(kept_, kept, comes_before);
-  if (place != kept_.end() && place->plan == plan) return false;
-  kept_.insert(place, std::move(kept));
+  Entry entry{.simulation = simulate(graph_, costs_, plan), .plan = plan};
+  const auto place = std::ranges::lower_bound(entries_, entry, comes_before);
+  if (place != entries_.end() && place->plan == plan) return false;
+  entries_.insert(place, std::move(entry));
   thin();
-  return std::ranges::any_of(kept_, [&](const Kept& one) { return one.plan == plan; });
+  return std::ranges::any_of(entries_, [&](const Entry& one) { return one.plan == plan; });
 }
 
-bool PlanFamily::comes_before(const Kept& one, const Kept& other) {
+bool PlanFamily::Impl::comes_before(const Entry& one, const Entry& other) {
   const auto time_and_peak = cost(one.simulation), others = cost(other.simulation);
   if (time_and_peak != others) return time_and_peak < others;
   return std::ranges::lexicographical_compare(one.plan.actions, other.plan.actions, {}, key, key);
 }
 
 // Goes from the fastest to the slowest, so the first of a cell is its fastest.
-void PlanFamily::thin() {
-  const auto least = std::ranges::min_element(kept_, {}, [](const Kept& kept) { return kept.simulation.peak_bytes; });
+void PlanFamily::Impl::thin() {
+  const auto least =
+      std::ranges::min_element(entries_, {}, [](const Entry& entry) { return entry.simulation.peak_bytes; });
   std::vector<std::uint8_t> taken(cells_, 0);
-  std::vector<Kept> rest;
-  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
-    const bool plain = kept->plan == plain_;
-    const std::int64_t above = std::max<std::int64_t>(0, kept->simulation.peak_bytes - lowest_bytes_);
+  std::vector<Entry> rest;
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    const bool plain = entry->plan == plain_;
+    const std::int64_t above = std::max<std::int64_t>(0, entry->simulation.peak_bytes - lowest_bytes_);
     const std::size_t cell = std::min(static_cast<std::size_t>(above / cell_bytes_), cells_ - 1);
     const bool wins = !plain && std::exchange(taken[cell], 1) == 0;
-    if (wins || plain || kept == least) rest.push_back(std::move(*kept));
+    if (wins || plain || entry == least) rest.push_back(std::move(*entry));
   }
-  kept_ = std::move(rest);
+  entries_ = std::move(rest);
 }
 
-void PlanFamily::check_question(const Graph& graph, const Costs& costs) const {
+void PlanFamily::Impl::check_question(const Graph& graph, const Costs& costs) const {
   if (!graph.same_structure(graph_))
     throw InputError("the graph '" + graph.name() + "' does not have the structure of the family's");
   check_costs(graph, costs);
 }
 
-std::vector<Simulation> PlanFamily::simulate_all(const Graph& graph, const Costs& costs) const {
+std::vector<Simulation> PlanFamily::Impl::simulate_all(const Graph& graph, const Costs& costs) const {
   check_question(graph, costs);
   Simulator simulator(graph, costs);
   std::vector<Simulation> found;
-  found.reserve(kept_.size());
-  for (const Kept& kept : kept_) {
-    found.push_back(simulator.run(kept.plan));
+  found.reserve(entries_.size());
+  for (const Entry& entry : entries_) {
+    found.push_back(simulator.run(entry.plan));
     if (found.back().time_ns == Simulator::kTooLong) found.back().peak_bytes = Simulator::kTooLong;  // it never fits
   }
   return found;
 }
 
-std::optional<PlanFamily::Answer> PlanFamily::fastest(const Graph& graph, const Costs& costs,
-                                                      std::int64_t budget_bytes) const {
+std::optional<PlanFamily::Answer> PlanFamily::Impl::fastest(const Graph& graph, const Costs& costs,
+                                                            std::int64_t budget_bytes) const {
   const std::vector<Simulation> all = simulate_all(graph, costs);
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -123,12 +155,12 @@ std::optional<PlanFamily::Answer> PlanFamily::fastest(const Graph& graph, const 
     if (!best || cost(all[i]) < cost(all[*best])) best = i;
   }
   if (!best) return std::nullopt;
-  check_legal(graph, kept_[*best].plan);
-  return Answer{.plan = kept_[*best].plan, .simulation = all[*best]};
+  check_legal(graph, entries_[*best].plan);
+  return Answer{.plan = entries_[*best].plan, .simulation = all[*best]};
 }
 
-std::optional<PlanFamily::Answer> PlanFamily::adapted(const Graph& graph, const Costs& costs, std::int64_t budget_bytes,
-                                                      std::size_t work) const {
+std::optional<PlanFamily::Answer> PlanFamily::Impl::adapted(const Graph& graph, const Costs& costs,
+                                                            std::int64_t budget_bytes, std::size_t work) const {
   std::optional<Answer> known = fastest(graph, costs, budget_bytes);
   if (known && known->simulation.recompute_ns == 0) return known;
   std::optional<Plan> plan = detail::adapt(graph, costs, plans(), budget_bytes, work);
@@ -139,16 +171,37 @@ std::optional<PlanFamily::Answer> PlanFamily::adapted(const Graph& graph, const 
   return Answer{.plan = std::move(*plan), .simulation = simulation};
 }
 
-std::int64_t PlanFamily::smallest_peak_bytes(const Graph& graph, const Costs& costs) const {
+std::int64_t PlanFamily::Impl::smallest_peak_bytes(const Graph& graph, const Costs& costs) const {
   return std::ranges::min(simulate_all(graph, costs), {}, &Simulation::peak_bytes).peak_bytes;
 }
 
-std::vector<Plan> PlanFamily::plans() const {
+std::vector<Plan> PlanFamily::Impl::plans() const {
   std::vector<Plan> found;
-  found.reserve(kept_.size());
-  for (const Kept& kept : kept_) found.push_back(kept.plan);
+  found.reserve(entries_.size());
+  for (const Entry& entry : entries_) found.push_back(entry.plan);
   return found;
 }
+
+PlanFamily::PlanFamily(Graph graph, Costs costs, std::size_t most_plans)
+    : impl_(std::make_unique<Impl>(std::move(graph), std::move(costs), most_plans)) {}
+PlanFamily::PlanFamily(PlanFamily&&) noexcept = default;
+PlanFamily& PlanFamily::operator=(PlanFamily&&) noexcept = default;
+PlanFamily::~PlanFamily() = default;
+
+bool PlanFamily::add(const Plan& plan) { return impl_->add(plan); }
+std::optional<PlanFamily::Answer> PlanFamily::fastest(const Graph& graph, const Costs& costs,
+                                                      std::int64_t budget_bytes) const {
+  return impl_->fastest(graph, costs, budget_bytes);
+}
+std::optional<PlanFamily::Answer> PlanFamily::adapted(const Graph& graph, const Costs& costs, std::int64_t budget_bytes,
+                                                      std::size_t work) const {
+  return impl_->adapted(graph, costs, budget_bytes, work);
+}
+std::int64_t PlanFamily::smallest_peak_bytes(const Graph& graph, const Costs& costs) const {
+  return impl_->smallest_peak_bytes(graph, costs);
+}
+std::vector<Plan> PlanFamily::plans() const { return impl_->plans(); }
+std::size_t PlanFamily::size() const { return impl_->size(); }
 
 bool is_far_from_bound(const Graph& graph, const Costs& costs, const PlanFamily::Answer& answer) {
   constexpr std::int64_t kFar = 20;

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .. import _core
+from .. import _core, memory
 from ..errors import cannot_be_trained
 from ..native import _torch
 from ..trace.joint_graph import EAGER, FUSED
@@ -319,7 +319,7 @@ class _Runs:
         there = _torch.storage_bytes([t for t in tree_leaves([*self.model.parameters(), *self.model.buffers(), self.args,
                                                               self.kwargs]) if isinstance(t, Tensor)], self.device)
         _synchronize(self.device)
-        _torch.reset_peak(self.device)
+        memory.reset_peak(self.device)
         entry = _torch.allocated_bytes(self.device)
         begin = time.perf_counter()
         output = self.model(*self.args, **self.kwargs)
@@ -330,9 +330,9 @@ class _Runs:
         _synchronize(self.device)
         self.seconds.append(time.perf_counter() - begin)
         if self.device.type == "cpu":
-            self.peak_bytes = there + _torch.peak_bytes(self.device) - entry
+            self.peak_bytes = there + memory.peak_bytes(self.device) - entry
         else:
-            self.peak_bytes = _torch.peak_bytes(self.device)
+            self.peak_bytes = memory.peak_bytes(self.device)
         random_states = _random_digests(self.device)
         self.draws = begin_states != random_states
         self.result = self._take_result(loss)
