@@ -12,7 +12,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-CLOCKS = {"wall": time.perf_counter, "processor": time.thread_time}
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.thread_time}
 
 
 def waiting_seconds() -> float | None:

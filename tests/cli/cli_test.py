@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KEYS = {"name", "files", "before", "args", "stdin", "exit", "stdout", "stdout_has", "stderr", "stderr_has", "json",
         "creates"}
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 
 def text_of(value: str | list[str]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-TIMEOUT_S = 30
+TIMEOUT_S = 150
 
 
 class Browser:

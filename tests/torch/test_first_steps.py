@@ -37,13 +37,24 @@ def test_an_engine_is_measured_unless_rivals_alone_are_asked_for() -> None:
 
 def test_rows_say_their_way() -> None:
     case = two_steps.cases(on_gpu=False)["dropout_mlp"]
-    rows = [two_steps.run(case, torch.device("cpu"), 2.0, way) for way in (("engine", "eager"), ("rival", "aot_eager"))]
+    ways = ("engine", "eager"), ("rival", "aot_eager")
+    budget = two_steps.budget_of(case, torch.device("cpu"), 2.0)
+    rows = [two_steps.run(case, torch.device("cpu"), budget, way, begins=begins)
+            for way, begins in zip(ways, two_steps.BEGINS, strict=True)]
+    assert [row["begins"] for row in rows] == ["compile", "import"] and rows[0]["budget_bytes"] == budget
     assert [(row["way"], row.get("engine"), row.get("backend")) for row in rows] == [
         ("reprise", "eager", None), ("torch.compile", None, "aot_eager")]
     assert rows[0]["phases"].keys() == {*two_steps.PHASES} and rows[1]["phases"].keys() == {"importing"}
     for row in rows:
         assert 0 < row["rest_s"] < row["second_s"] and row["first_s"] < row["second_s"]
         assert first_steps.row_text(row | {"caches": "empty"}).startswith(f"dropout_mlp   {row['way']} ")
+
+
+def test_the_clock_can_begin_before_anything_is_imported() -> None:
+    command = [sys.executable, first_steps.__file__, "--case", "dropout_mlp", "--budget", "100000000", "--clock", "processor"]
+    imported, ready = (next(first_steps.rows_of([*command, "--begins", begins])) for begins in ("import", "compile"))
+    assert imported["imported_before"] == [] and ready["imported_before"] == ["torch._dynamo"]
+    assert imported["phases"]["importing"] > 2 * ready["phases"]["importing"]
 
 
 def test_bytecode_is_written_before_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

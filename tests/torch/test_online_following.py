@@ -95,7 +95,7 @@ def test_a_step_that_comes_again_is_followed_without_an_unplanned_eviction() -> 
         summary = mode.summary
     assert (summary.steps, summary.followed_steps, summary.departures, summary.scripts) == (5, 4, 0, 1)
     assert summary.unplanned_evictions == 0
-    assert 0 < summary.planning_seconds < 5
+    assert 0 < summary.planning_seconds < 60
     assert repeated[1] > 0
     assert len(set(repeated[2:])) == 1  # After the second step it is planned again, with the times of two steps.
     assert repr(mode) == (f"online({_core.format_bytes(budget)}: 5 steps, 4 of them followed a plan; "
