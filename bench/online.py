@@ -4,7 +4,7 @@
 
 Every step is planned at shares of the memory above what is there from the start: by `auto`; by one run of the online method
 with the budget as its own, as published and with what was added to it; and by planner `online`, which takes the fastest of
-many such runs. At the smallest share, `auto` is also asked without the traces of these runs. Nothing runs on a device: times
+many such runs. At the smallest share, `auto` is also asked without the courses of these runs. Nothing runs on a device: times
 are simulated. The numbers are the same on every machine, because the planner's work is limited by a count and not by a clock;
 only the seconds differ.
 """
@@ -13,11 +13,11 @@ from planned_steps import Step, run
 
 SHARES = (80, 60, 50, 40, 30, 20)
 ONE_RUN = ("--planner", "online", "--judge", "formula")
-WITHOUT = "auto_without_traces"
+WITHOUT = "auto_without_courses"
 TIGHT_SHARE = 20
 KINDS: dict[str, tuple[str, ...]] = {
     "auto": (),
-    WITHOUT: ("--without", "traces"),
+    WITHOUT: ("--without", "courses"),
     "as_published": (*ONE_RUN, "--as-published"),
     "one_run": ONE_RUN,
     "online": ("--planner", "online"),

@@ -39,7 +39,7 @@ void add_techniques(CLI::App& app, AutoTechniques& techniques) {
                                                             {"nesting", &AutoTechniques::nesting},
                                                             {"aimed-prices", &AutoTechniques::aimed_prices},
                                                             {"planners", &AutoTechniques::planners},
-                                                            {"traces", &AutoTechniques::traces},
+                                                            {"courses", &AutoTechniques::courses},
                                                             {"local-search", &AutoTechniques::local_search},
                                                             {"incremental", &AutoTechniques::incremental},
                                                             {"reordering", &AutoTechniques::reordering},

@@ -16,8 +16,8 @@ MANY = 100_000  # what is counted then, such as a planner's work, means nothing 
 
 
 class Progress:
-    def __init__(self, label: str, stream: TextIO | None = None) -> None:
-        self.label = label
+    def __init__(self, what: str, stream: TextIO | None = None) -> None:
+        self.what = what
         self.stream = stream or sys.stderr
         self.shown = False
         self.last = time.monotonic()
@@ -32,7 +32,7 @@ class Progress:
         self.last = now
         self.shown = True
         how_far = f"{done}/{total}" if total < MANY else f"{100 * done // total} %"
-        self.stream.write(f"\rreprise: {self.label} {how_far}\x1b[K")
+        self.stream.write(f"\rreprise: {self.what} {how_far}\x1b[K")
         self.stream.flush()
 
     def __exit__(self, *_: object) -> None:

@@ -336,8 +336,8 @@ Costs with_roofline_times(Costs costs, const Program& program) {
   return costs;
 }
 
-MeasuredStep measure_step(CapturedStep step, const std::function<CapturedStep(const KnownLayouts&)>& capture_again) {
-  MeasuredStep measured{.step = std::move(step)};
+CostedStep measure_step(CapturedStep step, const std::function<CapturedStep(const KnownLayouts&)>& capture_again) {
+  CostedStep measured{.step = std::move(step)};
   KnownLayouts known;
   while (true) {
     CostBook book(measured.step.program->device);

@@ -66,7 +66,7 @@ class CostBook {
 [[nodiscard]] Costs with_roofline_times(Costs costs, const Program& program);
 
 // A step and its costs, after the capture and the device agree on the layouts of results.
-struct MeasuredStep {
+struct CostedStep {
   CapturedStep step;
   Costs costs;
   double seconds = 0;
@@ -74,7 +74,7 @@ struct MeasuredStep {
 
 // If they disagree, the device is right, and the step is captured again with the known layouts. Without a function for
 // that, the capture itself saw the layouts on the device. Throws Unsupported if they never agree.
-[[nodiscard]] MeasuredStep measure_step(CapturedStep step,
-                                        const std::function<CapturedStep(const KnownLayouts&)>& capture_again);
+[[nodiscard]] CostedStep measure_step(CapturedStep step,
+                                      const std::function<CapturedStep(const KnownLayouts&)>& capture_again);
 
 }  // namespace reprise

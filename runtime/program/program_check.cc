@@ -28,7 +28,7 @@ class Check {
   [[noreturn]] void fail_op(std::size_t i, const std::string& what) const {
     fail("op " + std::to_string(i) + " '" + program_.ops[i].name + "': " + what);
   }
-  static std::string label(ValueId value) { return "value " + std::to_string(index(value)); }
+  static std::string name_of(ValueId value) { return "value " + std::to_string(index(value)); }
 
   void graph() {
     try {
@@ -57,22 +57,22 @@ void Check::find_given() {
   given_.resize(program_.values.size(), nullptr);
   std::vector<std::uint8_t> seen(program_.values.size(), 0);
   const auto give = [&](ValueId value, const char* as) {
-    if (seen[index(value)]++ != 0) fail(std::string(as) + ": " + label(value) + " is given twice");
+    if (seen[index(value)]++ != 0) fail(std::string(as) + ": " + name_of(value) + " is given twice");
   };
   for (const auto& use : program_.inputs) {
     if (!use) continue;
     give(use->value, "inputs");
     given_[index(use->value)] = &use->geometry;
     if (program_.values[index(use->value)].residence == Residence::kPlanned) {
-      fail("inputs: " + label(use->value) + " is neither resident nor arriving");
+      fail("inputs: " + name_of(use->value) + " is neither resident nor arriving");
     }
   }
   for (const auto& [value, tensor] : program_.constants) give(value, "constants");
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const bool there = program_.values[i].residence != Residence::kPlanned;
     if (there && seen[i] == 0)
-      fail(label(value_id(i)) + " exists from the start, but no input or constant provides it");
-    if (!there && seen[i] != 0) fail(label(value_id(i)) + " is a constant, but not resident");
+      fail(name_of(value_id(i)) + " exists from the start, but no input or constant provides it");
+    if (!there && seen[i] != 0) fail(name_of(value_id(i)) + " is a constant, but not resident");
   }
   for (const auto& use : program_.seeds) {
     if (!use) continue;
@@ -91,13 +91,13 @@ void Check::caller() const {
   const std::unordered_set<ValueId> seeds(made.begin(), made.end());
   const std::unordered_set<ValueId> outputs(read.begin(), read.end());
   for (const auto& use : program_.seeds) {
-    if (use && !seeds.contains(use->value)) fail("seeds: the caller's op does not make " + label(use->value));
+    if (use && !seeds.contains(use->value)) fail("seeds: the caller's op does not make " + name_of(use->value));
   }
   for (const auto& use : program_.forward_outputs) {
     if (!use || outputs.contains(use->value)) continue;
     const OpId producer = graph_->producer(use->value);
     if (graph_->pinned(use->value) && (producer == kNoOp || index(producer) < index(caller))) continue;
-    fail("forward_outputs: the caller's op does not read " + label(use->value) + ", so a plan may free it too early");
+    fail("forward_outputs: the caller's op does not read " + name_of(use->value) + ", so a plan may free it too early");
   }
   if (program_.forward_outputs.empty() || !program_.forward_outputs.front()) fail("forward_outputs: there is no loss");
 }
@@ -134,7 +134,7 @@ void Check::op(std::size_t i) {
   }
   if (op.kind != ProgramOp::Kind::kEffect) return;
   for (const ValueId made : op.also_makes) {
-    if (program_.values[index(made)].overwrites == kNoValue) fail_op(i, label(made) + " overwrites nothing");
+    if (program_.values[index(made)].overwrites == kNoValue) fail_op(i, name_of(made) + " overwrites nothing");
   }
 }
 
@@ -150,21 +150,21 @@ void Check::call_op(std::size_t i) const {
       // Newer contents of memory that exists already exist too: tokens and effects order them.
       const bool is_there = value.residence == Residence::kResident || value.overwrites != kNoValue;
       if (is_there || read.contains(use.value)) return;
-      fail_op(i, "one of its calls reads " + label(use.value) + ", which `call` does not");
+      fail_op(i, "one of its calls reads " + name_of(use.value) + ", which `call` does not");
     });
   });
   for (const auto& output : op.outputs) {
     if (!output || program_.values[index(output->value)].overwrites == kNoValue || op.in_place_call) continue;
-    fail_op(i, label(output->value) + " may overwrite, but there is no `in_place_call`");
+    fail_op(i, name_of(output->value) + " may overwrite, but there is no `in_place_call`");
   }
   if (op.mutates && (op.first_call || op.in_place_call)) fail_op(i, "a call that mutates is the same in place or not");
   for (const ValueId made : op.also_makes) {
     if (!op.mutates && program_.values[index(made)].overwrites != kNoValue) {
-      fail_op(i, label(made) + " overwrites, but the op does not say `mutates`");
+      fail_op(i, name_of(made) + " overwrites, but the op does not say `mutates`");
     }
   }
   if (op.generator_state != kNoValue && !generator_states_.contains(op.generator_state)) {
-    fail_op(i, label(op.generator_state) + " is not a state of a generator");
+    fail_op(i, name_of(op.generator_state) + " is not a state of a generator");
   }
   if (op.added_seed == kNoValue && op.added_to == kNoValue) return;
   if (!read.contains(op.added_seed) || !read.contains(op.added_to)) fail_op(i, "adds a value that it does not read");
@@ -181,7 +181,7 @@ void Check::given_geometry() const {
     const Geometry* given = given_[index(use.value)];
     if (given == nullptr || extent_bytes(use.geometry) == 0) return;
     if (begin(use.geometry) >= begin(*given) && extent_bytes(use.geometry) <= extent_bytes(*given)) return;
-    fail(where + " reads " + label(use.value) + " as " + to_string(use.geometry) +
+    fail(where + " reads " + name_of(use.value) + " as " + to_string(use.geometry) +
          ", beyond what is given: " + to_string(*given));
   };
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {

@@ -83,7 +83,7 @@ void Session::price() {
 
 void Session::measure() {
   const std::shared_ptr<Program> before = step_.program;
-  MeasuredStep measured = form_.is_sliced() ? measure_step(step_, {}) : measure_step(step_, around_.capture_again);
+  CostedStep measured = form_.is_sliced() ? measure_step(step_, {}) : measure_step(step_, around_.capture_again);
   profile_seconds_ += measured.seconds;
   costs_ = std::move(measured.costs);
   if (measured.step.program == before) return;

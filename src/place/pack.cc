@@ -79,10 +79,10 @@ class Packer {
   [[nodiscard]] bool done() const {
     return (found_any() && best_.arena_bytes == sections_.load_bytes) || work_ >= options_.work;
   }
-  [[nodiscard]] std::int64_t least_step() const {
+  [[nodiscard]] std::int64_t least_gain() const {
     return std::max(options_.alignment_bytes, sections_.load_bytes / kLeastPart);
   }
-  [[nodiscard]] bool close_enough() const { return best_.arena_bytes - sections_.load_bytes < least_step(); }
+  [[nodiscard]] bool close_enough() const { return best_.arena_bytes - sections_.load_bytes < least_gain(); }
 
   // The highest sum of what is live at once of loose items up to a size.
   [[nodiscard]] std::int64_t load_up_to(std::int64_t most) const {
@@ -173,8 +173,8 @@ class Packer {
     // Towards the load: half of the way first; where that fails, less and less of it.
     for (int halvings = 1; halvings <= kHalvings && !done() && !close_enough();) {
       const std::int64_t above = best_.arena_bytes - sections_.load_bytes;
-      const std::int64_t step = halvings == kHalvings ? least_step() : std::max(above >> halvings, least_step());
-      halvings = dive_under(aligned_down(best_.arena_bytes - step), items, priorities, kRounds) ? 1 : halvings + 1;
+      const std::int64_t gain = halvings == kHalvings ? least_gain() : std::max(above >> halvings, least_gain());
+      halvings = dive_under(aligned_down(best_.arena_bytes - gain), items, priorities, kRounds) ? 1 : halvings + 1;
     }
   }
 

@@ -23,7 +23,7 @@ struct AutoTechniques {
   bool prefix_cuts = true;   // again with cross sections of forward kept
   bool nesting = true;       // cross sections within cross sections
   bool planners = true;      // the candidates of all other planners
-  bool traces = true;        // runs of the online method
+  bool courses = true;       // runs of the online method
   bool aimed_prices = true;  // cuts with prices adjusted to the budget
   bool local_search = true;  // small changes of labels
   bool incremental = true;   // only the effect of a change is looked at

@@ -24,9 +24,9 @@ TEST(OnlineOracleTest, RunsLikeTheReference) {
   for (std::uint64_t seed = 0; seed < kOnlineSteps && !::testing::Test::HasFailure(); ++seed) {
     const CostedGraph step = online_step_number(seed);
     SCOPED_TRACE(format_graph(step.graph, step.costs));
-    const detail::OnlineStep known(step.graph, step.costs);
+    const detail::OnlineView known(step.graph, step.costs);
     const std::int64_t least = known.floor_bytes() - 1;
-    const std::int64_t most = detail::OnlineRun(known, {.budget_bytes = Costs::kMaxTotalBytes}).trace()->peak_bytes;
+    const std::int64_t most = detail::OnlineRun(known, {.budget_bytes = Costs::kMaxTotalBytes}).course()->peak_bytes;
     for (int variant = 0; variant < 4; ++variant) {
       const bool ghosts_first = variant % 2 != 0;
       const bool oldest_first = variant / 2 != 0;
@@ -35,7 +35,7 @@ TEST(OnlineOracleTest, RunsLikeTheReference) {
         const auto found =
             detail::OnlineRun(
                 known, {.budget_bytes = budget, .rules = {.ghosts_first = ghosts_first, .oldest_first = oldest_first}})
-                .trace();
+                .course();
         const auto expected = online_runs(step, {budget, ghosts_first, oldest_first});
         ASSERT_EQ(found.has_value(), expected.has_value()) << budget << ", variant " << variant;
         if (!found) continue;

@@ -93,6 +93,8 @@ class Open:
 
 @dataclass
 class Step:
+    """One training step of a model in regions."""
+
     pattern: Pattern
     device: torch.device | None = None
     start_bytes: int = 0

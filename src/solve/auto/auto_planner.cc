@@ -69,7 +69,7 @@ class AutoSearch {
     }
     if (options_.host_budget_bytes > 0 && aims_at_budget()) search_above();
     hand_over();
-    if (knobs_.techniques.traces && tight && aims_at_budget()) trace_around(*options_.budget_bytes);
+    if (knobs_.techniques.courses && tight && aims_at_budget()) try_courses_around(*options_.budget_bytes);
     if (knobs_.techniques.planners && in_full()) propose_all();
     if (options_.progress) options_.progress(limit_, limit_);
     if (stopped_) stop(solution_, "stopped before the search was done");
@@ -78,7 +78,7 @@ class AutoSearch {
  private:
   static constexpr std::uint32_t kSmallStep = 80;
   static constexpr std::size_t kHeights = 30;
-  static constexpr std::size_t kTraces = 24;
+  static constexpr std::size_t kCourses = 24;
   static constexpr std::size_t kRounds = 30;  // of aiming prices
   static constexpr std::size_t kPrefixHeights = 16;
   static constexpr std::array<std::uint32_t, 14> kStretches{2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48};
@@ -110,7 +110,7 @@ class AutoSearch {
         offer({.labels = plain_choice(model_).labels, .order = deferring_order(model_, least_bytes)});
       }
     }
-    if (knobs_.techniques.traces) try_traces();
+    if (knobs_.techniques.courses) try_courses();
     if (knobs_.techniques.planners) try_planners();
     if (!knobs_.techniques.local_search) return;
     for (std::size_t slice = kFirstSlice; !out_of_work() && !fits(); slice *= 2) {
@@ -252,26 +252,26 @@ class AutoSearch {
       }
       propose(*planner, knobs_.candidates);
     }
-    if (knobs_.techniques.traces && small()) try_traces();
+    if (knobs_.techniques.courses && small()) try_courses();
   }
 
   // Runs of the online method. Where something fits at first they are never better, so they are not made there.
-  void try_traces() {
+  void try_courses() {
     constexpr std::size_t kManyOps = 5'000;  // one run takes tenths of a second
     propose(kOnlinePlanner, model_.num_ops() > kManyOps ? scaled(knobs_.candidates) : knobs_.candidates);
   }
 
   // The same at budgets around the one asked for, if something is within it. The method counts values that a plan frees
   // earlier, so budgets above are of use too.
-  void trace_around(std::int64_t budget) {
+  void try_courses_around(std::int64_t budget) {
     if (front_.fastest(budget) == nullptr) return;
-    const OnlineStep step(problem_.step(), problem_.costs());
-    const auto tries = static_cast<std::int64_t>(scaled(kTraces));
+    const OnlineView step(problem_.step(), problem_.costs());
+    const auto tries = static_cast<std::int64_t>(scaled(kCourses));
     for (std::int64_t i = 0; i < tries && !asked_to_stop(options_); ++i) {
       const std::int64_t percent = i % 2 == 0 ? -i / 2 : (i + 1) / 2;
       const OnlineOptions run{.budget_bytes = budget + (budget - model_.start_bytes) / 100 * percent,
                               .rules = knobs_.online};
-      for (const OnlineTrace& trace : online_traces(step, run)) front_.add(trace.runs, std::nullopt);
+      for (const OnlineCourse& course : online_courses(step, run)) front_.add(course.runs, std::nullopt);
     }
   }
 

@@ -138,7 +138,7 @@ RotorTable::Index RotorTable::find_cut(Index s, Index t, std::int64_t m) const {
   return s;
 }
 
-std::vector<ChainAction> RotorTable::trace(std::int64_t m) const {
+std::vector<ChainAction> RotorTable::read_back(std::int64_t m) const {
   using Kind = ChainAction::Kind;
   struct Todo {
     Index s, t;
@@ -175,7 +175,7 @@ std::optional<RotorAnswer> RotorTable::solve(std::int64_t memory_bytes) const {
   if (stages_.empty()) return RotorAnswer{};
   const double time = row(0, static_cast<Index>(stages_.size()) - 1)[m];
   if (time == kNever) return std::nullopt;
-  return RotorAnswer{.time_ns = static_cast<std::int64_t>(time), .actions = trace(m)};
+  return RotorAnswer{.time_ns = static_cast<std::int64_t>(time), .actions = read_back(m)};
 }
 
 std::optional<std::int64_t> RotorTable::least_memory_bytes() const {

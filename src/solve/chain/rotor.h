@@ -84,7 +84,7 @@ class RotorTable {
   void try_cut(Index s, Index c, Index t);
   void try_saving(Index s, Index t);
   [[nodiscard]] Index find_cut(Index s, Index t, std::int64_t m) const;
-  [[nodiscard]] std::vector<ChainAction> trace(std::int64_t m) const;
+  [[nodiscard]] std::vector<ChainAction> read_back(std::int64_t m) const;
 
   std::int64_t unit_bytes_ = 1;
   std::int64_t input_units_ = 0;

@@ -90,7 +90,7 @@ CacheTable search(const Transitions& transitions, std::int64_t budget) {
   return CacheSearch(transitions, budget).run();
 }
 
-SetSequence trace(const Transitions& transitions, const CacheTable& table) {
+SetSequence read_back(const Transitions& transitions, const CacheTable& table) {
   SetSequence sequence;
   for (SetId set = transitions.family().whole(); set != 0; set = table.parent[set]) sequence.push_back(set);
   std::ranges::reverse(sequence);
@@ -101,7 +101,7 @@ SetSequence trace(const Transitions& transitions, const CacheTable& table) {
 std::int64_t reached_peak(const Transitions& transitions, const CacheTable& table) {
   std::int64_t peak = 0;
   SetId from = 0;
-  for (const SetId to : trace(transitions, table)) {
+  for (const SetId to : read_back(transitions, table)) {
     peak = std::max(peak, table.least[from] + transitions.pass_bytes(from, to));
     from = to;
   }
@@ -113,7 +113,7 @@ std::int64_t reached_peak(const Transitions& transitions, const CacheTable& tabl
 std::optional<SetSequence> least_cache_sequence(const Transitions& transitions, std::int64_t budget_bytes) {
   const CacheTable table = search(transitions, budget_bytes);
   if (!table.feasible()) return std::nullopt;
-  return trace(transitions, table);
+  return read_back(transitions, table);
 }
 
 std::optional<std::int64_t> smallest_formula_budget(const Transitions& transitions,

@@ -35,7 +35,7 @@ class PartialSearch {
     if (!context_.stop() && bounds_.feasible()) {
       const Outcome outcome = aim_until_found();
       result.too_many_partials = outcome == Outcome::kTooMany;
-      if (outcome == Outcome::kFound) result.sequence = trace();
+      if (outcome == Outcome::kFound) result.sequence = read_back();
     }
     result.stopped = context_.stopped;
     result.partials = partials_made_;
@@ -123,7 +123,7 @@ class PartialSearch {
     thinned_ = 0;
   }
 
-  [[nodiscard]] SetSequence trace() const {
+  [[nodiscard]] SetSequence read_back() const {
     SetSequence sequence;
     for (std::size_t i = begin_[family_.whole()]; partials_[i].set != 0; i = partials_[i].parent) {
       sequence.push_back(partials_[i].set);

@@ -43,7 +43,7 @@ class TableSearch {
 
   OverheadResult run() {
     OverheadResult result;
-    if (!context_.stop() && bounds_.feasible() && aim_until_found()) result.sequence = trace();
+    if (!context_.stop() && bounds_.feasible() && aim_until_found()) result.sequence = read_back();
     result.too_many_partials = too_many_;
     result.stopped = context_.stopped;
     result.partials = entries_made_;
@@ -146,21 +146,21 @@ class TableSearch {
     row.cached.resize(static_cast<std::size_t>(end - row.cached.begin()) + 1);
   }
 
-  [[nodiscard]] SetSequence trace() {
+  [[nodiscard]] SetSequence read_back() {
     SetSequence sequence;
     SetId set = family_.whole();
     std::size_t i = 0;
     while (rows_[set].cached[i] == kNever) ++i;
     while (set != 0) {
       sequence.push_back(set);
-      step_back(set, i);
+      go_back(set, i);
     }
     std::ranges::reverse(sequence);
     return sequence;
   }
 
   // Finds where entry i of the set's row came from.
-  void step_back(SetId& set, std::size_t& i) {
+  void go_back(SetId& set, std::size_t& i) {
     const Row& row = rows_[set];
     const double cached = row.cached[i];
     if (options_.prunings.dominance) {

@@ -5,7 +5,7 @@
 
 namespace reprise::detail {
 
-OnlineRun::OnlineRun(const OnlineStep& step, const OnlineOptions& options)
+OnlineRun::OnlineRun(const OnlineView& step, const OnlineOptions& options)
     : step_(step),
       graph_(step.graph),
       options_(options),
@@ -25,7 +25,7 @@ OnlineRun::OnlineRun(const OnlineStep& step, const OnlineOptions& options)
   }
 }
 
-std::optional<OnlineTrace> OnlineRun::trace() {
+std::optional<OnlineCourse> OnlineRun::course() {
   begin();
   if (live_bytes_ > options_.budget_bytes) return std::nullopt;
   for (OpId op{0}; index(op) < graph_.num_ops(); ++op) {
@@ -35,11 +35,11 @@ std::optional<OnlineTrace> OnlineRun::trace() {
   }
   now_ = static_cast<std::uint32_t>(graph_.num_ops());
   if (!bring_back_outputs()) return std::nullopt;
-  return std::move(trace_);
+  return std::move(course_);
 }
 
 void OnlineRun::begin() {
-  live_bytes_ = trace_.peak_bytes = step_.start_bytes;
+  live_bytes_ = course_.peak_bytes = step_.start_bytes;
   for (ValueId v{0}; index(v) < graph_.num_values(); ++v) {
     if (graph_.residence(v) == Residence::kPlanned) continue;
     state_[v] = State::kPresent;
@@ -97,12 +97,12 @@ bool OnlineRun::run(OpId op) {
   std::int64_t fresh_bytes = step_.costs.workspace_bytes[index(op)];
   for (const ValueId v : graph_.outputs(op)) fresh_bytes += takes_over(v) ? 0 : step_.bytes(v);
   if (!make_room(fresh_bytes)) return false;
-  if (trace_.runs.size() >= most_runs_ || trace_.recompute_ns > Costs::kMaxTotalTime) return false;
+  if (course_.runs.size() >= most_runs_ || course_.recompute_ns > Costs::kMaxTotalTime) return false;
 
-  trace_.peak_bytes = std::max(trace_.peak_bytes, live_bytes_ + fresh_bytes);
-  trace_.runs.push_back(op);
+  course_.peak_bytes = std::max(course_.peak_bytes, live_bytes_ + fresh_bytes);
+  course_.runs.push_back(op);
   clock_ns_ += step_.costs.time_ns[index(op)];
-  if (!first) trace_.recompute_ns += step_.costs.time_ns[index(op)];
+  if (!first) course_.recompute_ns += step_.costs.time_ns[index(op)];
   for (const ValueId v : graph_.inputs(op)) {
     --locks_[v];
     if (first) read_ns_[v] = clock_ns_;
@@ -155,7 +155,7 @@ ValueId OnlineRun::victim() {
     if (locks_[v] == 0) compare(v, options_.rules.ghosts_first && is_ghost(v) ? ghost : held);
   }
   if (ghost.value == kNoValue) return held.value;
-  trace_.ghosts_mattered |= held.value != kNoValue && held < ghost;
+  course_.ghosts_mattered |= held.value != kNoValue && held < ghost;
   return ghost.value;
 }
 
@@ -212,13 +212,13 @@ void OnlineRun::end_lives(OpId op) {
   for (const ValueId v : step_.ended_by[index(op)]) give_back(v);
 }
 
-std::vector<OnlineTrace> online_traces(const OnlineStep& step, const OnlineOptions& options) {
-  std::vector<OnlineTrace> found;
-  if (std::optional<OnlineTrace> trace = OnlineRun(step, options).trace()) found.push_back(*std::move(trace));
+std::vector<OnlineCourse> online_courses(const OnlineView& step, const OnlineOptions& options) {
+  std::vector<OnlineCourse> found;
+  if (std::optional<OnlineCourse> course = OnlineRun(step, options).course()) found.push_back(*std::move(course));
   if (!options.rules.ghosts_first || (!found.empty() && !found.front().ghosts_mattered)) return found;
   OnlineOptions other = options;
   other.rules.ghosts_first = false;
-  if (std::optional<OnlineTrace> trace = OnlineRun(step, other).trace()) found.push_back(*std::move(trace));
+  if (std::optional<OnlineCourse> course = OnlineRun(step, other).course()) found.push_back(*std::move(course));
   return found;
 }
 

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "solve/online/components.h"
-#include "solve/online/online_step.h"
+#include "solve/online/online_view.h"
 #include "solve/planner_knobs.h"
 
 namespace reprise::detail {
@@ -38,7 +38,7 @@ struct OnlineOptions {
   OnlineRules rules{};
 };
 
-struct OnlineTrace {
+struct OnlineCourse {
   std::vector<OpId> runs;         // first runs in the captured order, with runs again between them
   std::int64_t peak_bytes = 0;    // as the run counts it; the plan frees earlier, so its own may be lower
   std::int64_t recompute_ns = 0;  // of runs again
@@ -47,10 +47,10 @@ struct OnlineTrace {
 
 class OnlineRun {
  public:
-  OnlineRun(const OnlineStep& step, const OnlineOptions& options);
+  OnlineRun(const OnlineView& step, const OnlineOptions& options);
 
   // Nothing if there is nothing left to evict, or if more runs are made than are worth looking at.
-  [[nodiscard]] std::optional<OnlineTrace> trace();
+  [[nodiscard]] std::optional<OnlineCourse> course();
 
  private:
   enum class State : std::uint8_t { kNotYet, kPresent, kAbsent, kGone };
@@ -79,11 +79,11 @@ class OnlineRun {
 
   [[nodiscard]] bool is_ghost(ValueId v) const { return step_.wanted_until[v] <= now_; }
 
-  const OnlineStep& step_;
+  const OnlineView& step_;
   const Graph& graph_;
   OnlineOptions options_;
   std::size_t most_runs_;
-  OnlineTrace trace_;
+  OnlineCourse course_;
   std::uint32_t now_ = 0;  // op of the program
   std::int64_t clock_ns_ = 0;
   std::int64_t live_bytes_ = 0;
@@ -101,8 +101,8 @@ class OnlineRun {
   std::vector<OpId> stack_;
 };
 
-// The traces at a budget: one, or another one without ghosts first if that is different. Neither is always the better
+// The courses at a budget: one, or another one without ghosts first if that is different. Neither is always the better
 // one: a ghost may be what the next value is computed from.
-[[nodiscard]] std::vector<OnlineTrace> online_traces(const OnlineStep& step, const OnlineOptions& options);
+[[nodiscard]] std::vector<OnlineCourse> online_courses(const OnlineView& step, const OnlineOptions& options);
 
 }  // namespace reprise::detail

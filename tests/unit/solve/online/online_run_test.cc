@@ -14,15 +14,16 @@ namespace {
 
 constexpr OnlineRules kAsPublished{.ghosts_first = false, .oldest_first = false};
 
-std::optional<OnlineTrace> trace_at(const CostedGraph& step, std::int64_t budget_bytes, const OnlineRules& rules = {}) {
-  const OnlineStep known(step.graph, step.costs);
-  return OnlineRun(known, {.budget_bytes = budget_bytes, .rules = rules}).trace();
+std::optional<OnlineCourse> course_at(const CostedGraph& step, std::int64_t budget_bytes,
+                                      const OnlineRules& rules = {}) {
+  const OnlineView known(step.graph, step.costs);
+  return OnlineRun(known, {.budget_bytes = budget_bytes, .rules = rules}).course();
 }
 
-std::vector<std::size_t> runs_of(const std::optional<OnlineTrace>& trace) {
+std::vector<std::size_t> runs_of(const std::optional<OnlineCourse>& course) {
   std::vector<std::size_t> runs;
-  if (!trace) return runs;
-  for (const OpId op : trace->runs) runs.push_back(index(op));
+  if (!course) return runs;
+  for (const OpId op : course->runs) runs.push_back(index(op));
   return runs;
 }
 
@@ -65,27 +66,27 @@ CostedGraph three_layers() {
 }
 
 TEST(OnlineRunTest, WithEnoughMemoryNothingRunsAgain) {
-  const std::optional<OnlineTrace> trace = trace_at(three_layers(), 420);
-  EXPECT_EQ(runs_of(trace), (Runs{0, 1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(trace->peak_bytes, 420);
-  EXPECT_EQ(trace->recompute_ns, 0);
+  const std::optional<OnlineCourse> course = course_at(three_layers(), 420);
+  EXPECT_EQ(runs_of(course), (Runs{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(course->peak_bytes, 420);
+  EXPECT_EQ(course->recompute_ns, 0);
 }
 
 // To make c, one of a and b has to go, and b is being read. Highest is the first backward op: x, b, c, dc and db.
 TEST(OnlineRunTest, WhatIsReadAgainComesBack) {
   const CostedGraph step = three_layers();
-  const std::optional<OnlineTrace> trace = trace_at(step, 330);
-  EXPECT_EQ(runs_of(trace), (Runs{0, 1, 2, 3, 4, 5, 0, 6}));
-  EXPECT_EQ(trace->peak_bytes, 320);
-  EXPECT_EQ(trace->recompute_ns, 10);
-  EXPECT_EQ(runs_of(trace_at(step, 320)), runs_of(trace)) << "what a run counts is a budget that gives the same run";
-  EXPECT_EQ(trace_at(step, 419)->peak_bytes, 410) << "a goes only when backward begins";
+  const std::optional<OnlineCourse> course = course_at(step, 330);
+  EXPECT_EQ(runs_of(course), (Runs{0, 1, 2, 3, 4, 5, 0, 6}));
+  EXPECT_EQ(course->peak_bytes, 320);
+  EXPECT_EQ(course->recompute_ns, 10);
+  EXPECT_EQ(runs_of(course_at(step, 320)), runs_of(course)) << "what a run counts is a budget that gives the same run";
+  EXPECT_EQ(course_at(step, 419)->peak_bytes, 410) << "a goes only when backward begins";
 }
 
 // Below, b has to go while c is made from it: there is nothing else.
 TEST(OnlineRunTest, NothingLeftToEvict) {
-  EXPECT_FALSE(trace_at(three_layers(), 299));
-  EXPECT_FALSE(trace_at(three_layers(), 99)) << "x alone is more";
+  EXPECT_FALSE(course_at(three_layers(), 299));
+  EXPECT_FALSE(course_at(three_layers(), 99)) << "x alone is more";
 }
 
 // p is old and expensive, q new and cheap. At 120 ns, when r needs 100 bytes of 250:
@@ -105,8 +106,8 @@ CostedGraph old_and_new(bool p_reads_t) {
 }
 
 TEST(OnlineRunTest, CostAndAgeAndNeighboursDecide) {
-  EXPECT_EQ(runs_of(trace_at(old_and_new(/*p_reads_t=*/false), 250)), (Runs{0, 1, 2, 3, 4, 5, 6, 1, 7}));
-  EXPECT_EQ(runs_of(trace_at(old_and_new(/*p_reads_t=*/true), 250)), (Runs{0, 1, 2, 3, 4, 5, 6, 3, 7}));
+  EXPECT_EQ(runs_of(course_at(old_and_new(/*p_reads_t=*/false), 250)), (Runs{0, 1, 2, 3, 4, 5, 6, 1, 7}));
+  EXPECT_EQ(runs_of(course_at(old_and_new(/*p_reads_t=*/true), 250)), (Runs{0, 1, 2, 3, 4, 5, 6, 3, 7}));
 }
 
 // p was evicted for r. Its return brings t back, which nobody holds. Op 5 then needs 100 of 300 bytes, which t, p and q
@@ -121,8 +122,8 @@ TEST(OnlineRunTest, GhostsGoFirst) {
   const ValueId seed = hand.caller(r, 0);
   const ValueId w = hand.backward({p, seed}, 100);
   const CostedGraph step = hand.step(hand.backward({q, w}, 0));
-  EXPECT_EQ(runs_of(trace_at(step, 300, kAsPublished)), (Runs{0, 1, 2, 3, 4, 0, 1, 5, 2, 6}));
-  EXPECT_EQ(runs_of(trace_at(step, 300)), (Runs{0, 1, 2, 3, 4, 0, 1, 5, 6}));
+  EXPECT_EQ(runs_of(course_at(step, 300, kAsPublished)), (Runs{0, 1, 2, 3, 4, 0, 1, 5, 2, 6}));
+  EXPECT_EQ(runs_of(course_at(step, 300)), (Runs{0, 1, 2, 3, 4, 0, 1, 5, 6}));
 }
 
 // Op 7 lacks bn, which comes from k, and skip, which comes from m of 300 bytes. If bn comes back first, it lies there
@@ -141,8 +142,8 @@ TEST(OnlineRunTest, TheOldestInputComesBackFirst) {
   const CostedGraph step = hand.step(hand.backward({k, z}, 0));
   OnlineRules in_order;
   in_order.oldest_first = false;
-  EXPECT_EQ(runs_of(trace_at(step, 500, in_order)), (Runs{0, 1, 2, 3, 4, 5, 6, 3, 0, 1, 7, 2, 8}));
-  EXPECT_EQ(runs_of(trace_at(step, 500)), (Runs{0, 1, 2, 3, 4, 5, 6, 0, 1, 3, 7, 8}));
+  EXPECT_EQ(runs_of(course_at(step, 500, in_order)), (Runs{0, 1, 2, 3, 4, 5, 6, 3, 0, 1, 7, 2, 8}));
+  EXPECT_EQ(runs_of(course_at(step, 500)), (Runs{0, 1, 2, 3, 4, 5, 6, 0, 1, 3, 7, 8}));
 }
 
 // A chain of equal layers: with memory for about twice the root of its length, the number of runs is linear in it.
@@ -155,9 +156,9 @@ TEST(OnlineRunTest, RunsOfALongChainAreLinearInItsLength) {
     for (auto i = static_cast<std::size_t>(layers); i > 0; --i) gradient = hand.backward({x[i - 1], gradient}, 1);
     const CostedGraph step = hand.step(gradient);
     for (const OnlineRules& rules : {OnlineRules{}, kAsPublished}) {
-      const std::optional<OnlineTrace> trace = trace_at(step, 2 * root + 4, rules);
-      ASSERT_TRUE(trace.has_value());
-      EXPECT_LE(trace->runs.size(), 4 * static_cast<std::size_t>(layers)) << layers;
+      const std::optional<OnlineCourse> course = course_at(step, 2 * root + 4, rules);
+      ASSERT_TRUE(course.has_value());
+      EXPECT_LE(course->runs.size(), 4 * static_cast<std::size_t>(layers)) << layers;
     }
   }
 }

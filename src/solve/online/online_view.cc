@@ -1,16 +1,16 @@
-#include "solve/online/online_step.h"
+#include "solve/online/online_view.h"
 
 #include <algorithm>
 
 namespace reprise::detail {
 
-OnlineStep::OnlineStep(const Graph& step, const Costs& step_costs) : graph(step), costs(step_costs) {
+OnlineView::OnlineView(const Graph& step, const Costs& step_costs) : graph(step), costs(step_costs) {
   find_evictable();
   find_ends();
   find_neighbours();
 }
 
-void OnlineStep::find_evictable() {
+void OnlineView::find_evictable() {
   ByValue<std::uint8_t> in_pinned_memory(graph.num_values(), 0);
   evictable.assign(graph.num_values(), 0);
   ByValue<std::uint8_t> gradient(graph.num_values(), 0);
@@ -31,7 +31,7 @@ void OnlineStep::find_evictable() {
 }
 
 // One scan backwards: when an op is visited, the ends of its outputs are known.
-void OnlineStep::find_ends() {
+void OnlineView::find_ends() {
   const auto beyond = static_cast<std::uint32_t>(graph.num_ops() + 1);
   wanted_until.assign(graph.num_values(), 0);
   for (const ValueId v : graph.step_outputs()) wanted_until[v] = beyond;
@@ -58,7 +58,7 @@ void OnlineStep::find_ends() {
   for (const auto& row : rows) ended_by.push_row(row);
 }
 
-void OnlineStep::find_neighbours() {
+void OnlineView::find_neighbours() {
   std::vector<ValueId> row;
   for (ValueId v{0}; index(v) < graph.num_values(); ++v) {
     row.clear();
@@ -75,7 +75,7 @@ void OnlineStep::find_neighbours() {
   }
 }
 
-std::int64_t OnlineStep::floor_bytes() const {
+std::int64_t OnlineView::floor_bytes() const {
   std::int64_t pinned = 0;
   ByValue<std::uint8_t> in_resident_memory(graph.num_values(), 0);
   for (ValueId v{0}; index(v) < graph.num_values(); ++v) {

@@ -22,9 +22,9 @@
 
 namespace reprise::detail {
 
-struct OnlineStep {
+struct OnlineView {
   // Both must outlive it; the graph has a caller's op.
-  OnlineStep(const Graph& graph, const Costs& costs);
+  OnlineView(const Graph& graph, const Costs& costs);
 
   [[nodiscard]] std::int64_t bytes(ValueId v) const { return costs.value_bytes[index(v)]; }
   // What the largest op takes together with what is resident: below this, trying is in vain.
