@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from captured import CapturedStep
+from captured import NetworkStep
 from children import Children, command_line, device_alone, give
 from common import CPU, GPU, STEPS, Training
 from measure import Row, Rows, fill
@@ -38,7 +38,7 @@ COMMAND = "python bench/gpu/batch_sizes.py"
 
 def one_size(name: str, options: argparse.Namespace) -> None:
     batch = options.batch
-    step = CapturedStep(Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu, batch=batch), options.lock)
+    step = NetworkStep(Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu, batch=batch), options.lock)
     step.add_theirs("chen")
     step.add_theirs("approx-tc", budget_bytes=FORMULA_BYTES)
     step.add_theirs("approx-mc")

@@ -45,7 +45,7 @@ class OwnPlan(AsCompiled):
             self.training.model.plan.use_again(self.taken)
 
 
-class CapturedStep:
+class NetworkStep:
     """A network that is captured, measured and warmed up, with the plans that are added to it and their rows."""
 
     def __init__(self, training: Training, lock: Path | None = None) -> None:

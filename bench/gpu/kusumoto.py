@@ -22,7 +22,7 @@ import argparse
 import sys
 from typing import Any
 
-from captured import MAX_PARTIALS, PLANNING_SECONDS, THEIRS, CapturedStep, live_at_peak
+from captured import MAX_PARTIALS, PLANNING_SECONDS, THEIRS, NetworkStep, live_at_peak
 from children import command_line, device_alone, give
 from common import CPU, GPU, ROOT, Training
 from measure import Row, fill_cases
@@ -42,7 +42,7 @@ KEYS = ("case", "kind")
 COMMAND = "python bench/gpu/kusumoto.py"
 
 
-def add_theirs(step: CapturedStep, name: str) -> None:
+def add_theirs(step: NetworkStep, name: str) -> None:
     for kind, options in THEIRS.items():
         step.add_theirs(kind)
         if "refused" in step.rows[kind] and name in PAPER:
@@ -65,7 +65,7 @@ def on_papers_graph(name: str, options: dict[str, Any]) -> Row:
             "forward_again_percent": round(100 * found.simulation.recompute_ns / plain.simulation.time_ns, 1)}
 
 
-def add_ours(step: CapturedStep, name: str) -> None:
+def add_ours(step: NetworkStep, name: str) -> None:
     least = planning.smallest_budget_bytes(step.graph, step.costs, planning.AUTO, PLANNING_SECONDS) + step.outside
     for kind in [kind for kind in THEIRS if kind in step.ways]:
         step.add_auto(f"auto={kind}", step.rows[kind]["predicted_bytes"])
@@ -79,7 +79,7 @@ def add_ours(step: CapturedStep, name: str) -> None:
 
 
 def one_network(name: str, options: argparse.Namespace) -> None:
-    step = CapturedStep(Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu), options.lock)
+    step = NetworkStep(Training(name, "fp32", CPU if options.cpu else GPU, tiny=options.cpu), options.lock)
     add_theirs(step, name)
     add_ours(step, name)
     with device_alone(options.lock):

@@ -39,13 +39,13 @@ from models.steps import STEPS, Step  # noqa: E402
 
 from reprise import _core  # noqa: E402
 from reprise.native import _torch  # noqa: E402
-from reprise.trace.step_capture import CapturedStep, capture_step  # noqa: E402
+from reprise.trace.step_capture import TracedStep, capture_step  # noqa: E402
 
 FACTS = "facts.json"
 NONE = "none"
 
 
-def captured(step: Step, device: str, *, tiny: bool) -> CapturedStep:
+def captured(step: Step, device: str, *, tiny: bool) -> TracedStep:
     """Captures a step on a device, or, if the device is "none", on fake tensors."""
     case = step.tiny if tiny else step.case
     inputs = case.make_inputs()

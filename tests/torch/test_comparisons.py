@@ -26,7 +26,7 @@ import hong  # noqa: E402
 import kusumoto  # noqa: E402
 import rival_ways  # noqa: E402
 import rivals  # noqa: E402
-from captured import CapturedStep  # noqa: E402
+from captured import NetworkStep  # noqa: E402
 from children import Children, clock, compile_beside, device_alone  # noqa: E402
 from common import CPU, Training, alone, facts  # noqa: E402
 from measure import Rows, Way  # noqa: E402
@@ -275,7 +275,7 @@ def test_a_folder_with_other_files_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_auto_is_measured_within_the_peaks_of_the_papers_planners() -> None:
-    step = CapturedStep(Training("vgg19_64", "fp32", CPU, tiny=True))
+    step = NetworkStep(Training("vgg19_64", "fp32", CPU, tiny=True))
     kusumoto.add_theirs(step, "vgg19_64")
     kusumoto.add_ours(step, "vgg19_64")
     rows = {row["kind"]: row for row in step.measure(samples=1)}

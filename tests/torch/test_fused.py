@@ -22,7 +22,7 @@ from training import DEVICE, batch
 import reprise
 from reprise.api.fused_step import STEPS_BEFORE, FusedStep
 from reprise.api.settings import Settings
-from reprise.trace.fused import inductor, kept_steps
+from reprise.trace.fused import inductor, saved_steps
 from reprise.trace.fused.lowered import FIRST_FORM, Allocation, Extern, Form, Launch
 
 # Beside the package of the build: tests/runtime/train_program.cc
@@ -307,7 +307,7 @@ def test_a_broken_file_is_made_anew(broken: str, own_cache: Path, caplog: pytest
             file.unlink()
     assert same(perceptron().step(), expected)
     assert "it will be made anew" in caplog.text
-    assert kept_steps.read(f"steps/{kept.name}") is not None
+    assert saved_steps.read(f"steps/{kept.name}") is not None
 
 
 @pytest.mark.skipif(not DRIVER.exists(), reason="the build has no tests: configure it with -DREPRISE_TESTS=ON")

@@ -17,12 +17,12 @@ from reprise import _core, planning
 from reprise.__main__ import main
 from reprise.api import preflight as preflighting
 from reprise.forecast import known_calls
-from reprise.forecast.batches import StepFamily
+from reprise.forecast.batches import BatchFamily
 from reprise.forecast.known_calls import KnownCalls
 from reprise.forecast.known_layouts import AnyBatch
 from reprise.forecast.question import Question, last_inside
 from reprise.native import _torch
-from reprise.trace.step_capture import CapturedStep, capture_step
+from reprise.trace.step_capture import TracedStep, capture_step
 
 CHAIN = Path(__file__).parents[1] / "cli/data/chain.graph.json"
 
@@ -254,7 +254,7 @@ def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.Monkey
     """Libraries may use other algorithms, with other workspaces, for other sizes."""
     grown: list[int] = []
 
-    def measured(step: CapturedStep, *args: Any) -> _core.Costs:
+    def measured(step: TracedStep, *args: Any) -> _core.Costs:
         costs = measure(step, *args)
         grown.append(0)
         program = step.captured.program
@@ -268,8 +268,8 @@ def test_what_is_measured_at_the_largest_batch_counts(monkeypatch: pytest.Monkey
         rewrite_costs(own_cache, grow)
         return costs
 
-    measure = CapturedStep.measure
-    monkeypatch.setattr(CapturedStep, "measure", measured)
+    measure = TracedStep.measure
+    monkeypatch.setattr(TracedStep, "measure", measured)
     found = reprise.preflight(Mlp(width=64), batch(64, 64), 400_000, profile="measure", planning_seconds=1)
     assert len(grown) > 2
     smooth = reprise.preflight(Mlp(width=64), batch(64, 64), 400_000, profile="roofline", planning_seconds=1)
@@ -284,7 +284,7 @@ def test_a_call_of_a_captured_batch_is_known_by_its_own_text(known_conv: Conv) -
     step = asked.family.captured[33]
     step.signatures = {op: f"{text} of 512" for op, text in step.signatures.items()}
     known = {text: (1, 1_000_000 + op) for op, text in step.signatures.items()}
-    family = StepFamily(asked.family.capture, "cpu", asked.family.known | known, asked.family.captured)
+    family = BatchFamily(asked.family.capture, "cpu", asked.family.known | known, asked.family.captured)
     _, costs, _, counts = family.at(33)
     assert counts.measured == len(step.signatures) and counts.scaled == counts.estimated == 0
     assert all(costs.workspace_bytes[op] >= 1_000_000 for op in step.signatures)

@@ -12,14 +12,14 @@ from training import Mlp, batch
 
 import reprise
 from reprise.native import _torch
-from reprise.trace.step_capture import CapturedStep, capture_step
+from reprise.trace.step_capture import TracedStep, capture_step
 
 
-def captured(model: torch.nn.Module, **options: Any) -> CapturedStep:
+def captured(model: torch.nn.Module, **options: Any) -> TracedStep:
     return capture_step(model, (batch(),), {}, "Mlp", **options)
 
 
-def text_of(step: CapturedStep) -> str:
+def text_of(step: TracedStep) -> str:
     inputs = range(len(step.joint.primals))
     return _torch.format_program(step.captured.program, [], list(inputs), [-1 for _ in inputs])
 

@@ -11,7 +11,7 @@ from torch import fx
 from ..errors import GraphBreak
 from ..trace.fused.lowered import FIRST_FORM, Form
 from ..trace.joint_graph import FUSED, JointGraph, Run
-from ..trace.kept_traces import KeptStep, find_or_trace
+from ..trace.saved_traces import SavedStep, find_or_trace
 from .fused_step import FusedStep
 from .session import StepSession
 from .settings import Settings, settings_from
@@ -34,7 +34,7 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
             f"the model cannot be captured as one graph: it breaks{where}: {reason.reason}. A budget needs the "
             "whole step: use fullgraph=True and change that line, or move it out of the model.")
 
-    def runs_of(joint: JointGraph | KeptStep) -> tuple[Run, Run]:
+    def runs_of(joint: JointGraph | SavedStep) -> tuple[Run, Run]:
         name = settings.name
 
         def session_of(form: Form) -> StepSession:

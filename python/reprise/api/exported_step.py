@@ -22,7 +22,7 @@ from ..native import _torch
 from ..trace.any_size import Dim
 from ..trace.joint_graph import EAGER, JointGraph, check_engine
 from ..trace.layouts import Number, itself
-from ..trace.step_capture import CapturedStep, capture_step, trace_for_any_size
+from ..trace.step_capture import TracedStep, capture_step, trace_for_any_size
 from .compiled_model import refuse_wrappers
 from .tensor_parallel import refuse_distributed
 
@@ -96,7 +96,7 @@ def _read_differently(name: str) -> RepriseError:
     return RepriseError(f"{name} would be read differently from what was written; this is a bug in Reprise")
 
 
-def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor], engine: str) -> CapturedStep:
+def _captured(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor], engine: str) -> TracedStep:
     with _plain(model):
         found = capture_step(_step_of(model, loss), batch, {}, type(model).__name__, engine=engine)
     _check_loss(found.results)
@@ -121,7 +121,7 @@ def _plain(model: nn.Module) -> Iterator[None]:
 
 
 def _text_for_any_size(model: nn.Module, loss: Callable[..., Tensor], batch: list[Tensor], others: list[list[Tensor]],
-                       step: CapturedStep, names: list[str], file: str) -> str:
+                       step: TracedStep, names: list[str], file: str) -> str:
     """The step as a file for all sizes in which the other batches differ. `step` is the one of `batch`, measured."""
     varying = {dim for other in others for dim in _differing(batch, other)}
     if not varying:
@@ -149,7 +149,7 @@ def _text_for_any_size(model: nn.Module, loss: Callable[..., Tensor], batch: lis
     return text
 
 
-def _check_member(member: _torch.Program, captured: CapturedStep, batch: list[Tensor]) -> None:
+def _check_member(member: _torch.Program, captured: TracedStep, batch: list[Tensor]) -> None:
     difference = member.difference(captured.captured.program)
     if difference is not None:
         raise Unsupported(f"also: traced for any size it is another step than captured with {_shapes(batch)}: {difference}. "

@@ -26,7 +26,7 @@ from ..trace.dynamo import own_errors, own_frame
 from ..trace.eager_way import Trace, goes_as_eager
 from ..trace.fused.lowered import FIRST_FORM
 from ..trace.joint_graph import EAGER, JointGraph, Run
-from ..trace.kept_traces import KeptStep, find_or_trace
+from ..trace.saved_traces import SavedStep, find_or_trace
 from .divided_plan import DividedPlan
 from .outputs import without_zeros
 from .ranks import Ranks
@@ -150,7 +150,7 @@ def _compile(model: weakref.ref[RegionsRunner], gm: fx.GraphModule, inputs: Sequ
     assert alive is not None  # it is being called
     settings = alive.settings
 
-    def runs_of(joint: JointGraph | KeptStep) -> tuple[Run, Run]:
+    def runs_of(joint: JointGraph | SavedStep) -> tuple[Run, Run]:
         name = settings.name
         session = StepSession(partial(joint.capture, name, form=FIRST_FORM), settings, joint.device, name)
         alive.plan.sessions.append(session)

@@ -97,7 +97,7 @@ class Line:
 
 
 @dataclass
-class StepFamily:
+class BatchFamily:
     """The step at any batch size."""
 
     capture: Callable[[int], DryStep]

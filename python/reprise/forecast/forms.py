@@ -10,20 +10,20 @@ from ..native import _torch
 from ..planning import WHOLE, FormKey
 from ..show.preflight import Counts
 from ..trace.dry_run import DryStep
-from .batches import Form, Line, Sized, StepFamily
+from .batches import BatchFamily, Form, Line, Sized
 
 
 class Forms:
     """The whole step, and the same in slices."""
 
-    def __init__(self, whole: StepFamily, use: bool | str, compare: bool) -> None:
+    def __init__(self, whole: BatchFamily, use: bool | str, compare: bool) -> None:
         """compare: measures slices on the device and compares their bits with those of whole calls; otherwise they are
         expected to have them."""
         self.whole, self.use, self.compare = whole, use, compare
         self.steps: dict[int, DryStep] = {}  # the captures of the whole step, by batch size
         self.words = ""  # what was cut last, for people
         self._sliceable: dict[int, int] = {}  # bytes that can be cut, by batch size
-        self._families: dict[FormKey, StepFamily] = {}
+        self._families: dict[FormKey, BatchFamily] = {}
         self._tried: set[tuple[FormKey, int]] = set()  # with batch sizes
 
     def learn(self, known: dict[str, tuple[int, int]]) -> None:
@@ -48,10 +48,10 @@ class Forms:
         graph, costs, _, counts = family.at(batch, roofline_times=roofline_times)
         return (graph, costs), counts
 
-    def _family(self, key: FormKey, wanted: int) -> StepFamily:
+    def _family(self, key: FormKey, wanted: int) -> BatchFamily:
         """The step in this form, cut where it was captured. If every size that is asked about is captured, the others need not be
         cut."""
-        family = self._families.setdefault(key, StepFamily(self.whole.capture, self.whole.device_type, self.whole.known))
+        family = self._families.setdefault(key, BatchFamily(self.whole.capture, self.whole.device_type, self.whole.known))
         for batch, step in self.steps.items():
             if self.whole.is_quick() and batch != wanted:
                 continue

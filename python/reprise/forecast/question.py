@@ -22,7 +22,7 @@ from ..progress import Progress
 from ..show.preflight import Counts, Fit, Preflight, advice_on
 from ..trace import dry_run
 from ..trace.joint_graph import EAGER, FUSED
-from .batches import Form, StepFamily
+from .batches import BatchFamily, Form
 from .captures import Captures, Sizes
 from .forms import Forms
 from .host_memory import HostMemory
@@ -77,11 +77,11 @@ class Question:
         if batch is None:
             raise ValueError(f"inputs: no tensor has a dimension {self.batch_dim}, which would be the batch size")
         self.batch = batch
-        self.family = StepFamily(partial(self._capture, self.engine), self.device.type, {}, is_quick=self._is_quick,
+        self.family = BatchFamily(partial(self._capture, self.engine), self.device.type, {}, is_quick=self._is_quick,
                                  network=self.network)
         self.forms = Forms(self.family, self.slices if self.engine == EAGER else False, compare=self.profile == "measure")
         # Plain PyTorch runs eager's operators, whatever engine the planned step has.
-        self.plain_family = self.family if self.engine == EAGER else StepFamily(
+        self.plain_family = self.family if self.engine == EAGER else BatchFamily(
             partial(self._capture, EAGER), self.device.type, {}, is_quick=self._is_quick, network=self.network)
         self.refresh()
 
@@ -222,7 +222,7 @@ class Question:
         least = self._find(batch, 0, roofline_times=True).smallest_budget_bytes
         return least + outside + self._kept(graph) + self.reserve_bytes
 
-    def _largest(self, family: StepFamily, need: Callable[[int], int], fit: Callable[[int], Fit],
+    def _largest(self, family: BatchFamily, need: Callable[[int], int], fit: Callable[[int], Fit],
                  most: int | None) -> Fit | None:
         """The largest batch size that fits, checked by a capture at that size."""
         def need_below(batch: int) -> int:

@@ -21,7 +21,7 @@ from .captured import Captured
 from .joint_graph import EAGER
 from .layouts import Layouts
 from .sharding import Sharding, divide
-from .step_capture import CapturedStep, capture_step, trace_for_any_size
+from .step_capture import TracedStep, capture_step, trace_for_any_size
 
 Inputs = tuple[Sequence[Any], Mapping[str, Any]]
 
@@ -30,7 +30,7 @@ Inputs = tuple[Sequence[Any], Mapping[str, Any]]
 class DryStep:
     """A captured step and the bytes on the device."""
 
-    step: CapturedStep
+    step: TracedStep
     there_bytes: int  # bytes of the model's tensors and of the inputs
 
     @property
@@ -91,7 +91,7 @@ class DryFamily:
         if symbols is None:
             return None
         there = self._like.step
-        step = CapturedStep(there.name, there.joint, there.results, Captured(self._family.at(symbols), {}))
+        step = TracedStep(there.name, there.joint, there.results, Captured(self._family.at(symbols), {}))
         return DryStep(step, self._fakes.bytes_with(args, kwargs))
 
 

@@ -37,7 +37,7 @@ Made = TypeVar("Made")
 
 
 @dataclass
-class CapturedStep:
+class TracedStep:
     """A program and the graph it was made from, so that it can be made again with other layouts without tracing."""
 
     name: str
@@ -65,16 +65,16 @@ class CapturedStep:
 
 
 def capture_step(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str,
-                 layouts: Layouts | None = None, engine: str = EAGER) -> CapturedStep:
+                 layouts: Layouts | None = None, engine: str = EAGER) -> TracedStep:
     """The step of call(*args, **kwargs), and of backward from what it returns.
 
     layouts: layouts of results that are known to differ from those of fake tensors; by default all that were found
         on the device of the tensors.
     """
 
-    def captured(gm: fx.GraphModule, joint: JointGraph) -> CapturedStep:
+    def captured(gm: fx.GraphModule, joint: JointGraph) -> TracedStep:
         known = _torch.CostBook(joint.device).layouts if layouts is None else layouts
-        return CapturedStep(name, joint, _results(gm), joint.capture(name, known))
+        return TracedStep(name, joint, _results(gm), joint.capture(name, known))
 
     return _made_of(captured, call, args, kwargs, name, Trace(), partial(set_enable_dynamic, False), engine)
 

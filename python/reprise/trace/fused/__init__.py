@@ -4,7 +4,7 @@ lowered        a lowered step as plain data: launches of kernels and calls of AT
 settings       what tracing and the cache have to know of Inductor
 inductor       Inductor lowers the joint graph, compiles kernels and tunes them
 kernel_files   kernels as files that the runtime loads
-kept_steps     lowered steps in the cache, so that a later process does not need Inductor at all
+saved_steps     lowered steps in the cache, so that a later process does not need Inductor at all
 capture        a lowered step as a Program
 
 Inductor's internals are imported by `inductor` alone; `settings` takes its configuration and its decompositions.

@@ -22,8 +22,8 @@ from ...errors import Unsupported
 from ...native import _torch
 from ..captured import Captured
 from ..layouts import Layout, Layouts, extent_bytes, geometry_of, layout_key, storage_of, with_layouts
-from .kept_steps import compiled_step
 from .lowered import FIRST_FORM, Allocation, CompiledStep, Extern, Form, KernelFile, Launch, Lowered, Part, Scratch
+from .saved_steps import compiled_step
 
 aten = torch.ops.aten
 

@@ -23,12 +23,12 @@ from torch.utils.checkpoint import checkpoint
 import reprise
 from reprise.native import _torch
 from reprise.progress import Preparation
-from reprise.trace import kept_traces, runtime_record
+from reprise.trace import runtime_metadata, saved_traces
 from reprise.trace import step_key as keys
 from reprise.trace.joint_graph import FUSED
-from reprise.trace.kept_traces import KeptStep
 from reprise.trace.layouts import Layouts
-from reprise.trace.runtime_record import NoRecord, from_json, inputs_without_gradients, to_json
+from reprise.trace.runtime_metadata import NoText, from_json, inputs_without_gradients, to_json
+from reprise.trace.saved_traces import SavedStep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -93,25 +93,25 @@ def planned(around: Around = nullcontext, **options: Any) -> tuple[nn.Module, tu
 class Seen:
     def __init__(self) -> None:
         self.traces = 0
-        self.steps: list[KeptStep] = []
+        self.steps: list[SavedStep] = []
 
 
 @pytest.fixture
 def seen(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     """How many times a step is traced from now on, and the steps that have a place in the cache, which is empty."""
     seen = Seen()
-    trace, begin = kept_traces.trace, KeptStep.__init__
+    trace, begin = saved_traces.trace, SavedStep.__init__
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         seen.traces += 1
         return trace(*args, **kwargs)
 
-    def noted(self: KeptStep, *args: Any, **kwargs: Any) -> None:
+    def noted(self: SavedStep, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
         seen.steps.append(self)
 
-    monkeypatch.setattr(kept_traces, "trace", counted)
-    monkeypatch.setattr(KeptStep, "__init__", noted)
+    monkeypatch.setattr(saved_traces, "trace", counted)
+    monkeypatch.setattr(SavedStep, "__init__", noted)
     return seen
 
 
@@ -185,11 +185,11 @@ def test_inputs_that_get_no_gradient_are_detached(seen: Seen, monkeypatch: pytes
     found = []
 
     def noted(backward: fx.GraphModule, metadata: Any) -> list[int]:
-        found.append(runtime_record.without_gradients(backward, metadata))
+        found.append(runtime_metadata.without_gradients(backward, metadata))
         assert inputs_without_gradients(backward, metadata) == found[-1]  # as PyTorch says where it has a function for it
         return found[-1]
 
-    monkeypatch.setattr(kept_traces, "inputs_without_gradients", noted)
+    monkeypatch.setattr(saved_traces, "inputs_without_gradients", noted)
     for _ in range(2):
         torch._dynamo.reset()
         model = reprise.compile(Detaches(), "10MB", capture="graph")
@@ -210,7 +210,7 @@ def stop(_: list[Any]) -> list[Any]:
 
 def test_a_fused_step_that_is_found_is_traced_as_before_when_it_is_lowered_again(seen: Seen) -> None:
     def backend(gm: Any, inputs: Any) -> Any:
-        return kept_traces.find_or_trace(gm, inputs, lambda step: (stop, stop), Preparation(), FUSED, "Mixed")
+        return saved_traces.find_or_trace(gm, inputs, lambda step: (stop, stop), Preparation(), FUSED, "Mixed")
 
     for _ in range(2):
         torch._dynamo.reset()
@@ -240,8 +240,8 @@ def test_regions_are_found(seen: Seen) -> None:
 PROCESS = """
 import torch
 torch.set_num_threads(1)
-import test_kept_traces
-print(hash(str(test_kept_traces.planned()[1][0])))
+import test_saved_traces
+print(hash(str(test_saved_traces.planned()[1][0])))
 """
 
 
@@ -270,16 +270,16 @@ def test_broken_files_are_traced_again(seen: Seen, own_cache: Path, caplog: pyte
         caplog.clear()
 
 
-def test_a_record_can_be_read_as_nothing_but_a_record() -> None:
+def test_metadata_can_be_read_as_nothing_else() -> None:
     value = {"a": [1, None, True, "b"], "c": (torch.Size([2]), {3}, torch.channels_last, int)}
     assert from_json(to_json(value)) == value
-    for harmful in ({"type": "os.system"}, {"record": "subprocess.Popen", "fields": {}},
-                    {"record": "builtins.dict", "fields": {}},
+    for harmful in ({"type": "os.system"}, {"data": "subprocess.Popen", "fields": {}},
+                    {"data": "builtins.dict", "fields": {}},
                     {"choice": ["torch._functorch._aot_autograd.schemas.InputAliasInfo", "is_leaf"]},
                     {"views": [["eval", []]]}, {"memory_format": "float32"}, {"more": 1}):
-        with pytest.raises(NoRecord):
+        with pytest.raises(NoText):
             from_json(harmful)
-    with pytest.raises(NoRecord):
+    with pytest.raises(NoText):
         to_json(torch.zeros(1))
 
 

@@ -1,7 +1,7 @@
 """Traced steps in the cache.
 
-AOTAutograd's joint graph and the capture take seconds for a large model, and give the same in every process. What is kept of
-them is AOTAutograd's record of the inputs and outputs, and the program. A later process for whose graph step_key gives the same
+AOTAutograd's joint graph and the capture take seconds for a large model, and give the same in every process. What is saved of
+them is AOTAutograd's metadata of the inputs and outputs, and the program. A later process for whose graph step_key gives the same
 key wraps the program into what torch.compile calls, and makes no joint graph. If somebody asks for another program of the same
 step, because the device lays out results in another way or for another form of a fused step, the step is traced then.
 """
@@ -34,7 +34,7 @@ from .fused.lowered import FIRST_FORM, Form
 from .joint_graph import JointGraph, Run, trace
 from .layouts import Layout, Layouts
 from .objects import Objects
-from .runtime_record import NoRecord, from_json, inputs_without_gradients, to_json
+from .runtime_metadata import NoText, from_json, inputs_without_gradients, to_json
 from .shared_casts import mark_regions
 from .step_key import NoKey, step_key
 
@@ -42,17 +42,17 @@ log = logging.getLogger("reprise")
 
 T = TypeVar("T")
 
-_FORMAT, _PROGRAM_FORMAT, _VERSION = "reprise.traced_step", "reprise.kept_program", 1
+_FORMAT, _PROGRAM_FORMAT, _VERSION = "reprise.traced_step", "reprise.saved_program", 1
 _BEFORE_CONTENTS, _BEFORE_PROGRAM = ',\n"contents":\n', ',\n"program":\n'
 
 
-class KeptStep:
+class SavedStep:
     """A joint graph whose programs are in the cache. It is traced when it is needed."""
 
     def __init__(self, key: str, num_inputs: int, device: torch.device, engine: str, seed_bytes: list[int],
                  joint: Callable[[], JointGraph]) -> None:
         self.key, self.device, self.engine, self.seed_bytes = key, device, engine, seed_bytes
-        self.objects, self.readers = Objects(), ()  # A step with either is not kept.
+        self.objects, self.readers = Objects(), ()  # A step with either is not saved.
         self._num_inputs = num_inputs
         self.joint = joint
 
@@ -67,7 +67,7 @@ class KeptStep:
 
 @dataclass(frozen=True)
 class _Traced:
-    """What is kept of a step beside its programs."""
+    """What is saved of a step beside its programs."""
 
     device: torch.device
     seed_bytes: list[int]
@@ -84,7 +84,7 @@ class _Traced:
         return _Traced(torch.device(known["device"]), known["seed_bytes"], from_json(known["metadata"]), known["detached"])
 
 
-def find_or_trace(gm: fx.GraphModule, inputs: Sequence[Any], runs_of: Callable[[JointGraph | KeptStep], tuple[Run, Run]],
+def find_or_trace(gm: fx.GraphModule, inputs: Sequence[Any], runs_of: Callable[[JointGraph | SavedStep], tuple[Run, Run]],
                   preparation: Preparation, engine: str, name: str) -> Callable[..., Any]:
     """What `trace` gives, from the cache if the step is there."""
     with preparation.phase("joint graph"):
@@ -97,7 +97,7 @@ def find_or_trace(gm: fx.GraphModule, inputs: Sequence[Any], runs_of: Callable[[
         if known is None or wrapper is None:
             return _traced(key, gm, inputs, runs_of, preparation, engine)
         again = _Again(gm, inputs, known.device, engine, preparation)
-        runs = runs_of(KeptStep(key, len(inputs), known.device, engine, known.seed_bytes, again))
+        runs = runs_of(SavedStep(key, len(inputs), known.device, engine, known.seed_bytes, again))
         for side, run in zip(sides, runs, strict=True):
             side.run = run
         return wrapper
@@ -106,7 +106,7 @@ def find_or_trace(gm: fx.GraphModule, inputs: Sequence[Any], runs_of: Callable[[
 def _key(gm: fx.GraphModule, inputs: Sequence[Any], engine: str, name: str) -> str | None:
     try:
         if not switches.keeps_traces():
-            raise NoKey("traced steps are not kept")
+            raise NoKey("traced steps are not saved")
         return step_key(gm, inputs, engine, name)
     except NoKey as reason:
         log.debug("%s is traced in every process: %s", name, reason)
@@ -116,7 +116,7 @@ def _key(gm: fx.GraphModule, inputs: Sequence[Any], engine: str, name: str) -> s
 
 
 def _traced(key: str, gm: fx.GraphModule, inputs: Sequence[Any],
-            runs_of: Callable[[JointGraph | KeptStep], tuple[Run, Run]], preparation: Preparation,
+            runs_of: Callable[[JointGraph | SavedStep], tuple[Run, Run]], preparation: Preparation,
             engine: str) -> Callable[..., Any]:
     graphs: list[JointGraph] = []
     count = len(inputs)  # a function that is kept must not keep the inputs
@@ -126,7 +126,7 @@ def _traced(key: str, gm: fx.GraphModule, inputs: Sequence[Any],
         if joint.objects != Objects():
             return runs_of(joint)
         graphs.append(joint)
-        return runs_of(KeptStep(key, count, joint.device, engine, joint.seed_bytes, lambda: joint))
+        return runs_of(SavedStep(key, count, joint.device, engine, joint.seed_bytes, lambda: joint))
 
     step = trace(gm, inputs, runs, preparation, engine, lambda *found: found_out.append(found))
     if graphs and found_out:
@@ -138,9 +138,9 @@ def _traced(key: str, gm: fx.GraphModule, inputs: Sequence[Any],
 
 def _plain(metadata: Any) -> Any:
     if metadata.tokens or metadata.num_backward_tokens or metadata.num_graphsafe_rng_states or metadata.is_rng_op_functionalized:
-        raise NoRecord("the step has effects that are not of its tensors")
+        raise NoText("the step has effects that are not of its tensors")
     if metadata.traced_tangents:
-        raise NoRecord("the record holds tensors")
+        raise NoText("the metadata hold tensors")
     return metadata
 
 
@@ -267,8 +267,8 @@ def _never(_: list[Any]) -> list[Any]:
 def _keep(name: str, kind: str, contents: Callable[[], str]) -> None:
     try:
         text = contents()
-    except (NoRecord, ValueError) as error:
-        log.debug("%s is not kept in the cache: %s", name, error)
+    except (NoText, ValueError) as error:
+        log.debug("%s is not saved in the cache: %s", name, error)
         return
     head = _json({"format": kind, "version": _VERSION, "name": name, "digest": _digest(text)})
     _torch.write_cache(f"traces/{name}.json", f"{head[:-1]}{_BEFORE_CONTENTS}{text}}}\n".encode())
@@ -283,7 +283,7 @@ def _read(name: str, kind: str, read: Callable[[str], T | None]) -> T | None:
         head, _, text = written.decode().partition(_BEFORE_CONTENTS)
         text = text.removesuffix("}\n")
         if json.loads(head + "}") != {"format": kind, "version": _VERSION, "name": name, "digest": _digest(text)}:
-            raise NoRecord("it is not what was written under this name")
+            raise NoText("it is not what was written under this name")
         return read(text)
     except Exception as error:  # whatever a broken file may raise
         _torch.refuse_cache(file, f"{type(error).__name__}: {error}")
@@ -304,10 +304,10 @@ def _text_of(captured: Captured, num_inputs: int) -> str:
     text = _torch.format_program(captured.program, [], *owners)
     there = _program_from(text, "the step")
     if there.difference(captured.program) is not None or _torch.format_program(there, [], *owners) != text:
-        raise NoRecord("its program would be read differently from what was written")
+        raise NoText("its program would be read differently from what was written")
     calls = {key: number for number, key in enumerate(captured.asked)}
     if unasked := next((key for key in captured.keys.values() if key not in calls), None):
-        raise NoRecord(f"its capture did not ask how results of {unasked} lie")
+        raise NoText(f"its capture did not ask how results of {unasked} lie")
     head = _json({"kernels": captured.kernels, "calls": list(calls),
                   "layouts": [[calls[key], answer] for key, answer in captured.asked.items() if answer is not None],
                   "keys": [[op, calls[key]] for op, key in captured.keys.items()]})

@@ -33,7 +33,7 @@ _LARGEST_CONSTANT = 1 << 20  # bytes, of tensors that belong to the graph
 
 def compiled_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: int, device: torch.device,
                   form: Form) -> CompiledStep:
-    """The step from the cache; otherwise it is lowered, compiled and kept there."""
+    """The step from the cache; otherwise it is lowered, compiled and saved there."""
     name = _name(joint, num_forward_outputs, device, form)
     found = None if name is None else read(name)
     if found is not None:
@@ -55,14 +55,14 @@ def _name(joint: fx.GraphModule, num_forward_outputs: int, device: torch.device,
     for node in joint.graph.nodes:
         line = _described(joint, node)
         if line is None:
-            log.info("the lowered step is not kept in the cache: %s cannot be identified by a text", node)
+            log.info("the lowered step is not saved in the cache: %s cannot be identified by a text", node)
             return None
         digest.update(f"{line}\n".encode())
     return f"steps/{digest.hexdigest()}.pickle"
 
 
 def _own_code() -> str:
-    """A digest of the code that lowers steps and of what is kept of them."""
+    """A digest of the code that lowers steps and of what is saved of them."""
     digest = hashlib.sha256()
     for module in ("inductor", "kernel_files", "lowered"):
         digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
@@ -128,7 +128,7 @@ def _keep(name: str, step: CompiledStep) -> None:
     try:
         _Pickler(stream).dump(replace(step, lowered=replace(step.lowered, forward=forward, backward=backward)))
     except (pickle.PicklingError, TypeError, AttributeError) as error:
-        log.info("the lowered step is not kept in the cache: %s", error)
+        log.info("the lowered step is not saved in the cache: %s", error)
         return
     _torch.write_cache(name, stream.getvalue())
 

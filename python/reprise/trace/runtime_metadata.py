@@ -1,7 +1,7 @@
 """What AOTAutograd has found out about a step's inputs and outputs, as JSON and back.
 
-torch.compile's wrapper around a step follows from this record: which inputs are written to, which outputs are views and of
-what, which gradients there are. Reading it makes records and enumerations of AOTAutograd and views, and nothing else,
+torch.compile's wrapper around a step follows from these data: which inputs are written to, which outputs are views and of
+what, which gradients there are. Reading them makes dataclasses and enumerations of AOTAutograd and views, and nothing else,
 whatever a file says.
 """
 
@@ -15,18 +15,18 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-_RECORDS = "torch._functorch._aot_autograd."
+_SCHEMAS = "torch._functorch._aot_autograd."
 _TYPES = {"torch.Tensor": torch.Tensor, "int": int, "float": float, "bool": bool, "NoneType": type(None)}
 _LEFT_OUT = {"tangent_source_stack_traces": None, "compile_id_str": None}  # they only explain errors, and name lines of code
 _VIEWS: Any = getattr(torch._C, "_functionalization", None)
 
 
-class NoRecord(Exception):
+class NoText(Exception):
     """Something cannot be written or read."""
 
 
 def to_json(value: Any) -> Any:
-    """Raises NoRecord if the value has something that has no text."""
+    """Raises NoText if the value has something that has no text."""
     if value is None or (isinstance(value, (bool, int, str)) and not isinstance(value, enum.Enum)):
         return value
     if isinstance(value, list):
@@ -44,10 +44,10 @@ def to_json(value: Any) -> Any:
         return {"memory_format": str(value).removeprefix("torch.")}
     if _name_of(type(value)).endswith("functional_utils.ViewMetaSequence"):
         return {"views": [[type(view).__name__, [_view_argument(a) for a in view.as_tuple()]] for view in value.sequence]}
-    if dataclasses.is_dataclass(value) and _name_of(type(value)).startswith(_RECORDS):
+    if dataclasses.is_dataclass(value) and _name_of(type(value)).startswith(_SCHEMAS):
         fields = {name: to_json(_LEFT_OUT.get(name, item)) for name, item in vars(value).items()}
-        return {"record": _name_of(type(value)), "fields": fields}
-    raise NoRecord(f"a {type(value).__name__} cannot be written")
+        return {"data": _name_of(type(value)), "fields": fields}
+    raise NoText(f"a {type(value).__name__} cannot be written")
 
 
 def _items(values: Any) -> list[Any]:
@@ -58,18 +58,18 @@ def from_json(value: Any) -> Any:
     if not isinstance(value, dict):
         return [from_json(item) for item in value] if isinstance(value, list) else value
     match value:
-        case {"record": str(name), "fields": dict(fields)}:
-            record: Any = _of_torch(name)
-            if not dataclasses.is_dataclass(record) or not isinstance(record, type):
-                raise NoRecord(f"{name} is not a record")
-            made = object.__new__(record)
+        case {"data": str(name), "fields": dict(fields)}:
+            kind: Any = _of_torch(name)
+            if not dataclasses.is_dataclass(kind) or not isinstance(kind, type):
+                raise NoText(f"{name} is not a dataclass")
+            made = object.__new__(kind)
             for field, item in fields.items():
                 object.__setattr__(made, field, from_json(item))
             return made
         case {"choice": [str(name), str(choice)]}:
             kind = _of_torch(name)
             if not issubclass(kind, enum.Enum):
-                raise NoRecord(f"{name} has no choices")
+                raise NoText(f"{name} has no choices")
             return kind[choice]
         case {"dict": list(items)}:
             return {from_json(key): from_json(item) for key, item in items}
@@ -82,7 +82,7 @@ def from_json(value: Any) -> Any:
     for name, collection in _COLLECTIONS.items():
         if list(value) == [name]:
             return collection(from_json(item) for item in value[name])
-    raise NoRecord(f"{list(value)} is not known")
+    raise NoText(f"{list(value)} is not known")
 
 
 _COLLECTIONS: dict[str, type] = {"tuple": tuple, "set": set, "size": torch.Size}
@@ -95,11 +95,11 @@ def _name_of(kind: type) -> str:
 
 def _of_torch(name: str) -> Any:
     module, _, kind = name.rpartition(".")
-    if not module.startswith(_RECORDS) and name != "torch._subclasses.functional_tensor.FunctionalTensor":
-        raise NoRecord(f"{name} is not of AOTAutograd")
+    if not module.startswith(_SCHEMAS) and name != "torch._subclasses.functional_tensor.FunctionalTensor":
+        raise NoText(f"{name} is not of AOTAutograd")
     found = getattr(importlib.import_module(module), kind, None)
     if not isinstance(found, type) or _name_of(found) != name:
-        raise NoRecord(f"there is no {name}")
+        raise NoText(f"there is no {name}")
     return found
 
 
@@ -110,7 +110,7 @@ def _view_argument(argument: Any) -> Any:
         return [_view_argument(item) for item in argument]
     if argument is None or type(argument) in (bool, int):
         return argument
-    raise NoRecord(f"a {type(argument).__name__} of a view cannot be written")
+    raise NoText(f"a {type(argument).__name__} of a view cannot be written")
 
 
 def _views(views: list[Any]) -> Any:
@@ -127,7 +127,7 @@ def _views(views: list[Any]) -> Any:
 
 def _view_kind(name: str) -> Any:
     if not name.endswith("_ViewMeta") or not isinstance(kind := getattr(_VIEWS, name, None), type):
-        raise NoRecord(f"{name} is not a view")
+        raise NoText(f"{name} is not a view")
     return kind
 
 
@@ -146,7 +146,7 @@ def without_gradients(backward: GraphModule, metadata: Any) -> list[int]:
 
     gradients: Any = next(reversed(backward.graph.find_nodes(op="output"))).args[0]
     if len(gradients) != len(metadata.input_info):
-        raise NoRecord("backward gives more than the gradients of the inputs")
+        raise NoText("backward gives more than the gradients of the inputs")
     return [i for i, (gradient, known) in enumerate(zip(gradients, metadata.input_info, strict=True))
             if gradient is None and known.requires_grad and not known.is_leaf
             and not (known.mutation_type == MutationType.MUTATED_IN_GRAPH and known.mutates_storage_metadata)]
