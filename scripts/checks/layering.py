@@ -7,7 +7,8 @@ streams, files, clocks, random devices or the environment. Tools, runtime and py
 the core, with two exceptions: the runtime also sees how JSON is read and written, and tools and bindings also see the
 planners' knobs. Among the bindings, only torch*.cc see the runtime, so that the planner can be imported without it. Public
 headers for libtorch include the header of its tensor and declare the rest, so that they compile quickly. In Python, modules
-directly in the package are the lowest layer, and imports must not form a circle.
+directly in the package are the lowest layer, and imports must not form a circle. One module may import Inductor, or name a
+module of it.
 """
 
 import ast
@@ -20,6 +21,7 @@ CORE = ["base", "graph", "papers", "plan", "simulate", "place", "solve", "io", "
 RUNTIME = ["base", "device", "program", "files", "kernels", "costs", "engine", "record", "session", "online",
            "checkpoint", "umbrella"]
 PYTHON = ["base", "show", "trace", "forecast", "api", "umbrella"]
+INDUCTOR, IMPORTS_INDUCTOR = "torch._inductor", ("trace", "fused", "internals")
 PURE = CORE[:CORE.index("io")]
 # The layers of public headers that are not named after their layer. A header of the runtime belongs to the lowest folder
 # that includes it.
@@ -147,6 +149,24 @@ def imports(package: Path, path: Path, module: tuple[str, ...]) -> Iterator[tupl
                 yield node.lineno, (*target, alias.name) if is_module else target
 
 
+def inductor_lines(path: Path) -> Iterator[int]:
+    """Lines that import torch._inductor, reach for it as an attribute, or name a module of it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import():
+                names = [alias.name for alias in node.names]
+            case ast.ImportFrom(module=str(module), level=0):
+                names = [f"{module}.{alias.name}" for alias in node.names]
+            case ast.Attribute():
+                names = [ast.unparse(node)]
+            case ast.Constant(value=str(text)) if " " not in text:
+                names = [text]
+            case _:
+                continue
+        if any(f"{name}.".startswith(f"{INDUCTOR}.") for name in names):
+            yield node.lineno
+
+
 def circles(arrows: dict[tuple[str, ...], set[tuple[str, ...]]]) -> Iterator[str]:
     """The circles of imports, each reported once."""
     done: set[tuple[str, ...]] = set()
@@ -172,6 +192,9 @@ def python_errors(root: Path, package: Path, paths: list[Path]) -> Iterator[str]
         if layer not in PYTHON:
             yield f"{path.relative_to(root)}: '{layer}' is not in the list of layers"
             continue
+        if module != IMPORTS_INDUCTOR:
+            yield from (f"{path.relative_to(root)}:{number}: only {'.'.join(IMPORTS_INDUCTOR)} may import {INDUCTOR}"
+                        for number in sorted(set(inductor_lines(path))))
         for number, target in imports(package, path, module):
             above = python_layer(target)
             if above in PYTHON and PYTHON.index(above) > PYTHON.index(layer):

@@ -151,6 +151,21 @@ class LayeringTest(unittest.TestCase):
             ("python/reprise/trace/capture.py", "import reprise"),
         ])
 
+    def test_one_module_imports_inductor(self):
+        self.accepts([
+            ("python/reprise/trace/fused/internals.py", "from torch._inductor import config"),
+            ("python/reprise/trace/capture.py", "import torch._inductors"),
+            ("python/reprise/trace/capture.py", '"""Written for torch._inductor alone."""'),
+            ("python/reprise/trace/capture.py", "from . import _inductor"),
+        ])
+        self.refuses([
+            ("python/reprise/trace/capture.py", "import torch._inductor.config as config"),
+            ("python/reprise/trace/capture.py", "def f():\n    from torch._inductor.graph import GraphLowering"),
+            ("python/reprise/trace/capture.py", "from torch import _inductor"),
+            ("python/reprise/api/plan.py", "torch._inductor.config.patch()"),
+            ("python/reprise/api/plan.py", 'sys.modules.get("torch._inductor.graph")'),
+        ])
+
     def test_no_import_leads_back(self):
         there = {"python/reprise/show/a.py": "from .b import x", "python/reprise/show/b.py": "from . import c"}
         self.assertEqual(self.errors(there | {"python/reprise/show/c.py": "from ..errors import y"}), [])

@@ -22,7 +22,7 @@ from training import DEVICE, batch
 import reprise
 from reprise.api.fused_step import STEPS_BEFORE, FusedStep
 from reprise.api.settings import Settings
-from reprise.trace.fused import inductor, saved_steps
+from reprise.trace.fused import inductor, internals, saved_steps
 from reprise.trace.fused.lowered import FIRST_FORM, Allocation, Extern, Form, Launch
 
 # Beside the package of the build: tests/runtime/train_program.cc
@@ -571,6 +571,20 @@ def lowered(network: nn.Module, x: Tensor) -> inductor.LoweredStep:
         torch.manual_seed(0)
         Trained(reprise.compile(WithLoss(network).to(DEVICE), engine="fused"), x).step()
     return found[0]
+
+
+def test_this_torch_has_what_is_taken_from_inductor() -> None:
+    assert internals.missing() == []
+
+
+@pytest.mark.parametrize("name", ["codegen.wrapper.ReinterpretLine", "config.inplace_buffers"])
+def test_a_torch_without_it_is_refused_by_name(name: str, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = "NAMES" if name.startswith("codegen") else "SETTINGS"
+    module, _, last = f"torch._inductor.{name}".rpartition(".")
+    changed: Any = {"NAMES": {module: (f"{last}s",)}, "SETTINGS": {f"{last}s": False}}
+    monkeypatch.setattr(internals, kind, changed[kind])
+    with pytest.raises(reprise.Unsupported, match=rf" does not have {module}\.{last}s, from which"):
+        perceptron().step()
 
 
 def test_buffers_are_written_by_one_call_for_each_type() -> None:

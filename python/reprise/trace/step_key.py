@@ -28,7 +28,7 @@ from torch.fx.node import _get_qualified_name
 from .. import switches
 from ..native import _torch
 from .autocast import autocast_now, is_within_autocast
-from .fused.settings import configuration
+from .fused.settings import configuration, known_decompositions
 from .joint_graph import FUSED
 from .nodes import scope_of
 from .operators import REPEATABLE
@@ -92,8 +92,7 @@ def _check_surroundings(inputs: Sequence[Any], engine: str) -> None:
         raise NoKey("a transform of torch.func is active")
     if theirs := next((name for name in sorted(torch.library._impls) if _changes_gradients(name)), None):
         raise NoKey(f"an operator of PyTorch has other code: {theirs}")
-    if engine == FUSED and (inductor := sys.modules.get("torch._inductor.decomposition")) is not None and not all(
-            _has_code_of_torch(getattr(code, "func", code)) for code in inductor.decompositions.values()):
+    if engine == FUSED and not all(_has_code_of_torch(getattr(code, "func", code)) for code in known_decompositions()):
         raise NoKey("an operator of PyTorch is taken apart by code that is not PyTorch's own")
 
 

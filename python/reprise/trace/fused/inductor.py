@@ -23,39 +23,20 @@ from torch import fx
 from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import detect_fake_mode
-from torch._inductor import compile_fx, config, ir
-from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.codecache import CppCodeCache
-from torch._inductor.codegen import wrapper as lines
-from torch._inductor.codegen.cpp import CppScheduling
-from torch._inductor.cpu_vec_isa import pick_vec_isa
-from torch._inductor.debug import DebugContext
-from torch._inductor.fx_passes.post_grad import view_to_reshape
-from torch._inductor.graph import GraphLowering
-from torch._inductor.utils import LineContext, ValueWithLineMap
-from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import CheckpointPolicy
 
 from ...errors import Unsupported
 from ..nodes import scope_of
+from . import internals
 from .lowered import FAR, FIRST_FORM, NEAR, Allocation, Binary, Extern, Form, Launch, Lowered, LoweredStep, Part, Scratch
 
 aten = torch.ops.aten
 
-# Memory is Reprise's: no buffer is reused or written over by Inductor's choice, and nothing is split or recorded. Reductions over
-# rows and columns stay kernels of their own: in one kernel with a sum after it, GPT-2 medium took 3 to 6 % longer on an H200, and
-# ConvNeXt-B 1 % less.
-_CONFIG: dict[str, Any] = {
-    "inplace_buffers": False, "allow_buffer_reuse": False, "fx_graph_cache": False, "size_asserts": False,
-    "alignment_asserts": False, "nan_asserts": False, "triton.cudagraphs": False,
-    "triton.store_cubin": True, "triton.mix_order_reduction": False, "memory_planning": False}
 _ATOMIC = re.compile(r"\batomic_\w+(<[^>]*>)?\(")  # a call in C++ or in Triton
-_IGNORED = (lines.FreeLine, lines.FreeIfNotReusedLine, lines.CommentLine, lines.EnterDeviceContextManagerLine,
-            lines.ExitDeviceContextManagerLine, LineContext)
-
-
+_IGNORED = (internals.FreeLine, internals.FreeIfNotReusedLine, internals.CommentLine, internals.EnterDeviceContextManagerLine,
+            internals.ExitDeviceContextManagerLine, internals.LineContext)
 _PARTITIONS: dict[str, dict[str, Any]] = {NEAR: {}, FAR: {
     "ban_recompute_used_far_apart": False, "ban_recompute_long_fusible_chains": False,
     "ban_recompute_materialized_backward": False}}
@@ -65,9 +46,9 @@ def lower_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs: in
     """Lowers forward and backward. The graph stays as it is."""
     joint = fx.GraphModule(joint, copy.deepcopy(joint.graph))
     with (_settings(), functorch_config.patch(_PARTITIONS[form.partition]),
-          V.set_fake_mode(detect_fake_mode(joint_inputs))):
+          internals.V.set_fake_mode(detect_fake_mode(joint_inputs))):
         _put_zeros(joint.graph, [f"tangents_{i + 1}" for i in form.absent])
-        joint = compile_fx._recursive_joint_graph_passes(joint)
+        joint = internals._recursive_joint_graph_passes(joint)
         for node in joint.graph.nodes:
             if _is_random(node):
                 node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
@@ -112,12 +93,14 @@ def _samples(forward: fx.GraphModule, saved: Sequence[str]) -> dict[str, int]:
 @contextlib.contextmanager
 def _settings() -> Iterator[None]:
     """One kernel for each node of the scheduler: grouped kernels would hold each other's buffers."""
-    grouped, CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM = CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM, 0
+    scheduling = internals.CppScheduling
+    grouped, scheduling.MAX_FUSED_KERNEL_ARGS_NUM = scheduling.MAX_FUSED_KERNEL_ARGS_NUM, 0
     try:
-        with config.patch(_CONFIG), torch._C._DisableAutocast(), torch.no_grad(), DebugContext():
+        with (internals.config.patch(dict(internals.SETTINGS)), torch._C._DisableAutocast(), torch.no_grad(),
+              internals.DebugContext()):
             yield
     finally:
-        CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM = grouped
+        scheduling.MAX_FUSED_KERNEL_ARGS_NUM = grouped
 
 
 def _is_random(node: fx.Node) -> bool:
@@ -143,17 +126,17 @@ def _restride(backward: fx.GraphModule, made: dict[str, Part | None]) -> None:
                 node.meta["val"] = torch.empty_strided(part.sizes, part.strides, dtype=part.dtype, device=part.device)
 
 
-class _Lines(lines.PythonWrapperCodegen):
+class _Lines(internals.PythonWrapperCodegen):  # type: ignore[misc]
     """Keeps the lines as they are before memory is planned, and the module that each launch comes from."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.launched: dict[int, Any] = {}  # nodes of the scheduler, by line
         self.scratch: dict[str, int] = {}  # bytes
 
     def generate_kernel_call(self, *args: Any, **kwargs: Any) -> None:
         super().generate_kernel_call(*args, **kwargs)
-        self.launched[id(self.lines[-1])] = V.graph.scheduler.current_node
+        self.launched[id(self.lines[-1])] = internals.V.graph.scheduler.current_node
 
     def generate_workspace_allocation(self, ws: Any) -> None:
         size = int(ws.count) * ws.dtype.itemsize
@@ -162,11 +145,11 @@ class _Lines(lines.PythonWrapperCodegen):
     def generate_workspace_deallocation(self, ws: Any) -> None:
         pass
 
-    def _generate(self, is_inference: bool) -> tuple[ValueWithLineMap, ValueWithLineMap]:
-        return ValueWithLineMap("", []), ValueWithLineMap("", [])
+    def _generate(self, is_inference: bool) -> tuple[Any, Any]:
+        return internals.ValueWithLineMap("", []), internals.ValueWithLineMap("", [])
 
 
-class _Lowering(GraphLowering):
+class _Lowering(internals.GraphLowering):  # type: ignore[misc]
     def init_wrapper_code(self, *args: Any, **kwargs: Any) -> None:
         super().init_wrapper_code(*args, **kwargs)
         self.wrapper_code = _Lines()
@@ -176,14 +159,14 @@ def _lower(gm: fx.GraphModule, examples: list[Any], visible: Sequence[int], *, i
            layout_opt: bool | None = None) -> Lowered:
     output = next(iter(reversed(gm.graph.nodes)))
     output.meta["user_visible_output_idxs"] = [i for i in visible if isinstance(output.args[0][i], fx.Node)]
-    view_to_reshape(gm)
-    mode = compile_fx.fake_tensor_prop(gm, examples)
-    compile_fx.record_original_output_strides(gm)
-    with V.set_fake_mode(mode):
-        compile_fx._recursive_post_grad_passes(gm, is_inference=False)
+    internals.view_to_reshape(gm)
+    mode = internals.fake_tensor_prop(gm, examples)
+    internals.record_original_output_strides(gm)
+    with internals.V.set_fake_mode(mode):
+        internals._recursive_post_grad_passes(gm, is_inference=False)
         graph = _Lowering(gm, example_inputs=examples, shape_env=mode.shape_env or ShapeEnv(), is_backward=is_backward,
                           is_inference=False, layout_opt=layout_opt)
-        with V.set_graph_handler(graph), V.set_extern_kernel_nodes([]):
+        with internals.V.set_graph_handler(graph), internals.V.set_extern_kernel_nodes([]):
             graph.run(*examples)
             graph.codegen()
             return _Reader(graph).read()
@@ -203,32 +186,32 @@ class _Reader:
         externs: dict[str, Extern] = {}
         for line in wrapper.lines:
             match line:
-                case lines.KernelDefinitionLine():
+                case internals.KernelDefinitionLine():
                     lowered.kernels[line.kernel_name] = _source(line.kernel_body)
-                case lines.AllocateLine():
+                case internals.AllocateLine():
                     if line.node.get_name() not in self.graph.removed_buffers:
                         lowered.items.append(self._allocation(line.node))
-                case lines.ReinterpretLine():
+                case internals.ReinterpretLine():
                     layout: Any = line.layout
                     self.parts[line.reused_as.get_name()] = self._part(layout.view)
-                case lines.KernelCallLine():
+                case internals.KernelCallLine():
                     lowered.items.append(self._launch(line, wrapper.launched[id(line)], lowered.kernels))
-                case lines.ExternKernelOutLine():
+                case internals.ExternKernelOutLine():
                     lowered.items.append(self._extern(line.node, self._part(line.node.output_view or line.node)))
-                case lines.ExternKernelAllocLine():
+                case internals.ExternKernelAllocLine():
                     extern = self._extern(line.node, None)
-                    if not isinstance(line.node.layout, (ir.MultiOutputLayout, ir.NoneLayout)):
+                    if not isinstance(line.node.layout, (internals.MultiOutputLayout, internals.NoneLayout)):
                         extern.results.append(((), self._part(line.node)))
                     externs[line.node.get_name()] = extern
                     lowered.items.append(extern)
-                case lines.MultiOutputLine():
+                case internals.MultiOutputLine():
                     place = tuple(int(i) for _, i in line.indices)
                     externs[line.arg_name].results.append((place, self._part(self.graph.get_buffer(line.result_name))))
-                case lines.IndexPutFallbackLine():
+                case internals.IndexPutFallbackLine():
                     lowered.items.append(self._index_put(line))
-                case lines.ScatterFallbackLine():
+                case internals.ScatterFallbackLine():
                     lowered.items.append(self._scatter(line.node))
-                case lines.UnbackedSymbolDefsLine() if not line.unbacked_bindings:
+                case internals.UnbackedSymbolDefsLine() if not line.unbacked_bindings:
                     pass
                 case _ if isinstance(line, _IGNORED):
                     pass
@@ -291,7 +274,7 @@ class _Reader:
     def _operand(self, node: Any) -> Any:
         if isinstance(node, (list, tuple)):
             return [self._operand(n) for n in node]
-        return self._part(node) if isinstance(node, ir.IRNode) and _is_tensor(node) else node
+        return self._part(node) if isinstance(node, internals.IRNode) and _is_tensor(node) else node
 
     def _named(self, name: str) -> Part:
         if name in self.parts:
@@ -305,18 +288,18 @@ class _Reader:
     def _part(self, node: Any) -> Part:
         """The memory that a node lies in, and how it lies there."""
         layout = node.get_layout()
-        while isinstance(node, (ir.TensorBox, ir.StorageBox, ir.ReinterpretView)):
+        while isinstance(node, (internals.TensorBox, internals.StorageBox, internals.ReinterpretView)):
             node = node.data
-        if isinstance(node.layout, ir.NonOwningLayout) and layout is node.layout:
+        if isinstance(node.layout, internals.NonOwningLayout) and layout is node.layout:
             return self._part(layout.view)
         base, offset = node.get_name(), int(layout.offset)
-        if isinstance(node.layout, ir.NonOwningLayout):  # a view of a part
+        if isinstance(node.layout, internals.NonOwningLayout):  # a view of a part
             outer = self._part(node.layout.view)
             base, offset = outer.memory, offset + outer.offset
-        while isinstance(node.layout, ir.MutationLayoutSHOULDREMOVE):
+        while isinstance(node.layout, internals.MutationLayoutSHOULDREMOVE):
             node = node.layout.get_buffer()
             base = node.get_name()
-            layout = node.layout if isinstance(layout, ir.MutationLayoutSHOULDREMOVE) else layout
+            layout = node.layout if isinstance(layout, internals.MutationLayoutSHOULDREMOVE) else layout
         return Part(base, layout.dtype, tuple(map(int, layout.size)), tuple(map(int, layout.stride)), offset, layout.device)
 
 
@@ -325,7 +308,7 @@ def _of_tensor(name: str, tensor: torch.Tensor) -> Part:
 
 
 def _is_tensor(node: Any) -> bool:
-    return not isinstance(node, (ir.NoneAsConstantBuffer, ir.ShapeAsConstantBuffer, int)) and node is not None
+    return not isinstance(node, (internals.NoneAsConstantBuffer, internals.ShapeAsConstantBuffer, int)) and node is not None
 
 
 def _source(definition: str) -> str:
@@ -358,8 +341,8 @@ def _flows(node: Any) -> dict[str, frozenset[str]]:
 
 def compile_triton(kernels: dict[str, str]) -> dict[str, Any]:
     """Compiles kernels for the GPU in Inductor's processes, all at once."""
-    AsyncCompile.wait_pool_ready()
-    started = {name: AsyncCompile().triton(name, source) for name, source in kernels.items()}
+    internals.AsyncCompile.wait_pool_ready()
+    started = {name: internals.AsyncCompile().triton(name, source) for name, source in kernels.items()}
     return {name: future.result() if hasattr(future, "result") else future for name, future in started.items()}
 
 
@@ -391,9 +374,9 @@ def tune(kernel: Any, launch: Launch, device: torch.device, samples: dict[str, i
 
 def cpp_environment() -> str:
     """What compiled kernels for the CPU depend on besides their source."""
-    return f"{pick_vec_isa()} {torch.get_num_threads()}"
+    return f"{internals.pick_vec_isa()} {torch.get_num_threads()}"
 
 
 def compile_cpp(source: str) -> str:
     """Compiles kernels for the CPU with Inductor's flags, and returns the path of the shared library."""
-    return str(CppCodeCache.load(source)._name)
+    return str(internals.CppCodeCache.load(source)._name)

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...native import _torch
 from ..nodes import scope_of
+from . import internals
 from .lowered import CompiledStep, Form
 from .settings import configuration
 
@@ -38,6 +39,7 @@ def compiled_step(joint: fx.GraphModule, joint_inputs: Any, num_forward_outputs:
     found = None if name is None else read(name)
     if found is not None:
         return found
+    internals.check()
     from . import inductor, kernel_files  # importing Inductor takes long
 
     made = kernel_files.compiled(inductor.lower_step(joint, joint_inputs, num_forward_outputs, form), device)
@@ -64,7 +66,7 @@ def _name(joint: fx.GraphModule, num_forward_outputs: int, device: torch.device,
 def _own_code() -> str:
     """A digest of the code that lowers steps and of what is saved of them."""
     digest = hashlib.sha256()
-    for module in ("inductor", "kernel_files", "lowered"):
+    for module in ("inductor", "internals", "kernel_files", "lowered"):
         digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
     return digest.hexdigest()
 
