@@ -55,7 +55,7 @@ class GivenForms {
     return book.find(room, soon ? std::min(seconds_, soon_seconds_) : seconds_);
   }
 
-  [[nodiscard]] std::int64_t largest_call_bytes() const { return most_of_one_op(*here().graph, *here().costs); }
+  [[nodiscard]] FormBytes bytes() const { return form_bytes(*here().graph, *here().costs); }
   [[nodiscard]] FormKey key() const { return key_; }
 
  private:
@@ -80,7 +80,7 @@ std::pair<KeyPair, FoundPlan> find_in_given_forms(const py::function& form_of, c
   if (!may_help(sliceable, room)) return {pair_of({}), forms.find(room, /*soon=*/false)};
   FoundPlan found = find_in_forms({.in_slices = forms_in_slices(allowed),
                                    .enter = [&](FormKey key) { return forms.enter(key); },
-                                   .largest_call_bytes = [&] { return forms.largest_call_bytes(); },
+                                   .bytes = [&] { return forms.bytes(); },
                                    .find_at_once = [&](std::int64_t bytes) { return forms.find(bytes, /*soon=*/true); },
                                    .find = [&](std::int64_t bytes) { return forms.find(bytes, /*soon=*/false); }},
                                   room);
@@ -135,6 +135,19 @@ void bind_forms(py::module_& module) {
       "sliceable_bytes",
       [](const Program& program, const py::object& use) { return sliceable_bytes(program, slices_from(use)); },
       py::arg("program"), py::arg("use"), "Bytes of the chain that would run in slices; 0 if there is none.");
+  py::class_<LeastForms>(module, "LeastForms", "The least that the forms of a step so far take.")
+      .def(py::init([](const py::capsule& graph, const py::capsule& costs) {
+             return LeastForms(form_bytes(*from_capsule<Graph>(graph), *from_capsule<Costs>(costs)));
+           }),
+           py::arg("graph"), py::arg("costs"))
+      .def(
+          "take_less",
+          [](LeastForms& self, KeyPair form, const py::capsule& graph, const py::capsule& costs) {
+            return self.take_less(key_of(form).sums,
+                                  form_bytes(*from_capsule<Graph>(graph), *from_capsule<Costs>(costs)));
+          },
+          py::arg("form"), py::arg("graph"), py::arg("costs"),
+          "Whether a further form takes less than all of its kind, so that plans of it are worth a search.");
   module.def("find_in_forms", &find_in_given_forms, py::arg("form_of"), py::arg("use"), py::arg("sliceable_bytes"),
              py::arg("room_bytes"), py::arg("planner"), py::arg("seconds"), py::arg("soon_seconds"), py::arg("in_full"),
              py::arg("host_budget_bytes") = 0,

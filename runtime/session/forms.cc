@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -30,7 +29,7 @@ FoundPlan find_in_refused(const StepForms& forms, std::int64_t room, const std::
   FoundPlan smallest;
   for (auto form = refused.rbegin(); form != refused.rend(); ++form) {
     (void)forms.enter(*form);
-    if (smallest.smallest_budget_bytes > 0 && forms.largest_call_bytes() >= smallest.smallest_budget_bytes) continue;
+    if (smallest.smallest_budget_bytes > 0 && forms.bytes().largest_call >= smallest.smallest_budget_bytes) continue;
     FoundPlan found = forms.find(room);
     if (found.found()) return found;
     if (smallest.smallest_budget_bytes == 0 || found.smallest_budget_bytes < smallest.smallest_budget_bytes) {
@@ -39,6 +38,19 @@ FoundPlan find_in_refused(const StepForms& forms, std::int64_t room, const std::
   }
   (void)forms.enter({});
   return smallest;
+}
+
+// By value: whether an op without inputs made its memory, and only the op that goes on writing it reads it.
+std::vector<std::uint8_t> half_written(const Graph& graph) {
+  std::vector<std::uint8_t> is_filled(graph.num_values(), 0), is_half(graph.num_values(), 0);
+  for (std::size_t i = 0; i < graph.num_ops(); ++i) {
+    for (const ValueId made : graph.outputs(op_id(i))) {
+      const ValueId old = graph.overwrites(made);
+      is_filled[index(made)] = old == kNoValue ? graph.inputs(op_id(i)).empty() : is_filled[index(old)];
+      if (old != kNoValue) is_half[index(old)] = is_filled[index(old)] != 0 && graph.readers(old).size() == 1;
+    }
+  }
+  return is_half;
 }
 
 std::vector<Sums> kinds_of_chains(UseSlices use) {
@@ -91,12 +103,35 @@ bool may_help(std::int64_t sliceable_bytes, std::int64_t room) {
   return sliceable_bytes * kShareOfRoom >= room && sliceable_bytes >= 2 * kLeastPartBytes;
 }
 
+FormBytes form_bytes(const Graph& graph, const Costs& costs) {
+  const std::vector<std::uint8_t> is_half = half_written(graph);
+  const auto half_bytes = [&](ValueId value) {
+    return value != kNoValue && is_half[index(value)] != 0 ? costs.value_bytes[index(value)] : 0;
+  };
+  Costs raised = costs;  // each op with what is half written beside it as workspace
+  std::int64_t beside = 0;
+  for (std::size_t i = 0; i < graph.num_ops(); ++i) {
+    for (const ValueId made : graph.outputs(op_id(i))) beside -= half_bytes(graph.overwrites(made));
+    raised.workspace_bytes[i] += beside;
+    for (const ValueId made : graph.outputs(op_id(i))) beside += half_bytes(made);
+  }
+  return {most_of_one_op(graph, costs), most_of_one_op(graph, raised)};
+}
+
+bool LeastForms::take_less(Sums kind, FormBytes form) {
+  FormBytes& least = least_.try_emplace(kind, whole_).first->second;
+  const FormBytes before = least;
+  least = {std::min(least.largest_call, form.largest_call),
+           std::min(least.beside_half_written, form.beside_half_written)};
+  return least.largest_call < before.largest_call || least.beside_half_written < before.beside_half_written;
+}
+
 FoundPlan find_in_forms(const StepForms& forms, std::int64_t room) {
-  const std::int64_t of_whole = forms.largest_call_bytes();
-  std::map<Sums, std::int64_t> lowest;  // what the largest call of a form takes at least
-  std::vector<FormKey> refused;         // forms without a plan, of each kind that with the highest floor first
+  const FormBytes of_whole = forms.bytes();
+  LeastForms least(of_whole);
+  std::vector<FormKey> refused;  // forms without a plan, of each kind that with the highest floor first
   const auto attempt = [&](std::int64_t floor) { return room < floor ? FoundPlan{} : forms.find_at_once(room); };
-  FoundPlan best = attempt(of_whole);
+  FoundPlan best = attempt(of_whole.largest_call);
   if (best.found() && !is_dear(best.simulation)) return forms.find(room);
   if (!best.found()) refused.push_back({});
   FormKey form;                     // of the best plan
@@ -104,11 +139,9 @@ FoundPlan find_in_forms(const StepForms& forms, std::int64_t room) {
   for (const FormKey& key : forms.in_slices) {
     if (compared.size() == kCompared && !compared.contains(key.slices)) break;
     if (!forms.enter(key)) continue;
-    const std::int64_t floor = forms.largest_call_bytes();
-    std::int64_t& lowest_of_kind = lowest.try_emplace(key.sums, of_whole).first->second;
-    if (floor >= lowest_of_kind) continue;  // it is something else that takes the memory
-    lowest_of_kind = floor;
-    FoundPlan found = attempt(floor);
+    const FormBytes bytes = forms.bytes();
+    if (!least.take_less(key.sums, bytes)) continue;
+    FoundPlan found = attempt(bytes.largest_call);
     if (!found.found()) {
       refused.push_back(key);
     } else if (!best.found() || found.simulation.time_ns < best.simulation.time_ns) {

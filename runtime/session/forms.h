@@ -8,6 +8,7 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -42,11 +43,30 @@ enum class SliceBits : std::uint8_t { kCompared, kExpected };
 // Whether cutting a chain with so many bytes inside may help in this room at all.
 [[nodiscard]] bool may_help(std::int64_t sliceable_bytes, std::int64_t room);
 
+// What a form takes, before it is planned.
+struct FormBytes {
+  std::int64_t largest_call = 0;         // no plan takes less
+  std::int64_t beside_half_written = 0;  // with the ends that are half written while a call runs, in the graph's order
+};
+[[nodiscard]] FormBytes form_bytes(const Graph& graph, const Costs& costs);
+
+// The least that the forms so far take, those of each kind by themselves.
+class LeastForms {
+ public:
+  explicit LeastForms(FormBytes whole) : whole_(whole) {}
+  // Whether a further form takes less; if not, it is something else that takes the memory.
+  [[nodiscard]] bool take_less(Sums kind, FormBytes form);
+
+ private:
+  FormBytes whole_;
+  std::map<Sums, FormBytes> least_;
+};
+
 // The forms of one step, of which it is in one at a time.
 struct StepForms {
   std::vector<FormKey> in_slices;
-  std::function<bool(FormKey key)> enter;            // returns whether there is that form; the whole step always is
-  std::function<std::int64_t()> largest_call_bytes;  // of this form
+  std::function<bool(FormKey key)> enter;  // returns whether there is that form; the whole step always is
+  std::function<FormBytes()> bytes;        // of this form
   std::function<FoundPlan(std::int64_t room)> find_at_once;
   std::function<FoundPlan(std::int64_t room)> find;
 };

@@ -103,7 +103,7 @@ FoundPlan Session::find_in_any_form(Find find, std::optional<std::int64_t> room)
   };
   return find_in_forms({.in_slices = forms_in_slices(options_->slices),
                         .enter = enter,
-                        .largest_call_bytes = [this] { return most_of_one_op(graph_, costs_); },
+                        .bytes = [this] { return form_bytes(graph_, costs_); },
                         .find_at_once =
                             [&](std::int64_t bytes) {
                               return known && !form_.is_sliced() ? *known : find_plan(&Planning::find_at_once, bytes);

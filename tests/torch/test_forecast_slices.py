@@ -16,6 +16,7 @@ import reprise
 import reprise.show.preflight
 from reprise import _core, planning
 from reprise.api.curve import _forms
+from reprise.api.preflight import question
 
 RESNET50 = Path(__file__).parents[2] / "data/steps/resnet50_96.cuda.graph.json"
 WORDS = 4001
@@ -106,6 +107,29 @@ def test_a_curve_has_the_forms_of_both_kinds_that_training_tries() -> None:
     asked: Any = SimpleNamespace(form=lambda key, batch: (graph, costs if key == planning.WHOLE else smaller), batch=1,
                                  forms=SimpleNamespace(use="close"))
     assert [slices for slices, _ in _forms(asked)] == [1, 2, 2]
+
+
+class WideLoss(nn.Module):
+    """Rows in bf16 whose loss is in fp32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, 128, dtype=torch.bfloat16)
+        self.head = nn.Linear(128, WORDS, bias=False, dtype=torch.bfloat16)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return functional.cross_entropy(self.head(functional.gelu(self.embed(words))).float(), words)
+
+
+def test_slices_become_more_while_less_lies_beside_their_ends() -> None:
+    """In 8 slices, the largest call makes the gradient of the head's weight from that of the logits. But parts of the gradient of
+    the logits are made in fp32, beside the whole of it that they are written to."""
+    asked = question(WideLoss(), torch.randint(0, WORDS, (512,)), 0, device=None, optimizer=None, reserve=0, planner="auto",
+                     planning_seconds=1, profile="roofline")
+    asked.step()
+    forms = dict(_forms(asked))
+    assert list(forms) == [1, 2, 4, 8, 16]
+    assert _core.most_of_one_op(*forms[8]) == _core.most_of_one_op(*forms[16])
 
 
 def test_the_least_budget_is_that_of_a_session(model: nn.Module) -> None:

@@ -69,18 +69,17 @@ def curve(model: _core.Graph | torch.nn.Module, inputs: Any = None, *, device: s
 
 
 def _forms(asked: Question) -> Iterator[tuple[int, Form]]:
-    """The whole step, and its forms in slices whose largest call takes less than that of all forms of their kind before."""
+    """The whole step, and its forms in slices that take less than all forms of their kind before."""
     from ..native import _torch
 
     whole = asked.form(planning.WHOLE, asked.batch)
     assert whole is not None
     yield planning.WHOLE[0], whole
-    lowest = dict.fromkeys((False, True), _core.most_of_one_op(*whole))
-    for slices, is_close in _torch.forms_in_slices(asked.forms.use):
-        form = asked.form((slices, is_close), asked.batch)
-        if form is not None and _core.most_of_one_op(*form) < lowest[is_close]:
-            lowest[is_close] = _core.most_of_one_op(*form)
-            yield slices, form
+    least = _torch.LeastForms(*(part.capsule() for part in whole))
+    for key in _torch.forms_in_slices(asked.forms.use):
+        form = asked.form(key, asked.batch)
+        if form is not None and least.take_less(key, *(part.capsule() for part in form)):
+            yield key[0], form
 
 
 def curve_of(graph: _core.Graph, costs: _core.Costs, planner: str = "auto", seconds: float = SECONDS,
