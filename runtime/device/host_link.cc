@@ -3,56 +3,23 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "reprise/error.h"
-#include "reprise/io.h"
-#include "runtime/device/cuda_driver.h"
 #include "runtime/device/meter.h"
 
 namespace reprise {
 namespace {
-
-// -- Pinning, by CUDA's driver: libtorch's own pinned memory comes in powers of two.
-
-void pin(std::byte* data, std::int64_t bytes) {
-  constexpr unsigned kPortable = 1;  // for all contexts
-  const CudaDriver& cuda = CudaDriver::instance();
-  const auto pin = cuda.find<int (*)(void*, std::size_t, unsigned)>("cuMemHostRegister_v2");
-  cuda.check(pin(data, static_cast<std::size_t>(bytes), kPortable),
-             "pin " + format_bytes(bytes) + " of the host's memory; a smaller host_budget may help");
-}
-
-void unpin(std::byte* data) { (void)CudaDriver::instance().find<int (*)(void*)>("cuMemHostUnregister")(data); }
-
-// Pages come into being when they are touched, which takes longer than everything else.
-void touch(std::byte* data, std::size_t bytes) {
-  constexpr std::size_t kPageBytes = 4096;
-  const std::size_t workers = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 8);
-  const std::size_t share = (bytes / workers + kPageBytes) / kPageBytes * kPageBytes;
-  std::vector<std::thread> threads;
-  for (std::size_t begin = 0; begin < bytes; begin += share) {
-    threads.emplace_back([=] {
-      for (std::size_t i = begin; i < std::min(bytes, begin + share); i += kPageBytes) data[i] = std::byte{0};
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-// -- Copies.
 
 std::function<void()>& delay() {
   static auto* function = new std::function<void()>;  // NOLINT: lives as long as the process
@@ -87,16 +54,17 @@ class DeviceLink final : public HostLink {
       : block_(std::move(block)),
         log_(std::move(log)),
         guard_(block_->device().type()),
-        streams_(copy_streams(block_->device())) {
+        streams_(copy_streams(block_->device())),
+        first_(current()) {
     if (block_->free_after) block_->free_after->block(streams_.down);
   }
 
   // Nothing is freed under a copy that is going on.
   ~DeviceLink() override {
-    if (!used_) return;
+    if (stored_.empty()) return;
     try {
-      wait_for_all_on(*used_);
-      block_->free_after = done_on(*used_);
+      wait_for_all();
+      block_->free_after = done_on(first_);
     } catch (const c10::Error&) {  // the device is lost, and with it everything that could go wrong
     }
   }
@@ -118,19 +86,22 @@ class DeviceLink final : public HostLink {
 
   void wait_for_store(ValueId value) override { wait_for(stored_.at(value)); }
   void wait_for_fetch(ValueId value) override { wait_for(fetched_.at(value)); }
-  void wait_for_all() override { wait_for_all_on(current()); }
-
- private:
-  void wait_for_all_on(const c10::Stream& stream) const {
+  void wait_for_all() override {
     for (const auto* copies : {&stored_, &fetched_}) {
-      for (const auto& [value, done] : *copies) done.block(stream);
+      for (const auto& [value, done] : *copies) hold_back(done);
     }
   }
-  c10::Stream current() {
-    used_ = guard_.getStream(block_->device());
-    return *used_;
+
+ private:
+  [[nodiscard]] c10::Stream current() const { return guard_.getStream(block_->device()); }
+  void hold_back(const c10::Event& copied) const {
+    copied.block(current());
+    if (current() != first_) copied.block(first_);
   }
-  void follow(const c10::Stream& stream) { done_on(current()).block(stream); }
+  void follow(const c10::Stream& stream) const {
+    done_on(current()).block(stream);
+    if (current() != first_) done_on(first_).block(stream);
+  }
   [[nodiscard]] c10::Event done_on(const c10::Stream& stream) const {
     c10::Event event(block_->device().type());
     event.record(stream);
@@ -142,7 +113,7 @@ class DeviceLink final : public HostLink {
     noting(kind, stream, target.numel(), [&] { target.copy_(source, /*non_blocking=*/true); });
   }
   void wait_for(const c10::Event& copied) {
-    noting(CopyLog::Kind::kWait, current(), 0, [&] { copied.block(*used_); });
+    noting(CopyLog::Kind::kWait, current(), 0, [&] { hold_back(copied); });
   }
   template <typename Work>
   void noting(CopyLog::Kind kind, const c10::Stream& stream, std::int64_t bytes, const Work& work) {
@@ -159,7 +130,7 @@ class DeviceLink final : public HostLink {
   std::shared_ptr<CopyLog> log_;
   c10::impl::VirtualGuardImpl guard_;
   CopyStreams streams_;
-  std::optional<c10::Stream> used_;  // the stream that the step was on
+  c10::Stream first_;  // on which the step began
   std::map<ValueId, c10::Event> stored_;
   std::map<ValueId, c10::Event> fetched_;
 };
@@ -209,32 +180,6 @@ class Trial {
 };
 
 }  // namespace
-
-HostBlock::HostBlock(c10::Device device, std::int64_t bytes) : device_(numbered(device)), bytes_(bytes) {
-  const auto size = static_cast<std::size_t>(bytes);
-  const c10::DeviceGuard on_its_device(device_);
-  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw InputError("the host does not have " + format_bytes(bytes) + " for host_budget");
-  (void)madvise(data, size, MADV_HUGEPAGE);
-  data_ = static_cast<std::byte*>(data);
-  try {
-    touch(data_, size);
-    pin(data_, bytes);
-  } catch (...) {
-    munmap(data_, size);
-    throw;
-  }
-}
-
-HostBlock::~HostBlock() {
-  try {
-    const c10::DeviceGuard on_its_device(device_);
-    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
-    unpin(data_);
-  } catch (const std::exception&) {  // CUDA is shut down already at the end of the process
-  }
-  munmap(data_, static_cast<std::size_t>(bytes_));
-}
 
 bool has_host_link(c10::Device device) { return device.is_cuda(); }
 

@@ -1,14 +1,14 @@
 // Copies between a device's memory and the host's that go on beside the device's own work.
 //
-// Everything is queued: the CPU never waits. The current stream waits where it is told to, and memory that a copy reads
-// or writes must not be given back before. A link belongs to one step.
+// Everything is queued: the CPU never waits. Whatever waits for a copy holds back two streams: the one that is current
+// then, and the one that was current when the link was made, on which the step began and to which the allocator gives
+// its memory back. Memory that a copy reads or writes must not be given back before. A link belongs to one step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,30 +18,9 @@
 
 #include "reprise/costs.h"
 #include "reprise/ids.h"
+#include "runtime/device/host_block.h"
 
 namespace reprise {
-
-// Pinned memory of the host, taken in one piece and kept between steps.
-class HostBlock {
- public:
-  // Takes about a second for 3 GiB. Throws InputError if the host does not have it, or cannot pin it.
-  HostBlock(c10::Device device, std::int64_t bytes);
-  ~HostBlock();  // once the device no longer uses it
-  HostBlock(const HostBlock&) = delete;
-  HostBlock& operator=(const HostBlock&) = delete;
-
-  [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
-  [[nodiscard]] c10::Device device() const { return device_; }
-
-  // The end of the step that used it last: the next one may be on another stream.
-  std::optional<c10::Event> free_after{};
-
- private:
-  c10::Device device_;
-  std::int64_t bytes_;
-  std::byte* data_ = nullptr;
-};
 
 // What the copies of a step took, and how long the device waited for them.
 struct CopyTimes {
@@ -81,10 +60,10 @@ class HostLink {
   virtual void store(ValueId value, const at::Tensor& bytes, std::int64_t offset) = 0;
   // Begins to copy them back into other memory of the device.
   virtual void fetch(ValueId value, const at::Tensor& bytes, std::int64_t offset) = 0;
-  // The current stream goes on after the copy of the value.
+  // The streams go on after the copy of the value.
   virtual void wait_for_store(ValueId value) = 0;
   virtual void wait_for_fetch(ValueId value) = 0;
-  // The current stream goes on after all copies that were begun.
+  // The streams go on after all copies that were begun.
   virtual void wait_for_all() = 0;
 };
 
