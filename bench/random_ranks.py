@@ -293,6 +293,8 @@ class Runner:
             digest, peak = trained.train(batches[self.rank], int(case.ballast * room) if case.ballast_rank == self.rank else 0,
                                          case.ballast_between)
             said = {"outcome": "trained", "same": digest == expected, "inside": peak <= budget}
+        except reprise.RankAbsent as error:
+            said, goes_on = {"outcome": "lost", "error": f"{type(error).__name__}: {error}"[:300]}, False
         except reprise.RepriseError as error:
             said = {"outcome": "refused", "error": type(error).__name__, "says": str(error)}
         except Thrown:

@@ -45,6 +45,7 @@ __all__ = [
     "ModifiedInPlace",
     "Plan",
     "PlanFile",
+    "RankAbsent",
     "RanksDiffer",
     "RepriseError",
     "Simulation",
@@ -90,6 +91,7 @@ _WITH_TORCH = {
     "BudgetExceeded": "errors",
     "GraphBreak": "errors",
     "ModifiedInPlace": "errors",
+    "RankAbsent": "errors",
     "RanksDiffer": "errors",
     "Unsupported": "errors",
 }
@@ -107,6 +109,7 @@ if TYPE_CHECKING:
         GraphBreak,
         InfeasibleBudget,
         ModifiedInPlace,
+        RankAbsent,
         RanksDiffer,
         RepriseError,
         Unsupported,

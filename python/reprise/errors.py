@@ -30,6 +30,10 @@ class RanksDiffer(RepriseError):
     """Processes that communicate within a step would run different steps, such as with batches of different shapes."""
 
 
+class RankAbsent(RepriseError):
+    """A process that trains together with this one has ended, or has not come in time; the message names it."""
+
+
 class Unsupported(RepriseError):
     """The model or the training loop does something that Reprise refuses."""
 

@@ -108,7 +108,8 @@ class RegionsRunner:
             if self.begin_with is not None:
                 self.begin_with()
                 self.begin()
-            return self._plain(*args, **kwargs)
+            with contextlib.nullcontext() if self.ranks is None else self.ranks.absence_named():
+                return self._plain(*args, **kwargs)
         finally:
             self._key = None
             self.divider.pause()

@@ -39,10 +39,12 @@ class TensorParallel:
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
-        """Around a call of the model or its backward: an error before the step runs is raised in all processes."""
+        """Around a call of the model or its backward: an error before the step runs is raised in all processes. Where the step
+        waits for a process that is not there, the error names it."""
         self._is_awaited = True
         try:
-            yield
+            with self._ranks.absence_named():
+                yield
         except Agreed as agreed:
             raise agreed.error from None
         except Exception as error:
@@ -62,18 +64,25 @@ class TensorParallel:
         return _torch.Together(self._ranks.rank == 0, self._least, self._of_first, self._settled)
 
     def _least(self, numbers: list[int]) -> list[int]:
-        try:
+        with _agreed():
             return self._ranks.agree(None, numbers)
-        except RepriseError as error:
-            raise Agreed(error) from error
 
     def _of_first(self, text: str) -> str:
-        return self._ranks.told_by(0, text)
+        with _agreed():
+            return self._ranks.told_by(0, text)
 
     def _settled(self) -> int:
         self._is_awaited = False
         self._turns += 1
         return self._turns
+
+
+@contextlib.contextmanager
+def _agreed() -> Iterator[None]:
+    try:
+        yield
+    except RepriseError as error:
+        raise Agreed(error) from error
 
 
 def tensor_parallel(model: torch.nn.Module) -> TensorParallel | None:
