@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import reprise
+from reprise.api.verification import Verification
 
 WORDS = 4001
 
@@ -233,7 +234,24 @@ def test_close_slices_take_less_and_are_close() -> None:
     assert verified.ok, str(verified)
     assert verified.slices > 1
     assert verified.close
-    assert verified.same or "as slices='close' may" in str(verified)
+    assert not verified.same and "as slices='close' may" in str(verified)
+    assert verified.errors.keys() == {f"gradient of {name}" for name, _ in model.named_parameters()}
+    assert "of eager's, of which 1.5 are allowed" in str(verified)
+
+
+def test_close_slices_are_held_to_the_error_of_eager() -> None:
+    """Of two gradients, each may stray a little where it has few numbers, but not both."""
+    def verified(*errors: tuple[float, float]) -> Verification:
+        named = {f"gradient of {number}": each for number, each in enumerate(errors)}
+        return Verification(None, 0, 0, None, 0.0, 0.0, "auto", different=["loss"], errors=named, tolerance=1e-7, close=True)
+
+    assert verified((1e-6, 1.4e-6), (1e-6, 1.5e-6)).ok
+    assert verified((1e-6, 1.58e-6), (1e-6, 1e-6)).ok
+    far = verified((1e-6, 1e-7), (1e-6, 1.7e-6))
+    assert not far.ok and not far.strays and "TOO LARGE in 1: gradient of 1" in str(far)
+    strays = verified((1e-6, 1.55e-6), (1e-6, 1.55e-6))
+    assert not strays.ok and not strays.far and strays.strays and "allowed  TOO LARGE" in str(strays)
+    assert verified((0.0, 1e-17)).ok
 
 
 class FewRows(nn.Module):
