@@ -4,9 +4,9 @@
 //
 // A policy says what is kept from forward to backward: the weights (ZeRO-2) or none (ZeRO-3, whose gathers run again),
 // and all activations, those between layers alone, or also the results of products and attention. What is not kept is
-// made again once, when backward first reads it, and stays to its last use. ZeRO gathers each weight before its use;
-// FSDP2 gathers a layer's weights together, before the layer's first op in forward and in backward. Every policy is
-// hoisted without a budget, as `auto`'s plans are within theirs; `auto` then has the policy's peak as its budget.
+// made again once, when backward first reads it, and stays to its last use. ZeRO gathers each weight before its use,
+// and is hoisted without a budget, as `auto`'s plans are within theirs. FSDP2 runs in its own order (fsdp_order.h).
+// `auto` then has the policy's peak as its budget.
 // Prints one JSON object; bench/overlap.py calls this.
 #include <algorithm>
 #include <array>
@@ -16,10 +16,13 @@
 #include <exception>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "fsdp_order.h"
+#include "plan/liveness.h"
 #include "reprise/reprise.h"
 #include "solve/auto/evaluator.h"
 #include "solve/auto/step_model.h"
@@ -31,18 +34,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 2;
+
 enum class Kept { kAll, kProducts, kBetweenLayers };
 
 struct Policy {
   const char* name;
   bool weights;
   Kept activations;
-  bool by_layer = false;  // weights are gathered layer by layer
+  std::optional<bench::Root> fsdp = std::nullopt;  // in FSDP2's own order
 };
 
 // What is outside of the layers is gathered once by all of them, as by the root of FSDP2.
 constexpr std::array kPolicies{
-    Policy{"FSDP2, checkpointed layers", false, Kept::kBetweenLayers, true},
+    Policy{"FSDP2, checkpointed layers", false, Kept::kBetweenLayers, bench::Root::kWhole},
+    Policy{"FSDP2, checkpointed layers, embedding and head apart", false, Kept::kBetweenLayers, bench::Root::kApart},
     Policy{"ZeRO-3, products kept", false, Kept::kProducts},
     Policy{"ZeRO-3, everything kept", false, Kept::kAll},
     Policy{"ZeRO-2, checkpointed layers", true, Kept::kBetweenLayers},
@@ -71,32 +77,6 @@ bool is_kept(const Graph& graph, const Policy& policy, ValueId value) {
   return true;
 }
 
-// "layers.3" of "layers.3.gate".
-std::string_view layer_of(const Graph& graph, OpId op) {
-  const std::string_view scope = graph.scope_name(op);
-  if (!scope.starts_with("layers.")) return {};
-  return scope.substr(0, scope.find('.', std::string_view("layers.").size()));
-}
-
-// Moves every gather, with the cast before it, up to the first op of its layer in the same pass.
-std::vector<OpId> gathered_by_layer(const Graph& graph, const std::vector<OpId>& runs) {
-  const auto gathers = [&](OpId op) {
-    const OpId start = graph.is_wait(op) ? graph.partner(op) : op;
-    if (graph.is_start(start)) return !graph.once(start);
-    return graph.op_name(op).starts_with("to_") && graph.phase(op) == Phase::kForward;
-  };
-  std::vector<OpId> made;
-  for (const OpId op : runs) {
-    auto at = made.end();
-    while (gathers(op) && at != made.begin() && !layer_of(graph, op).empty() &&
-           layer_of(graph, *(at - 1)) == layer_of(graph, op) && !gathers(*(at - 1))) {
-      --at;
-    }
-    made.insert(at, op);
-  }
-  return made;
-}
-
 std::vector<OpId> runs_of(const CostedGraph& step, const Policy& policy) {
   const detail::JoinedStep joined(step.graph, step.costs, 1);
   const detail::StepModel model(joined.graph(), joined.costs());
@@ -106,8 +86,13 @@ std::vector<OpId> runs_of(const CostedGraph& step, const Policy& policy) {
   }
   detail::Evaluator evaluator(model);
   (void)evaluator.evaluate(choice);
-  std::vector<OpId> runs = joined.whole(evaluator.runs());
-  return policy.by_layer ? gathered_by_layer(step.graph, runs) : runs;
+  return joined.whole(evaluator.runs());
+}
+
+Plan plan_of(const CostedGraph& step, const Policy& policy) {
+  const std::vector<OpId> runs = runs_of(step, policy);
+  if (policy.fsdp) return detail::place_frees(step.graph, bench::fsdp_order(step.graph, runs, *policy.fsdp));
+  return detail::hoist(step.graph, step.costs, runs, kUnlimited);
 }
 
 Json described(const CostedGraph& step, const Plan& plan) {
@@ -142,7 +127,6 @@ Json planned(const CostedGraph& step, std::int64_t budget_bytes) {
 
 Json compare(const std::string& path) {
   const CostedGraph step = parse_graph(read_text(path), path);
-  constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 2;
   std::vector<OpId> captured;
   for (std::size_t i = 0; i < step.graph.num_ops(); ++i) captured.push_back(op_id(i));
   Json found{{"step", step.graph.name()},
@@ -150,8 +134,7 @@ Json compare(const std::string& path) {
              {"neither", described(step, detail::hoist(step.graph, step.costs, captured, kUnlimited))},
              {"policies", Json::array()}};
   for (const Policy& policy : kPolicies) {
-    const Plan plan = detail::hoist(step.graph, step.costs, runs_of(step, policy), kUnlimited);
-    Json row{{"policy", policy.name}, {"fixed", described(step, plan)}};
+    Json row{{"policy", policy.name}, {"fixed", described(step, plan_of(step, policy))}};
     const std::int64_t budget = row["fixed"]["peak_bytes"];
     row["auto"] = planned(step, budget);
     found["policies"].push_back(std::move(row));

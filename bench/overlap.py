@@ -4,7 +4,7 @@
 
 `overlap` (bench/overlap.cc) plans; nothing runs on a device, and times are simulated with the clocks of the device and of its
 communicator. The numbers are the same on every machine, because the planner's work is a count; only the seconds of the
-processor differ. Fails if `auto` is slower than a policy at its peak.
+processor differ. Fails if `auto` is slower than a policy at its peak, or not much faster than FSDP2 as most people use it.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LEAST_GAIN = {"FSDP2, checkpointed layers": 4.0}  # in percent, where it is not 0
 STEPS = ("sharded_llama_64_ranks", "sharded_llama_8_ranks")
 
 
@@ -40,11 +41,11 @@ def main() -> None:
         for row in step["policies"]:
             fixed, found = row["fixed"], row["auto"]
             faster = gain(row) if "time_ns" in found else float("-inf")
-            late = faster < 0
+            late = faster < LEAST_GAIN.get(row["policy"], 0.0)
             failed |= late
             print(f"  {row['policy']}: {fixed['peak_bytes'] / 2**30:.1f} GiB, {fixed['time_ns'] / 1e6:.1f} ms; auto "
                   f"{found.get('time_ns', 0) / 1e6:.1f} ms, {faster:.1f} % faster, {found.get('gathers_again', 0)} gathers "
-                  f"again, {found['seconds']} s{'   SLOWER' if late else ''}")
+                  f"again, {found['seconds']} s{'   TOO LITTLE' if late else ''}")
     result = {"command": "python3 bench/overlap.py", "machine": platform.machine(), "cores": os.cpu_count(), "steps": steps}
     options.output.write_text(json.dumps(result, indent=1) + "\n")
     sys.exit(1 if failed else 0)
