@@ -11,9 +11,11 @@ from test_preflight import real_peak
 from torch import Tensor, nn
 
 import reprise
+from reprise import _core
 from reprise.__main__ import main
 from reprise.forecast import lengths as forecast
 from reprise.forecast.question import last_inside
+from reprise.native import _torch
 from reprise.trace import dry_run
 
 
@@ -161,3 +163,31 @@ def test_the_command_takes_lengths(capsys: pytest.CaptureFixture[str], monkeypat
     with pytest.raises(SystemExit):
         main(["preflight", f"{__name__}:factory", "--batch", "4", "--budget", "1MB", "--lengths", "8,many"])
     assert "lengths" in capsys.readouterr().err
+
+
+def test_sizes_of_more_than_32_bits_are_those_of_a_capture_there() -> None:
+    """Nothing has memory, so the tensors may be larger than any machine: the attention has 2^37 numbers and 2^39 bytes."""
+    model = Attends().train()
+    cpu = torch.device("cpu")
+    like = dry_run.capture(model, ((words(8, 16),), {}), cpu, {})
+    family = dry_run.DryFamily(model, ((words(8, 16),), {}), like, {}, lambda tensor: range(tensor.dim()))
+
+    def resize(tensor: Tensor) -> tuple[int, ...]:
+        return (8, 1 << 17)
+
+    member = family.at(resize)
+    assert member is not None
+    there = dry_run.capture(model, ((words(8, 16),), {}), cpu, {}, resize)
+    assert member.step.captured.program.difference(there.step.captured.program) is None
+    costs = _core.Costs.from_capsule(_torch.bare_costs(member.step.captured.program))
+    assert max(costs.value_bytes) == 4 * 8 * (1 << 34)
+
+
+def test_sizes_that_64_bits_cannot_hold_are_an_error_and_no_number() -> None:
+    model = Attends().train()
+    like = dry_run.capture(model, ((words(8, 16),), {}), torch.device("cpu"), {})
+    family = dry_run.DryFamily(model, ((words(8, 16),), {}), like, {}, lambda tensor: range(tensor.dim()))
+    program = family._family
+    assert program.at([8, 1 << 17]).resident_bytes > 0
+    with pytest.raises(ValueError, match="too large"):
+        program.at([8, 1 << 40])
