@@ -308,4 +308,14 @@ std::optional<SliceRule> slice_rule(const ProgramOp& op, std::int64_t units, Sum
   return sums == Sums::kInSlices ? with_sums(op, units) : std::nullopt;
 }
 
+std::set<std::string> operators_with_rules(Made made) {
+  std::set<std::string> names;
+  if (made == Made::kUnits) {
+    for (const auto& [name, rule] : kRules) names.emplace(name);
+  } else {
+    for (const auto& [name, rule] : kSumRules) names.emplace(name);
+  }
+  return names;
+}
+
 }  // namespace reprise

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "runtime/program/program.h"
@@ -36,5 +38,9 @@ struct SliceRule {
 
 // How to cut a call into so many units; nothing if it cannot be cut.
 [[nodiscard]] std::optional<SliceRule> slice_rule(const ProgramOp& op, std::int64_t units, Sums sums);
+
+// The operators that have rules of their own, beside the one for all that PyTorch says are pointwise: those for results
+// that are units, or those for results that are sums.
+[[nodiscard]] std::set<std::string> operators_with_rules(Made made);
 
 }  // namespace reprise
