@@ -2,14 +2,22 @@
 
     python bench/modes.py [--device cuda] [--samples 15] [--parts ddp:1,units:1,...] [--seconds 30] [-o FILE]
 
-A part is a way and a number of processes, `ddp:1`: DistributedDataParallel (ddp), units of fully_shard (units), reprise.shard
-(shard), parallelize_module (tensor), and a stage of a pipeline with four micro-batches (stage, in one process alone). In each
-process three copies of a small GPT are trained: in that way without a plan, in that way under a plan, and under a plan as one
-process alone would. Rows are without a budget, and with a quarter of the step's own peak taken away from both plans. `same`
-compares losses, momentum and parameters of three steps with those of the way without a plan (for reprise.shard: of fully_shard);
-`ratio_to_alone` compares medians of steps that come in turns. Two processes share one GPU through gloo, which has not all that
-NCCL has; a part that it refuses says so. Each part has processes of its own, which are killed after --seconds; what is known is
-written after every part.
+A part is a way and a number of processes, `ddp:1`: DistributedDataParallel (ddp), units of fully_shard (units),
+reprise.shard (shard), parallelize_module (tensor), and a stage of a pipeline with four micro-batches (stage, in one process
+alone). In each process three copies of a small GPT are trained: in that way without a plan, in that way under a plan, and
+under a plan as one process alone would ("alone"). Rows are without a budget, and with a quarter of the step's own peak
+taken away from both plans.
+
+Plans are compared with their like: alone, what the way plans in regions is planned in the same regions, and what it plans
+as one graph without collectives runs the very same plan (`same_plan`). The graphs of shard and tensor have collectives, and
+their plans without a budget keep everything, as alone; with less, `recomputation_percent` and `recomputation_alone_percent`
+say how alike they are. `same` compares losses, momentum and parameters of three steps with those of the way without a plan
+(for reprise.shard: of fully_shard); `ratio_to_alone` compares medians of steps that come in turns. `vote_us` is the time in
+which the processes agree on a step, once. Two processes share one GPU through gloo, which has not all that NCCL has; a part
+that it refuses says so. Each part has processes of its own, which are killed after --seconds. What is known is written
+after every part; rows that FILE has for other parts or other machines stay. All that one GPU can say under NCCL:
+
+    python bench/modes.py --device cuda --parts ddp:1,units:1,shard:1,tensor:1,stage:1 --seconds 120
 """
 
 from __future__ import annotations
@@ -18,15 +26,18 @@ import argparse
 import contextlib
 import json
 import os
+import platform
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from processes import Process, in_processes, parser_of, seconds_of
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -37,6 +48,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import reprise
 from reprise import memory, planning
+from reprise.api.ranks import Ranks
 from reprise.local_tensors import local_tensors
 
 os.environ.setdefault("REPRISE_WAITING_SECONDS", "1e9")  # Every step waits for the plan that the whole search finds.
@@ -44,6 +56,8 @@ DDP, UNITS, SHARD, TENSOR, STAGE = "ddp", "units", "shard", "tensor", "stage"
 PARTS = ",".join([*(f"{way}:1" for way in (DDP, UNITS, SHARD, TENSOR, STAGE)), *(f"{way}:2" for way in (DDP, SHARD, TENSOR))])
 MICRO_BATCHES = 4
 HEAD = 64  # numbers in a head of attention
+VOTES = 200
+KEY = ("way", "ranks", "budget", "machine", "gpu", "torch")  # of a row: a later run of the same replaces it
 
 
 class Block(nn.Module):
@@ -92,7 +106,8 @@ class Trainee:
         self._divide(process.known["ranks"], plans)
         self.optimizer = torch.optim.SGD(self.net.parameters(), 0.01, momentum=0.9)
         if plans:
-            reprise.compile(self.schedule or self.model, None, optimizer=self.optimizer)
+            regions = {UNITS: list(self.net.blocks), STAGE: [self.net]}.get(part) if way is None else None
+            reprise.compile(self.schedule or self.model, None, optimizer=self.optimizer, regions=regions)
         torch.manual_seed(1 if part == TENSOR else 1 + process.rank)
         self.words = torch.randint(0, words, (batch, length + 1), device=self.device)
 
@@ -142,19 +157,38 @@ class Trainee:
         return seconds_of(self.step, self.device)
 
 
+def vote_us() -> float:
+    """The time of one vote, in the median."""
+    ranks = Ranks(dist.group.WORLD)
+    times = []
+    for _ in range(VOTES):
+        begin = time.perf_counter()
+        ranks.agree(None, list(range(8)))
+        times.append(time.perf_counter() - begin)
+    return round(1e6 * statistics.median(times), 1)
+
+
+def percent_again(trainee: Trainee) -> float:
+    return round(planning.recomputation_percent(trainee.plan.recompute_ns, trainee.plan.time_ns), 2)
+
+
 def rows_of(process: Process, part: str, samples: int) -> list[dict[str, Any]]:
     memory.install_meter()
     # All copies are there before the first one is compiled, because budgets count what is allocated from then on.
     plain, planned = (Trainee(process, part, part, plans=plans) for plans in (False, True))
     alone = Trainee(process, part, None, plans=True)
+    known = {key: value for key, value in process.known.items() if key != "command"}
     rows = []
     taken = 0
-    for name in ("none", "a quarter less"):
+    parts = 2 if part == STAGE else 4  # Most of what a micro-batch adds are gradients, which plans cannot take away.
+    for name in ("none", f"1/{parts} less"):
         if taken:
             for trainee in (planned, alone):
                 trainee.plan.set_budget(trainee.plan.peak_bytes - taken)
         expected, found = plain.bits(), planned.bits()
         alone.bits()
+        if part == DDP and taken:
+            alone.plan.use(planned.plan.actions, "the plan inside DistributedDataParallel")
         times: dict[str, list[float]] = {"way": [], "planned": [], "alone": []}
         for _ in range(samples):
             for key, trainee in zip(times, (plain, planned, alone), strict=True):
@@ -162,14 +196,15 @@ def rows_of(process: Process, part: str, samples: int) -> list[dict[str, Any]]:
         medians = {key: statistics.median(values) for key, values in times.items()}
         plan = planned.plan
         rows.append({
-            "way": part, "ranks": process.known["ranks"], "budget": name, "same": expected == found,
+            "way": part, "budget": name, **known, "samples": samples, "same": expected == found,
             "predicted_bytes": plan.peak_bytes, "measured_bytes": plan.measured_peak_bytes, "budget_bytes": plan.budget_bytes,
             "inside": plan.budget_bytes is None or plan.measured_peak_bytes <= plan.budget_bytes,
-            "recomputation_percent": round(planning.recomputation_percent(plan.recompute_ns, plan.time_ns), 2),
-            **{f"{key}_ms": round(1e3 * value, 2) for key, value in medians.items()},
+            "same_plan": part == DDP and plan.actions.actions == alone.plan.actions.actions,
+            "recomputation_percent": percent_again(planned), "recomputation_alone_percent": percent_again(alone),
+            **{f"{key}_ms": round(1e3 * value, 2) for key, value in medians.items()}, "vote_us": vote_us(),
             "ratio_to_alone": round(medians["planned"] / medians["alone"], 4),
             "ratio_to_way": round(medians["planned"] / medians["way"], 4)})
-        taken = (alone.plan.peak_bytes - alone.plan.outside_bytes) // 4
+        taken = (alone.plan.measured_peak_bytes - memory.allocated_bytes(process.device)) // parts
     return rows
 
 
@@ -177,7 +212,7 @@ def run(process: Process, options: argparse.Namespace) -> None:
     torch.use_deterministic_algorithms(options.device == "cuda", warn_only=True)
     rows = rows_of(process, options.part, options.samples)
     if process.rank == 0:
-        options.output.write_text(json.dumps({**process.known, "results": rows}))
+        options.output.write_text(json.dumps(rows))
 
 
 def end_group(process: subprocess.Popen[str]) -> None:
@@ -187,9 +222,11 @@ def end_group(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def found_by(options: argparse.Namespace, name: str) -> dict[str, Any]:
+def found_by(options: argparse.Namespace, name: str) -> list[dict[str, Any]]:
     """What the processes of one part have found, or how they ended."""
     way, ranks = name.split(":")
+    failed = {"way": way, "ranks": int(ranks), "machine": platform.machine(), "torch": torch.__version__,
+              "gpu": torch.cuda.get_device_name() if options.device == "cuda" else None}
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "part.json")
         command = [sys.executable, __file__, "--part", way, "--ranks", ranks, "--device", options.device,
@@ -198,13 +235,22 @@ def found_by(options: argparse.Namespace, name: str) -> dict[str, Any]:
         try:
             said = process.communicate(timeout=options.seconds)[1]
         except subprocess.TimeoutExpired:
-            return {"results": [{"way": way, "ranks": int(ranks), "error": f"not done in {options.seconds:g} s"}]}
+            return [{**failed, "error": f"not done in {options.seconds:g} s"}]
         finally:
             end_group(process)
         if output.exists():
-            return dict(json.loads(output.read_text()))
+            return list(json.loads(output.read_text()))
         lines = [line for line in said.splitlines() if line.strip()]
-        return {"results": [{"way": way, "ranks": int(ranks), "error": " | ".join(lines[-2:])[-600:]}]}
+        return [{**failed, "error": " | ".join(lines[-2:])[-600:]}]
+
+
+def joined(before: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The new rows, and those from before that no new one replaces. What worked replaces what did not."""
+    def keys(row: dict[str, Any]) -> set[tuple[Any, ...]]:
+        return {tuple({**row, "budget": budget}.get(name) for name in KEY) for budget in (row.get("budget"), None)}
+
+    replaced = {key for row in rows for key in keys(row)}
+    return [row for row in before if tuple(row.get(name) for name in KEY) not in replaced] + rows
 
 
 def main() -> int:
@@ -216,15 +262,13 @@ def main() -> int:
     if options.part:
         in_processes(run, options)
         return 0
+    before = json.loads(options.output.read_text())["results"] if options.output.exists() else []
     rows: list[dict[str, Any]] = []
-    known: dict[str, Any] = {}
     for name in options.parts.split(","):
-        found = found_by(options, name)
-        rows += found.pop("results")
-        for row in rows[-2:]:
+        rows += (found := found_by(options, name))
+        for row in found:
             print(row, flush=True)
-        known = known or {key: found[key] for key in ("machine", "torch", "gpu") if key in found}
-        told = {"command": " ".join(["python", *sys.argv]), **known, "samples": options.samples, "results": rows}
+        told = {"command": " ".join(["python", *sys.argv]), "results": joined(before, rows)}
         options.output.write_text(json.dumps(told, indent=1) + "\n")
     return 1 if any(row.get("same") is False or row.get("inside") is False for row in rows) else 0
 
