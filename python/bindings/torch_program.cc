@@ -234,6 +234,17 @@ Postfix postfix_of(const SizeTable::Expression& expression) {
   return postfix;
 }
 
+// Names of calls of which a second run may give other bits.
+std::vector<std::string> unrepeatable(const Program& program) {
+  std::vector<std::string> names;
+  for (const ProgramOp& op : program.ops) {
+    if (op.kind == ProgramOp::Kind::kCall && !Kernel(*op.call).repeats(program.device) && !moves_bytes(*op.call)) {
+      names.push_back(op.name);
+    }
+  }
+  return names;
+}
+
 void bind_program(py::module_& module) {
   bind_builder(module);
   bind_family(module);
@@ -246,6 +257,8 @@ void bind_program(py::module_& module) {
       .def_property_readonly(
           "seed_values", [](const Program& program) { return numbers_of(values_of(program.seeds)); },
           "The gradients of outputs.")
+      .def_property_readonly("unrepeatable", &unrepeatable,
+                             "The names of calls of which a second run may give other bits.")
       .def_property_readonly("num_ops", [](const Program& program) { return program.ops.size(); })
       .def_property_readonly("caller_op", [](const Program& program) { return index(program.caller_op()); })
       .def("is_call",
