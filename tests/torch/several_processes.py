@@ -1,4 +1,4 @@
-"""Runs cases and pages in two processes that train together."""
+"""Runs cases and pages in two processes that train together, or in as many as REPRISE_TEST_RANKS says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 import reprise
 
-RANKS = 2
+RANKS = int(os.environ.get("REPRISE_TEST_RANKS", "2"))
 SECONDS = 900  # far more than it takes, so that a process that waits for another one ends
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "training"
 
@@ -109,9 +109,9 @@ def _run(rank: int, environment: dict[str, str], run: Callable[..., None], argum
     run(rank, *arguments)
 
 
-def results_of(run: Callable[[int, str], None], folder: Path) -> Results:
+def results_of(run: Callable[..., None], folder: Path, *more: Any) -> Results:
     """What each process has left."""
-    in_processes(run, str(folder))
+    in_processes(run, str(folder), *more)
     return [torch.load(folder / f"results{rank}.pt", weights_only=False) for rank in range(RANKS)]
 
 
@@ -127,15 +127,19 @@ def leave_results(rank: int, folder: str, results: Callable[[], dict[str, Any]])
         dist.destroy_process_group()
 
 
-def run_page(name: str, folder: Path) -> None:
-    """Its code trains inside the budget in each of two processes."""
-    script = folder / "train.py"
+def run_page(name: str, folder: Path, planned: str = "model", change: tuple[str, str] = ("", "")) -> None:
+    """Its code trains inside the budget in each of two processes. planned: what has the plan. change: what the page says has to
+    be written in another place of its code."""
     text = (PAGES / f"{name}.md").read_text()
-    script.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)) +
-                      "assert model.plan.measured_peak_bytes <= model.plan.budget_bytes\n"
-                      "assert model.plan.recompute_ns > 0\n"
-                      "import os, pathlib\n"
-                      f"pathlib.Path({str(folder)!r}, 'ended.' + os.environ['RANK']).touch(exist_ok=False)\n")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    assert all(part in text for part in change) and change[0] in code
+    script = folder / "train.py"
+    script.write_text(code.replace(*change) if change[0] else code)
+    with script.open("a") as file:
+        file.write(f"assert {planned}.plan.measured_peak_bytes <= {planned}.plan.budget_bytes\n"
+                   f"assert {planned}.plan.recompute_ns > 0\n"
+                   "import os, pathlib\n"
+                   f"pathlib.Path({str(folder)!r}, 'ended.' + os.environ['RANK']).touch(exist_ok=False)\n")
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     in_processes(_run_script, str(script), store.port)
     assert sorted(path.name for path in folder.glob("ended.*")) == [f"ended.{rank}" for rank in range(RANKS)]
@@ -143,7 +147,15 @@ def run_page(name: str, folder: Path) -> None:
 
 def _run_script(rank: int, script: str, port: int) -> None:
     """In one of the processes: runs it with the variables that torchrun sets, and with a store in the parent, as there."""
-    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"})
-    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)})
+    like_torchrun(rank, port)
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     torch.set_num_threads(1)
+    os.chdir(Path(script).parent)
     runpy.run_path(script, run_name="__main__")
+
+
+def like_torchrun(rank: int, port: int) -> None:
+    """Sets the variables by which libraries find out that they run in one of several processes."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS}
+    os.environ.update({name: str(value) for name, value in ranks.items()})
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"})

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from accelerate.state import AcceleratorState, GradientState
+from several_processes import run_page
 from steps import bits_of
 from torch import nn
 from training import Bits, state_of
@@ -21,6 +22,7 @@ import reprise
 
 PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "training").glob("*.md"))
 CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+OF_ONE = [page for page in PAGES if page.stem != "pipeline"]  # their code also trains in a process by itself
 MOST_LINES = 55  # A longer page would not fit on a screen.
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -77,7 +79,7 @@ def run_code(code: str, folder: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", OF_ONE, ids=lambda page: page.stem)
 def test_a_page_trains_as_without_reprise_and_inside_its_budget(page: Path, tmp_path: Path) -> None:
     lines = code_of(page).splitlines(keepends=True)
     plain = run_code("".join(line for line in lines if "reprise" not in line), tmp_path / "plain")
@@ -102,6 +104,15 @@ def test_a_page_adds_one_line_and_fits_a_screen(page: Path) -> None:
     assert len(page.read_text().splitlines()) <= MOST_LINES
 
 
+# Those of ways to train in several processes run so in the tests of these ways.
+@pytest.mark.parametrize(("name", "options"), [
+    ("accelerate", {}), ("trainer", {}), ("pipeline", {"planned": "schedule"}),
+    ("lightning", {"planned": "model.net", "change": ('"devices": 1', '"devices": 2, "strategy": "ddp"')})],
+    ids=["accelerate", "trainer", "pipeline", "lightning"])
+def test_a_page_runs_in_two_processes(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    run_page(name, tmp_path, **options)
+
+
 def test_every_page_is_there() -> None:
-    names = ["accelerate", "ddp", "fsdp", "lightning", "loops", "shard", "tensor_parallel", "trainer"]
+    names = ["accelerate", "ddp", "fsdp", "lightning", "loops", "pipeline", "shard", "tensor_parallel", "trainer"]
     assert [page.stem for page in PAGES] == names
