@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import frameworks_cases as cases
 import lightning
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
+from several_processes import Results, results_of
 from torch import nn
 from training import Mlp, assert_same, batch
 
@@ -149,3 +151,16 @@ def test_training_by_the_plan_is_not_told(caplog: pytest.LogCaptureFixture) -> N
         reprise.restore(model)
         step(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert not caplog.records
+
+
+@pytest.fixture(scope="module")
+def in_two_processes(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return results_of(cases.run, tmp_path_factory.mktemp("ranks"), cases.free_port())
+
+
+@pytest.mark.parametrize("way", cases.WAYS)
+def test_sharded_models_that_libraries_hand_over_train_inside_the_budget(in_two_processes: Results, way: str) -> None:
+    for result in in_two_processes:
+        found = result[way]
+        assert all(found["same"]) and found["regions"] == 4
+        assert found["recompute_ns"] > 0 and found["measured"] <= found["budget"]
