@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from models.zoo import CASES
+from steps import model_of, run_step
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -314,6 +316,19 @@ def test_gradients_of_convolutions_are_added_up_over_images(dtype: torch.dtype) 
         return sum(float((p.grad.double() - w.grad).abs().mean() / w.grad.abs().max()) for p, w in pairs)
 
     assert error(model) <= 1.5 * error(plain)
+
+
+def test_a_network_in_close_slices_takes_what_is_predicted() -> None:
+    case = CASES["vgg19"]
+    model = model_of(case)
+    args, kwargs = case.make_inputs()
+    assert not kwargs
+    budget = smallest(model, *args, slices="close") * 101 // 100
+    reprise.compile(model, budget=budget, planning_seconds=1, slices="close")
+    for seed in range(2):
+        run_step(model, case, seed)
+        assert model.plan.slices > 1
+        assert model.plan.measured_peak_bytes == model.plan.peak_bytes <= budget
 
 
 @pytest.mark.parametrize(("loss", "error", "message"), [
