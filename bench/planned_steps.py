@@ -29,16 +29,20 @@ class Step:
         self.title, self.time_ns, self.peak = plain["graph"], plain["time_ns"], plain["peak_bytes"]
 
     def plan(self, share: int, *more: str) -> tuple[dict, bool]:
-        """What the command says as JSON of a share of the memory above what is there from the start, and whether there is a
-        plan."""
+        """What the command says as JSON of a share of the memory above what is there from the start, with the seconds of a
+        processor that it took, and whether there is a plan."""
         return self._plan(self.start + (self.peak - self.start) * share // 100, *more)
 
     def _plan(self, budget: int, *more: str) -> tuple[dict, bool]:
-        done = subprocess.run([self.command, "plan", self.graph, "--budget", str(budget), "--json", *more],
-                              capture_output=True, text=True, check=False)
-        if done.returncode not in (0, INFEASIBLE):
-            sys.exit(done.stderr.strip() or f"{self.command} exited with {done.returncode}")
-        return json.loads(done.stdout), done.returncode == 0
+        child = subprocess.Popen([self.command, "plan", self.graph, "--budget", str(budget), "--json", *more],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert child.stdout and child.stderr
+        said, error = child.stdout.read(), child.stderr.read()
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode not in (0, INFEASIBLE):
+            sys.exit(error.strip() or f"{self.command} exited with {child.returncode}")
+        return json.loads(said) | {"processor_seconds": round(used.ru_utime + used.ru_stime, 2)}, child.returncode == 0
 
 
 def run(script: str, description: str | None, asked: Sequence[tuple], row: Callable[..., dict],

@@ -366,12 +366,14 @@ class AutoSearch {
     }
   }
 
-  // Plans that need more memory than there is, which become plans that store values in the host's memory.
+  // Plans that need more memory than there is, which become plans that store values in the host's memory. With what
+  // follows (relieved.h) this is not to take longer than everything before.
   void search_above() {
     constexpr std::int64_t kRungs = 10;
+    const std::size_t most = options_.work / 4;
     const std::int64_t budget = *options_.budget_bytes;
-    const std::size_t slice = options_.work / kRungs / 2;
-    limit_ = later(options_.work / 2);
+    const std::size_t slice = most / kRungs;
+    limit_ = later(most);
     for (std::int64_t rung = 1; rung < kRungs; ++rung) {
       const std::int64_t above = budget + (plain_bytes_ - budget) / kRungs * rung;
       slice_end_ = later(slice);

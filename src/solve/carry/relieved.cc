@@ -11,9 +11,9 @@ namespace {
 
 constexpr double kLeastShare = 0.03;  // of the excess: the least that a pace carries by the caller's op
 constexpr double kMostShare = 1.5;
-constexpr double kStep = 1.06;  // from one pace to the next
+constexpr double kStep = 1.09;  // from one pace to the next
 constexpr int kAimEvery = 8;
-constexpr std::size_t kPaces = 50;
+constexpr std::size_t kPaces = 45;  // between them
 
 }  // namespace
 
@@ -61,7 +61,7 @@ std::optional<Plan> RelievedSearch::search(const ByOp<std::int64_t>& relief, boo
   Evaluator evaluator(model);
   Pool pool;
   for (const Choice& choice : best_) pool.offer(evaluator.evaluate(choice), choice);
-  const std::size_t most = options_.work / kPaces;
+  const std::size_t most = options_.work / 3 * 2 / kPaces;
   std::size_t other_work = 0;
   const LocalSearch* counted = nullptr;
   const auto out_of_work = [&] {
