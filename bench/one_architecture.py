@@ -146,7 +146,7 @@ def train_inside(training: Training, budget: int, plain: list[str]) -> Row:
         if len(found) == 2:
             _synchronize(training.device)
             seconds = time.perf_counter() - begin
-        if model.plan.online is None:
+        if model.plan.online is None and model.plan.measured_peak_bytes is not None:
             peaks.append(model.plan.measured_peak_bytes)
     online = model.plan.online
     if online is not None:
@@ -176,8 +176,7 @@ def train_inside(training: Training, budget: int, plain: list[str]) -> Row:
 
 
 def measure(architecture: Architecture, device: torch.device, share: float = SHARE) -> Row:
-    row: Row = {"name": architecture.name, "kind": architecture.kind, "package": architecture.package,
-                "exception": architecture.exception}
+    row: Row = {"name": architecture.name, "kind": architecture.kind, "package": architecture.package}
     missing = [each for each in (architecture.package, *architecture.needs) if importlib.util.find_spec(each) is None]
     if missing:
         return row | {"not_here": f"{', '.join(missing)} cannot be imported"}

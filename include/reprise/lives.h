@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "reprise/graph.h"
@@ -28,6 +29,11 @@ struct Life {
 // begin. REQUIRES: validate(graph, plan) found nothing.
 using Lives = std::vector<Life>;
 [[nodiscard]] Lives lives(const Graph& graph, const Plan& plan);
+
+// The plan with the shortest lives for a given order of runs, in which an op may appear several times: every value is
+// freed right after its last read before it is made again or the step ends, and an op runs in place if nothing reads
+// the value it overwrites any more.
+[[nodiscard]] Plan with_shortest_lives(const Graph& graph, std::span<const OpId> runs);
 
 // Before an action, the device waits for a copy of a value: to the host, if the action lets the value go, or back from
 // there, if the action is the first that reads or frees it since it was fetched.

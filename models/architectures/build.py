@@ -18,8 +18,6 @@ from ..zoo import Inputs, Loss, MakeModel, MakeSample, cross_entropy, own_loss
 WORDS, LENGTH, BATCH = 512, 64, 8
 CLASSES, SIZE = 10, 32
 WIDTH, INNER, LAYERS, HEADS = 64, 192, 3, 4
-UNUSED = "parameters on which only outputs outside of the loss depend get zeros, and None in eager"
-LAYOUT = "the gradient of an output arrives in another layout than the output has"
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,6 @@ class Architecture:
     batch: int
     loss: Loss
     needs: tuple[str, ...] = ()  # other packages
-    exception: str = ""  # why a captured step has other last bits than eager (docs/pytorch.md, "Exactness")
 
     def make_inputs(self, seed: int = 0) -> Inputs:
         """The positional and keyword arguments of the model, on the CPU. Equal seeds give equal arguments."""
@@ -40,12 +37,12 @@ class Architecture:
 
 
 def from_transformers(kind: str, name: str, model: str, sample: MakeSample, *, batch: int = BATCH, loss: Loss = own_loss,
-                      needs: tuple[str, ...] = (), exception: str = "", **settings: Any) -> Architecture:
+                      needs: tuple[str, ...] = (), **settings: Any) -> Architecture:
     def make() -> nn.Module:
         made = getattr(importlib.import_module("transformers"), model)
         return made(made.config_class(**settings))
 
-    return Architecture(name, kind, "transformers", make, sample, batch, loss, needs, exception)
+    return Architecture(name, kind, "transformers", make, sample, batch, loss, needs)
 
 
 def from_timm(kind: str, name: str, *, size: int = SIZE, batch: int = 16, **settings: Any) -> Architecture:

@@ -13,9 +13,7 @@ from .build import (
     HEADS,
     INNER,
     LAYERS,
-    LAYOUT,
     SIZE,
-    UNUSED,
     WIDTH,
     WORDS,
     Architecture,
@@ -97,14 +95,14 @@ def written_captions(batch: int, generator: torch.Generator) -> Inputs:
 
 
 IMAGES_AND_TEXT = (
-    image_and_text("clip", "CLIPModel", PAIRED, exception=LAYOUT, **TOWERS),
+    image_and_text("clip", "CLIPModel", PAIRED, **TOWERS),
     image_and_text("siglip", "SiglipModel", PAIRED, text_config=TEXT_TOWER | {"projection_size": WIDTH},
                    vision_config=IMAGE_TOWER),
-    image_and_text("chinese-clip", "ChineseCLIPModel", PAIRED, exception=LAYOUT, **TOWERS),
+    image_and_text("chinese-clip", "ChineseCLIPModel", PAIRED, **TOWERS),
     image_and_text("blip", "BlipForConditionalGeneration", written_captions, vision_config=IMAGE_TOWER,
                    text_config=TEXT_TOWER | {"encoder_hidden_size": WIDTH, "sep_token_id": 2}),
     image_and_text("vilt", "ViltForQuestionAnswering", answered, **sizes(image_size=SIZE, patch_size=8, num_labels=CLASSES)),
-    image_and_text("visual-bert", "VisualBertForPreTraining", bert_with_images, exception=UNUSED,
+    image_and_text("visual-bert", "VisualBertForPreTraining", bert_with_images,
                    **sizes(visual_embedding_dim=48)),
     image_and_text("git", "GitForCausalLM", lambda batch, generator: ((), dict(zip(
         ("input_ids", "pixel_values"), captioned()(batch, generator)[1].values(), strict=True))),

@@ -10,7 +10,6 @@ from .build import (
     CLASSES,
     HEADS,
     INNER,
-    LAYOUT,
     SIZE,
     WIDTH,
     Architecture,
@@ -106,7 +105,7 @@ DETECTION = (
 )
 
 SEGMENTATION = (
-    segmentation("segformer", "SegformerForSemanticSegmentation", maps(64), exception=LAYOUT,
+    segmentation("segformer", "SegformerForSemanticSegmentation", maps(64),
                  hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1],
                  num_attention_heads=[1, 2, 2, 4], decoder_hidden_size=WIDTH, num_labels=CLASSES),
     segmentation("maskformer", "MaskFormerForInstanceSegmentation", segments(64), needs=("scipy",),
@@ -120,7 +119,7 @@ SEGMENTATION = (
                  backbone_config=SWIN_BACKBONE),
     segmentation("upernet", "UperNetForSemanticSegmentation", maps(64), hidden_size=32, auxiliary_channels=16,
                  auxiliary_in_channels=96, pool_scales=[1, 2], num_labels=CLASSES, backbone_config=SWIN_BACKBONE),
-    segmentation("dpt", "DPTForSemanticSegmentation", maps(SIZE), exception=LAYOUT, **picture_sizes(
+    segmentation("dpt", "DPTForSemanticSegmentation", maps(SIZE), **picture_sizes(
         num_hidden_layers=4, backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[16, 16, 32, 32], fusion_hidden_size=16,
         auxiliary_loss_weight=0.4, semantic_loss_ignore_index=255)),
     segmentation("glpn", "GLPNForDepthEstimation", maps(64, dtype=torch.float32), hidden_sizes=[16, 32, 48, 64],

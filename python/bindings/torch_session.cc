@@ -352,6 +352,14 @@ void bind_session(py::module_& module) {
           "owns",
           [](const Session& self, const at::Tensor& handle) { return between_of(handle).session.get() == &self; },
           py::arg("handle"), "Whether its forward gave this handle.")
+      .def(
+          "go_on_as",
+          [](Session& self, Session& other, const at::Tensor& handle) {
+            return self.go_on_as(other, between_of(handle).running);
+          },
+          py::arg("other"), py::arg("handle"), py::call_guard<py::gil_scoped_release>(),
+          "Goes on with a step of this session whose forward has run as with the same step for other gradients of its "
+          "outputs. Returns whether that is possible, and inside the budget.")
       .def("make_family", &Session::make_family, py::call_guard<py::gil_scoped_release>(),
            "What sessions of the same step at other sizes can use of this one.")
       .def(
@@ -391,6 +399,9 @@ void bind_session(py::module_& module) {
                              "The peak of the latest step that was measured.")
       .def_property_readonly("room_bytes", &Session::room_bytes,
                              "What the latest step that was planned for had for itself; None: no budget.")
+      .def_property_readonly(
+          "optional_seeds", [](const Session& self) { return self.caller().optional_seeds(); },
+          "The gradients of outputs that only sums read, which leave them out where the caller does not have them.")
       .def_property_readonly("absent_seeds", [](const Session& self) { return self.caller().absent_seeds(); })
       .def_property_readonly("num_plans", &Session::num_plans)
       .def_property_readonly("total_bytes", &Session::total_bytes, "Bytes of everything on the device.")

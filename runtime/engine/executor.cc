@@ -101,6 +101,49 @@ std::vector<std::optional<at::Tensor>> Executor::backward(std::span<const at::Te
   }
 }
 
+std::vector<bool> Executor::live_between() const {
+  std::vector<bool> live(program_->values.size(), true);
+  for (const PreparedOp& op : ops_) {
+    for (const ValueId made : op.makes) live[index(made)] = false;
+  }
+  for (std::size_t i = 0; i < boundary_; ++i) {
+    const Action action = actions_[i];
+    if (action.frees()) live[index(action.value())] = false;
+    if (!action.computes()) continue;
+    for (const ValueId made : ops_[index(action.op())].makes) {
+      live[index(made)] = true;
+      const ValueId old = program_->values[index(made)].overwrites;
+      if (action.in_place() && old != kNoValue) live[index(old)] = false;
+    }
+  }
+  return live;
+}
+
+bool Executor::take_over(const Executor& other, StepState& state) const {
+  if (!state.pending) return false;
+  const std::vector<bool> wanted = live_between();
+  const std::vector<bool> there = other.live_between();
+  for (std::size_t i = 0; i < std::min(wanted.size(), there.size()); ++i) {
+    const bool is_released = other.released_[i] != 0 && released_[i] == 0;
+    if (wanted[i] && (!there[i] || is_released)) return false;
+  }
+  for (std::size_t i = 0; i < std::min(saved_.size(), other.saved_.size()); ++i) {
+    if (ops_[i].op->phase == Phase::kForward && saved_[i] != 0 && other.saved_[i] == 0) return false;
+  }
+  other.check_versions(state);
+  state.slots.resize(program_->values.size());
+  state.ran.resize(program_->ops.size(), 0);
+  for (std::size_t i = 0; i < state.slots.size(); ++i) {
+    if (!wanted[i] || released_[i] != 0) state.slots[i].reset();
+  }
+  state.versions.clear();
+  for (const ValueId value : watched_) {
+    const at::Tensor& slot = state.slots[index(value)];
+    state.versions.push_back(slot.defined() ? version_of(slot) : 0);
+  }
+  return true;
+}
+
 void Executor::admit(std::span<const at::Tensor> tensors, const std::vector<std::optional<TensorUse>>& uses,
                      const std::vector<std::size_t>& optional, StepState& state) const {
   for (std::size_t i = 0; i < tensors.size(); ++i) {

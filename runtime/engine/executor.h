@@ -49,9 +49,17 @@ class Executor {
   [[nodiscard]] std::vector<std::optional<at::Tensor>> backward(std::span<const at::Tensor> seeds, StepState& state,
                                                                 const std::function<void()>& interrupted = {},
                                                                 const GradientTaker* taker = nullptr) const;
+  // By value: whether the plan has it when the caller's turn comes.
+  [[nodiscard]] std::vector<bool> live_between() const;
+  // Takes over a step whose forward another executor has run; the programs have the same forward. Returns whether all
+  // that this plan keeps for backward is there; if not, the state is as it was.
+  [[nodiscard]] bool take_over(const Executor& other, StepState& state) const;
   // Throws what backward would throw before it runs anything.
   void check_backward(std::span<const at::Tensor> seeds, const StepState& state) const;
   [[nodiscard]] const Program& program() const { return *program_; }
+  [[nodiscard]] const std::vector<Action>& actions() const { return actions_; }
+  // Of the seeds, those that may be undefined.
+  [[nodiscard]] const std::vector<std::size_t>& seeds_to_leave_out() const { return optional_seeds_; }
   [[nodiscard]] std::int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->block_bytes(); }
   // The caller's tensors that backward reads; they must not change before backward.
   [[nodiscard]] std::span<const ValueId> watched() const { return watched_; }

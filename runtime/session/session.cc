@@ -13,6 +13,7 @@
 #include "runtime/device/meter.h"
 #include "runtime/messages.h"
 #include "runtime/program/program_queries.h"
+#include "runtime/session/other_backward.h"
 
 namespace reprise {
 namespace {
@@ -422,6 +423,24 @@ Session::Results Session::forward(std::span<const at::Tensor> inputs, RunningSte
   return outputs;
 }
 
+bool Session::go_on_as(Session& other, RunningStep& running) {
+  const Costs costs = other.costs();
+  const std::lock_guard turn(options_->turn);
+  const StepState& state = running.state;
+  const bool is_plain = state.arena == nullptr && state.copies == nullptr && state.parked == nullptr;
+  if (running.executor == nullptr || !is_plain || around_.together != nullptr) return false;
+  const auto plan = with_backward_of(other.program(), *running.executor);
+  if (!plan) return false;
+  const bool is_latest = open_ && open_->number == running.number;
+  if (is_latest && open_->room_bytes && other.backward_peak(*plan) > *open_->room_bytes) return false;
+  auto executor = std::make_shared<const Executor>(other.step_.program, *plan);
+  if (!executor->take_over(*running.executor, running.state)) return false;
+  running.executor = std::move(executor);
+  running.state.trace = nullptr;
+  if (is_latest) open_.reset();  // what it takes says nothing of this session's plan
+  return true;
+}
+
 Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& running,
                                    const std::function<void()>& interrupted, const GradientTaker* taker) {
   const std::lock_guard turn(options_->turn);
@@ -432,7 +451,12 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
   if (open_ && open_->number == running.number) open = std::exchange(open_, std::nullopt);
   if (open && running.state.parked != nullptr) open->returned_bytes = running.state.parked->returned_bytes();
   if (open && around_.caller_is_user) meet_caller(*open, seeds);
-  fill_seeds(program(), caller_.optional_seeds(), seeds);
+  if (running.executor != nullptr) {
+    const auto& optional = running.executor->seeds_to_leave_out();
+    fill_seeds(running.executor->program(), {optional.begin(), optional.end()}, seeds);
+  } else {
+    fill_seeds(program(), caller_.optional_seeds(), seeds);
+  }
   begin_backward_together(seeds, running);
   Results gradients;
   if (running.executor != nullptr) {

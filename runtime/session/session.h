@@ -143,6 +143,10 @@ class Session {
   [[nodiscard]] Results backward(std::vector<at::Tensor> seeds, RunningStep& running,
                                  const std::function<void()>& interrupted = {}, const GradientTaker* taker = nullptr);
 
+  // Goes on with a step whose forward has run as with the other step, which is the same for other gradients of its
+  // outputs. Returns whether that is possible, and inside the budget; if not, the step is as it was.
+  [[nodiscard]] bool go_on_as(Session& other, RunningStep& running);
+
   // The plan for a call while so many bytes are in use beside the step; or (kInfeasible) the smallest budget that has a
   // plan, as the user would give it, and a message.
   [[nodiscard]] FoundPlan plan_ahead(std::int64_t outside_bytes);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "check.h"
+#include "plan/liveness.h"
 
 namespace reprise {
 namespace {
@@ -135,5 +136,7 @@ std::vector<HostLife> host_lives(const Graph& graph, const Plan& plan) {
   }
   return lives;
 }
+
+Plan with_shortest_lives(const Graph& graph, std::span<const OpId> runs) { return detail::place_frees(graph, runs); }
 
 }  // namespace reprise

@@ -36,16 +36,54 @@ def test_an_output_may_be_left_out_of_the_loss() -> None:
     assert_same(Several(), lambda m: [m(batch(seed=i))[2].square().sum().backward() for i in range(2)])
 
 
-def test_parameters_of_an_output_left_out_of_the_loss_get_zeros() -> None:
-    """Exception: eager gives them no gradient. AOTAutograd passes zeros to backward for an output
-    without a gradient, and cannot tell them from zeros that come from the loss."""
+def test_parameters_of_an_output_left_out_of_the_loss_get_no_gradient() -> None:
     plain, planned = Several().to(DEVICE), Several().to(DEVICE)
     planned.load_state_dict(plain.state_dict())
-    for model in (plain, reprise.compile(planned)):
-        model(batch())[0].square().sum().backward()
-    assert torch.equal(plain.layers[0].weight.grad, planned.layers[0].weight.grad)
-    assert plain.layers[1].weight.grad is None
-    assert not planned.layers[1].weight.grad.any()
+    reprise.compile(planned, ROOMY)
+
+    def compare(used: int) -> None:
+        for model in (plain, planned):
+            model.zero_grad()
+            model(batch())[used].square().sum().backward()
+        assert (plain.layers[1].weight.grad is None) == (used == 0)
+        for mine, theirs in zip(planned.parameters(), plain.parameters(), strict=True):
+            assert (mine.grad is None) == (theirs.grad is None)
+            assert mine.grad is None or torch.equal(mine.grad, theirs.grad)
+
+    for used in (0, 2, 0, 0, 0, 0):
+        compare(used)
+    with pytest.raises(reprise.RepriseError, match="Run the step again"):
+        compare(2)
+    for used in (2, 0, 0, 0, 2):
+        compare(used)
+
+
+class Pair(nn.Module):
+    """As CLIP: a gradient that arrives transposed, of a product that is also returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(48, 40), nn.Linear(48, 40)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        left, right = self.left(x), self.right(x.flip(0))
+        products = left @ right.t()
+        labels = torch.arange(x.shape[0], device=x.device)
+        loss = nn.functional.cross_entropy(products.t(), labels)
+        return {"loss": loss, "products": products, "left": left, "right": right}
+
+
+def test_gradients_lie_in_memory_as_they_do_without_the_outputs_outside_of_the_loss() -> None:
+    x = torch.randn(200, 48, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    answer = reprise.verify(Pair().to(DEVICE), x)
+    assert answer.same, answer
+    budget = answer.planned_peak_bytes
+    with pytest.raises(reprise.InfeasibleBudget) as refusal:
+        reprise.verify(Pair().to(DEVICE), x, budget // 2)
+    for tight in (budget, refusal.value.smallest_budget_bytes):
+        answer = reprise.verify(Pair().to(DEVICE), x, tight)
+        assert answer.ok, answer
+        assert answer.predicted_peak_bytes == answer.planned_peak_bytes
 
 
 class Aliases(Mlp):

@@ -11,7 +11,9 @@ from torch import fx
 from ..errors import GraphBreak
 from ..trace.fused.lowered import FIRST_FORM, Form
 from ..trace.joint_graph import FUSED, JointGraph, Run
+from ..trace.objects import Objects
 from ..trace.saved_traces import SavedStep, find_or_trace
+from .eager_step import EagerStep
 from .fused_step import FusedStep
 from .session import StepSession
 from .settings import Settings, settings_from
@@ -43,7 +45,13 @@ def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: S
             on_session(session)
             return session
 
-        step = FusedStep(session_of, settings, joint.seed_bytes) if joint.engine == FUSED else session_of(FIRST_FORM)
+        step: FusedStep | EagerStep | StepSession
+        if joint.engine == FUSED:
+            step = FusedStep(session_of, settings, joint.seed_bytes)
+        elif joint.objects != Objects() or settings.together is not None or settings.parallel is not None:
+            step = session_of(FIRST_FORM)  # whose gradients all processes expect
+        else:
+            step = EagerStep(session_of, joint.seed_bytes)
         return step.forward, step.backward
 
     return find_or_trace(gm, example_inputs, runs_of, settings.preparation, settings.engine, settings.name)

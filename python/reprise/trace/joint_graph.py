@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from ..errors import GraphBreak, Unsupported
 from ..native import _torch
 from ..progress import Preparation
+from .absent_gradients import without_gradients
 from .capture import Capture, Operands, operands_of
 from .captured import Captured
 from .eager_kernels import kept_whole
@@ -66,11 +67,18 @@ class JointGraph:
     readers: Sequence[int] = ()  # how many nodes read each of the primals
 
     def capture(self, name: str, layouts: Layouts, form: Form = FIRST_FORM) -> Captured:
-        """The step as a program. With eager's operators there is one form."""
+        """The step as a program. With eager's operators, forms differ in the gradients that backward gets."""
         if self.engine == FUSED:
             return self._fused.run(name, layouts, form)
+        if form.absent:
+            return self._without(form.absent).capture(name, layouts)
         return Capture(self.module, self.primals, self.tangents, self.num_forward_outputs, self.device, name, layouts,
                        operands=self.operands).run()
+
+    def _without(self, absent: frozenset[int]) -> JointGraph:
+        module, operands = without_gradients(self.module, self.operands, len(self.primals), absent)
+        tangents = [None if i in absent else tangent for i, tangent in enumerate(self.tangents)]
+        return replace(self, module=module, tangents=tangents, operands=operands)
 
     def capture_for_any_size(self, name: str, sizes: Sizes, layouts: Layouts, known_at: Sequence[int]) -> _torch.ProgramFamily:
         """The step for all sizes for which it was traced, with eager's operators.
