@@ -37,7 +37,7 @@ Mode::Mode(OnlineOptions options)
       table_(Table::instance()),
       restorer_(table_, device_, [this](const std::string& message) { refuse(message); }),
       follower_(table_, restorer_, device_, options_.budget_bytes, options_.planning_seconds),
-      costs_(device_.type()) {
+      costs_(device_) {
   if (options_.budget_bytes <= 0) throw InputError("the budget of the online mode must be positive");
   std::unordered_set<const void*> seen;
   for (const at::Tensor& tensor : options_.older) {

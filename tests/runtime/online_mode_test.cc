@@ -6,9 +6,16 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/costs/cost_book.h"
+#include "runtime/costs/roofline.h"
 #include "runtime/device/meter.h"
+#include "runtime/files/program_io.h"
+#include "runtime/kernels/kernel.h"
 #include "runtime/networks.h"
+#include "runtime/online/call_cost.h"
 #include "runtime/online/values.h"
+#include "runtime/own_cache.h"
+#include "runtime/small_program.h"
 #include "runtime/training.h"
 
 namespace reprise::test {
@@ -251,6 +258,23 @@ TEST_F(OnlineChain, EndsThrashingWithABudgetThatDoes) {
     for (int i = 0; i < 3; ++i) (void)made[0].sum(), (void)made[kLength - 1].sum(), (void)made[5].sum();
   });
   EXPECT_NE(message.find("nothing has to be computed again"), std::string::npos) << message;
+}
+
+TEST(OnlineCalls, CostWhatCapturedStepsHaveMeasured) {
+  const CapturedStep step{.program = parse_program(small_program(), "small").program};
+  CostBook book(at::kCPU);
+  (void)book.price(step);
+  const Call& product = *step.program->ops.front().call;
+  const std::int64_t measured_ns = book.calls().at(Kernel(product).describe(*step.program)).time_ns;
+  const auto card = online::card_of(product.op, at::kCPU);
+  online::CallCosts costs(at::kCPU);
+  const auto ns = [&](std::int64_t rows) {
+    const std::vector<c10::IValue> arguments{at::ones({rows, 3}), at::ones({rows, 3})};
+    const std::vector<c10::IValue> results{at::ones({rows, 3})};
+    return costs.ns(*card, product.op, arguments, results);
+  };
+  EXPECT_EQ(ns(2), measured_ns);
+  EXPECT_EQ(ns(4), rates_of(at::kCPU).floor_ns) << "nobody has measured this one";
 }
 
 TEST(Online, IsRefusedWhereItIsNotPossible) {
