@@ -111,7 +111,7 @@ SEGMENTATION = (
     segmentation("maskformer", "MaskFormerForInstanceSegmentation", segments(64), needs=("scipy",),
                  fpn_feature_size=32, mask_feature_size=32,
                  num_labels=CLASSES, backbone_config=SWIN_BACKBONE,
-                 decoder_config={"model_type": "detr", **DETR, "num_queries": 20, "d_model": WIDTH}),
+                 decoder_config={"model_type": "detr", **DETR, "num_queries": 20, "backbone_config": RESNET_BACKBONE}),
     segmentation("mask2former", "Mask2FormerForUniversalSegmentation", segments(64), needs=("scipy",),
                  feature_size=32, mask_feature_size=32,
                  hidden_dim=32, encoder_feedforward_dim=64, encoder_layers=2, decoder_layers=2, num_attention_heads=HEADS,
