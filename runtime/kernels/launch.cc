@@ -38,7 +38,9 @@ class NumberReader {
   std::size_t next_ = 0;
 };
 
-std::vector<at::Tensor> allocate(at::IntArrayRef numbers, at::Device device) {
+// The results: new memory, or an operand's where `operands` names one for the result.
+std::vector<at::Tensor> results_for(at::IntArrayRef numbers, at::Device device,
+                                    const std::map<std::size_t, at::Tensor>& operands) {
   std::vector<at::Tensor> tensors;
   for (NumberReader in(numbers); !in.at_end();) {
     Geometry geometry{.dtype = static_cast<at::ScalarType>(in.take())};
@@ -46,9 +48,21 @@ std::vector<at::Tensor> allocate(at::IntArrayRef numbers, at::Device device) {
     const std::int64_t dimensions = in.take();
     geometry.sizes = in.take(dimensions);
     geometry.strides = in.take(dimensions);
-    tensors.push_back(view_of(at::empty({bytes}, at::TensorOptions(at::kByte).device(device)), geometry));
+    const auto operand = operands.find(tensors.size());
+    const at::Tensor memory =
+        operand == operands.end() ? at::empty({bytes}, at::TensorOptions(at::kByte).device(device)) : operand->second;
+    tensors.push_back(view_of(memory, geometry));
   }
   return tensors;
+}
+
+std::map<std::size_t, at::Tensor> overwritten(at::IntArrayRef over, at::TensorList reads) {
+  std::map<std::size_t, at::Tensor> operands;
+  for (NumberReader in(over); !in.at_end();) {
+    const auto result = static_cast<std::size_t>(in.take());
+    operands.emplace(result, reads.at(static_cast<std::size_t>(in.take())));
+  }
+  return operands;
 }
 
 LaunchGrid grid_from(at::IntArrayRef numbers) {
@@ -76,9 +90,9 @@ void* address_of(const at::Tensor& tensor, at::Device device) {
 std::vector<at::Tensor> launch(std::string file, std::string function, at::Device device, at::IntArrayRef grid,
                                at::IntArrayRef arguments, at::TensorList reads, at::TensorList changes,
                                at::IntArrayRef made, std::int64_t workspace_bytes, bool /*atomic*/,
-                               at::IntArrayRef /*samples*/) {
+                               at::IntArrayRef /*samples*/, at::IntArrayRef over, bool in_place) {
   const LoadedKernel& kernel = LoadedKernel::find(file, function, device);
-  std::vector<at::Tensor> results = allocate(made, device);
+  std::vector<at::Tensor> results = results_for(made, device, overwritten(in_place ? over : at::IntArrayRef(), reads));
   at::Tensor workspace;
   if (workspace_bytes > 0)
     workspace = at::empty({workspace_bytes}, at::TensorOptions(at::kByte).device(device)).zero_();
@@ -122,7 +136,8 @@ std::vector<at::Tensor> launch(std::string file, std::string function, at::Devic
 TORCH_LIBRARY_FRAGMENT(reprise, library) {
   library.def(
       "launch(str file, str function, Device device, int[] grid, int[] arguments, Tensor[] reads, "
-      "Tensor(a!)[] changes, int[] made, int workspace_bytes, bool atomic, int[] samples) -> Tensor[]",
+      "Tensor(a!)[] changes, int[] made, int workspace_bytes, bool atomic, int[] samples, int[] over=[], "
+      "bool in_place=False) -> Tensor[]",
       torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(launch)));
 }
 

@@ -2,11 +2,13 @@
 // kernel is a call like any other:
 //
 //   launch(str file, str function, Device device, int[] grid, int[] arguments, Tensor[] reads, Tensor(a!)[] changes,
-//          int[] made, int workspace_bytes, bool atomic, int[] samples) -> Tensor[]
+//          int[] made, int workspace_bytes, bool atomic, int[] samples, int[] over=[], bool in_place=False) -> Tensor[]
 //
 // It allocates what the kernel makes, and memory that the kernel needs meanwhile, and runs the kernel. `arguments` says
 // for each parameter of the kernel where it comes from, `made` describes the results; both are lists of numbers, which
-// are written and read here alone.
+// are written and read here alone. `over` has pairs of numbers, a result and one of `reads` over which it may lie,
+// because the kernel reads each element of that for the last time where it writes the result's. A call that is
+// `in_place` puts these results there, and allocates the others (program/passes/in_place.h).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/program/passes/in_place.h"
 #include "runtime/program/program.h"
 
 namespace reprise {
@@ -31,8 +34,6 @@ struct MadeMemory {
 
 [[nodiscard]] std::vector<std::int64_t> to_numbers(std::span<const LaunchArgument> arguments);
 [[nodiscard]] std::vector<std::int64_t> to_numbers(std::span<const MadeMemory> made);
-
-inline constexpr const char* kLaunch = "reprise::launch";
 
 // Whether a call of the operator runs a kernel that adds with atomics, in any order.
 [[nodiscard]] bool uses_atomics(const Call& launch);

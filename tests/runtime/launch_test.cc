@@ -14,6 +14,7 @@
 #include "runtime/device/meter.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/kernels/kernel_file.h"
+#include "runtime/program/passes/in_place.h"
 #include "runtime/program/program_builder.h"
 #include "support/input_error.h"
 
@@ -61,7 +62,9 @@ std::vector<c10::IValue> stack_of(const std::string& file, const std::string& fu
           made(made_bytes),
           std::int64_t{64},
           false,
-          std::vector<std::int64_t>{}};
+          std::vector<std::int64_t>{},
+          std::vector<std::int64_t>{0, 0},
+          false};
 }
 
 c10::OperatorHandle launch_operator() { return find_operator(kLaunch).value(); }
@@ -86,6 +89,19 @@ TEST(Launch, TakesItsWorkspaceOnlyWhileItRuns) {
   launch_operator().callBoxed(stack);
   EXPECT_EQ(read_meter(at::kCPU).peak_bytes - before, 24 + 64);
   EXPECT_EQ(read_meter(at::kCPU).allocated_bytes - before, 24);
+}
+
+TEST(Launch, InPlaceItsResultLiesOverWhatItReads) {
+  const at::Tensor read = at::full({2, 3}, 3.0F);
+  const at::Tensor changed = at::ones({2, 3});
+  auto stack = stack_of(library(), "add_to_sum", read, changed);
+  stack.back() = true;
+  const std::int64_t before = read_meter(at::kCPU).allocated_bytes;
+  launch_operator().callBoxed(stack);
+  const at::Tensor result = stack.front().toTensorList().get(0);
+  EXPECT_EQ(result.data_ptr(), read.data_ptr());
+  EXPECT_TRUE(read.equal(at::full({2, 3}, 6.0F)));
+  EXPECT_EQ(read_meter(at::kCPU).allocated_bytes, before);
 }
 
 TEST(Launch, SaysWhichFileOrFunctionIsMissing) {
@@ -128,6 +144,66 @@ TEST(Launch, IsACallThatMakesAVersionOfWhatItChanges) {
   EXPECT_TRUE(op.mutates);
   ASSERT_EQ(op.also_makes.size(), 1);
   EXPECT_EQ(builder.program().values[index(op.also_makes.front())].overwrites, changed);
+}
+
+// A launch that reads `reads`, of which the result may lie over any, in a program whose values have 24 bytes.
+struct InPlaceLaunch {
+  ProgramBuilder builder{"net", at::kCPU};
+  ValueId resident = builder.resident(24, at::kCPU);
+
+  ValueId launch(const std::vector<ValueId>& reads, std::int64_t bytes = 24) {
+    Call call{launch_operator(), {}};
+    const std::vector<c10::IValue> stack = stack_of(library(), "add_to_sum", {}, {});
+    for (const c10::IValue& constant : stack) call.arguments.push_back({.constant = constant});
+    call.arguments[5] = {.kind = Argument::Kind::kTensorList};
+    call.arguments[6] = {.kind = Argument::Kind::kTensorList};
+    std::vector<std::int64_t> over;
+    for (const ValueId value : reads) {
+      over.insert(over.end(), {0, static_cast<std::int64_t>(call.arguments[5].tensors.size())});
+      call.arguments[5].tensors.emplace_back(TensorUse{value, kMatrix});
+    }
+    call.arguments[11].constant = over;
+    const ValueId made = builder.made(bytes, at::kCPU);
+    builder.call({.name = "launch",
+                  .scope = "",
+                  .call = call,
+                  .facts = facts_of(call),
+                  .repeats = true,
+                  .results = {TensorUse{made, kMatrix}}});
+    return made;
+  }
+  [[nodiscard]] Program program() const {
+    Program program = builder.program();
+    write_in_place(program);
+    return program;
+  }
+};
+
+TEST(Launch, MayLieOverTheOperandWithTheFewestReadersToCome) {
+  InPlaceLaunch net;
+  const ValueId first = net.launch({net.resident});
+  const ValueId second = net.launch({net.resident});
+  const ValueId sum = net.launch({net.resident, first, second});
+  const ValueId last = net.launch({first, sum});
+  const Program program = net.program();
+  EXPECT_EQ(program.values[index(first)].overwrites, kNoValue);  // What the step does not own stays.
+  EXPECT_EQ(program.values[index(sum)].overwrites, second);
+  EXPECT_EQ(program.values[index(last)].overwrites, first);
+  const Call& call = program.ops[2].in_place_call.value();
+  EXPECT_EQ(call.argument("over")->constant.toIntVector(), (std::vector<std::int64_t>{0, 2}));
+  EXPECT_TRUE(call.argument("in_place")->constant.toBool());
+  EXPECT_FALSE(program.ops[2].call->argument("in_place")->constant.toBool());
+}
+
+TEST(Launch, LiesOverNothingThatIsLargerOrSeenTwice) {
+  InPlaceLaunch net;
+  const ValueId large = net.launch({net.resident}, /*bytes=*/40);
+  const ValueId twice = net.launch({large});
+  const ValueId result = net.launch({twice, twice});
+  const Program program = net.program();
+  EXPECT_EQ(program.values[index(twice)].overwrites, kNoValue);
+  EXPECT_EQ(program.values[index(result)].overwrites, kNoValue);
+  EXPECT_FALSE(program.ops[1].in_place_call || program.ops[2].in_place_call);
 }
 
 }  // namespace

@@ -4,19 +4,22 @@ and that a budget compiles nothing."""
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fused_cases import Perceptron, Trained, WithLoss, budgets, check_bits_and_peaks, perceptron, same
+from fused_cases import Perceptron, Trained, WithLoss, budgets, check_bits_and_peaks, perceptron, same, two_blocks
 from torch import Tensor, nn
 from torch.nn import functional
 from training import DEVICE, batch
 
 import reprise
+from reprise import memory
 from reprise.api.fused_step import STEPS_BEFORE
+from reprise.native import _torch
 from reprise.trace.fused import inductor
 
 
@@ -164,6 +167,27 @@ def test_verify_prints_errors_beside_eagers(dtype: torch.dtype | None) -> None:
     row = next(line for line in str(found).splitlines() if line.startswith("error to fp64"))
     assert all(len(number) == 7 and float(number) > 0 for number in row.split()[3:5])
     assert not found.unrepeatable and "any order" not in str(found)
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="tensors beside the step lie in blocks of 512 bytes")
+def test_without_a_budget_a_step_takes_no_more_than_with_torch_compile() -> None:
+    torch.manual_seed(0)
+    model, x = WithLoss(two_blocks()), batch(8 * 32).view(8, 32, 16)
+    compiled, fused = torch.compile(copy.deepcopy(model)), reprise.compile(copy.deepcopy(model), engine="fused")
+    peaks = {}
+    for kind, step in (("compile", Trained(compiled, x)), ("fused", Trained(fused, x))):
+        for _ in range(2):
+            step.model.zero_grad()
+            gc.collect()
+            memory.reset_peak(DEVICE)
+            before = _torch.allocated_bytes(DEVICE)
+            step.model(step.x).backward()
+            peaks[kind] = memory.peak_bytes(DEVICE) - before
+    assert peaks["fused"] <= peaks["compile"]
+    graph = fused.plan.graph
+    launched = {op for op in range(graph.num_ops) if graph.op_name(op).startswith("cpp_fused")}
+    over = [value for op in launched for value in graph.outputs(op) if graph.overwrites(value) is not None]
+    assert over  # and not because there was nothing to write over
 
 
 class Words(nn.Module):

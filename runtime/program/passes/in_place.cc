@@ -8,6 +8,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -91,8 +92,46 @@ bool may_overwrite(const Program& program, const ProgramOp& op, const TensorUse&
 }
 
 bool is_candidate(const ProgramOp& op) {
-  return op.kind == ProgramOp::Kind::kCall && !op.mutates && !op.first_call && op.generator_state == kNoValue &&
-         op.outputs.size() == 1 && op.outputs.front();
+  return op.kind == ProgramOp::Kind::kCall && !op.mutates && !op.first_call && op.generator_state == kNoValue;
+}
+
+// Whether the result has just the memory that the operand has alone, which nobody else owns.
+bool may_take_over(const Program& program, const ProgramOp& op, const TensorUse& operand, const TensorUse& output) {
+  const ProgramValue& value = program.values[index(operand.value)];
+  if (value.held || is_resident(program, operand.value)) return false;
+  if (operand.geometry.offset != 0 || output.geometry.offset != 0) return false;
+  std::size_t uses = 0;
+  for_each_use(*op.call, [&](const TensorUse& use) { uses += use.value == operand.value ? 1 : 0; });
+  return uses == 1 && value.bytes == program.values[index(output.value)].bytes;
+}
+
+// Lets results of a generated kernel lie over operands that the call names for them.
+void write_kernel_in_place(Program& program, ProgramOp& op, const std::vector<std::size_t>& to_come) {
+  const Argument& over = *op.call->argument("over");
+  const std::vector<std::int64_t> possible = over.constant.toIntVector();
+  const auto& reads = op.call->argument("reads")->tensors;
+  const auto readers = [&](std::int64_t read) { return to_come[index(reads.at(read)->value)]; };
+  std::map<std::int64_t, std::int64_t> chosen;  // by result
+  std::set<std::int64_t> taken;
+  for (std::size_t i = 0; i + 1 < possible.size(); i += 2) {
+    const std::int64_t result = possible[i];
+    const std::int64_t read = possible[i + 1];
+    if (!may_take_over(program, op, *reads.at(read), op.outputs.at(result).value()) || taken.contains(read)) continue;
+    const auto [found, is_new] = chosen.try_emplace(result, read);
+    if (!is_new && readers(read) >= readers(found->second)) continue;
+    taken.erase(std::exchange(found->second, read));
+    taken.insert(read);
+  }
+  if (chosen.empty()) return;
+  Call call = *op.call;
+  std::vector<std::int64_t> pairs;
+  for (const auto& [result, read] : chosen) {
+    pairs.insert(pairs.end(), {result, read});
+    program.values[index(op.outputs[result]->value)].overwrites = reads[read]->value;
+  }
+  call.arguments[static_cast<std::size_t>(&over - op.call->arguments.data())].constant = pairs;
+  call.arguments.back().constant = true;  // `in_place`
+  op.in_place_call = std::move(call);
 }
 
 }  // namespace
@@ -106,6 +145,8 @@ void write_in_place(Program& program) {
   for (ProgramOp& op : program.ops) {
     for (const ValueId value : reads(op)) --to_come[index(value)];
     if (!is_candidate(op)) continue;
+    if (op.call->op.operator_name().name == kLaunch) write_kernel_in_place(program, op, to_come);
+    if (op.outputs.size() != 1 || !op.outputs.front()) continue;
     const auto& form = forms.of(op.call->op);
     const Argument* over = nullptr;
     for (std::size_t i = 0; form && i < (form->takes_out ? op.call->arguments.size() : 1); ++i) {

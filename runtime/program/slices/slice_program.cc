@@ -435,7 +435,9 @@ std::shared_ptr<const Program> prepare_for_slices(const Program& program) {
   for (ProgramOp& op : prepared->ops) {
     if (!op.in_place_call) continue;
     op.in_place_call.reset();
-    prepared->values[index(op.outputs.front()->value)].overwrites = kNoValue;
+    for (const auto& output : op.outputs) {
+      if (output) prepared->values[index(output->value)].overwrites = kNoValue;
+    }
   }
   keep_rows(*prepared);
   return prepared;

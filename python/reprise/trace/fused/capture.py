@@ -179,6 +179,7 @@ class FusedCapture:
         """A call of reprise::launch. It reads zeros instead of what is `unread`."""
         kernel = self.files[launch.kernel]
         reads: list[_torch.Use] = []
+        read: list[str] = []
         samples: list[int] = []
         changes: list[_torch.Use] = []
         order = list(made)
@@ -204,16 +205,19 @@ class FusedCapture:
                     return "changed", len(changes) - 1
                 case (part, False):
                     reads.append(self._use(part))
+                    read.append(part.memory)
                     samples.append(self.samples.get(part.memory, 0))
                     return "read", len(reads) - 1
                 case number:
                     return "number", _bits(number, launch.types[position])
 
         arguments = [argument(position) for position in kernel.order]
+        over = [number for result, operand in launch.over if result in made and operand in read
+                for number in (order.index(result), read.index(operand))]
         return ("reprise::launch",
                 [kernel.file, kernel.function, self.device, list(kernel.grid), _torch.launch_arguments(arguments), reads, changes,
                  _torch.launch_made([(_geometry(a.part), a.size) for a in made.values()]), workspace, launch.atomic,
-                 samples if any(samples) else []], {})
+                 samples if any(samples) else [], over], {})
 
     def _make_empty(self, allocation: Allocation) -> None:
         part = self.allocations.pop(allocation.part.memory).part

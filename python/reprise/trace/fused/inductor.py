@@ -13,6 +13,7 @@ import ast
 import contextlib
 import copy
 import functools
+import math
 import operator
 import re
 from collections.abc import Iterator, Sequence
@@ -236,7 +237,7 @@ class _Reader:
             writes = ["const" not in kind for kind in types]
         arguments = [self._argument(argument, written) for argument, written in zip(line.call_args, writes, strict=True)]
         return Launch(line.kernel_name, tuple(arguments), tuple(types), _flows(node),
-                      _ATOMIC.search(kernels[line.kernel_name]) is not None, _scope(node))
+                      _ATOMIC.search(kernels[line.kernel_name]) is not None, _scope(node), _over(node))
 
     def _argument(self, argument: Any, written: bool) -> Any:
         if not isinstance(argument, str):
@@ -337,6 +338,23 @@ def _flows(node: Any) -> dict[str, frozenset[str]]:
         for dep in inner.read_writes.writes:
             flows[dep.name] = flows.get(dep.name, frozenset()) | sources
     return flows
+
+
+def _over(node: Any) -> tuple[tuple[str, str], ...]:
+    """Results that may lie over operands, by the rules of Inductor's own memory planning: one part of the kernel reads an element
+    of the operand just where it writes that of the result, no part reads the operand elsewhere or later, and the part goes
+    over all that the kernel goes over, because threads may share what others read."""
+    parts = list(node.get_nodes())
+    whole = math.prod(math.prod(size) if isinstance(size, (list, tuple)) else size for size in node.group[1])
+    found: list[tuple[str, str]] = []
+    for position, part in enumerate(parts):
+        for read in part.read_writes.reads if isinstance(part, internals.SchedulerNode) else ():
+            uses = [(later, dep) for later, other in enumerate(parts) for dep in other.read_writes.reads_and_writes()
+                    if dep.name == read.name]
+            if part.can_inplace(read) and math.prod(read.size) == whole and all(
+                    dep == read and later <= position for later, dep in uses):
+                found += [(write.name, read.name) for write in part.read_writes.writes]
+    return tuple(found)
 
 
 def compile_triton(kernels: dict[str, str]) -> dict[str, Any]:

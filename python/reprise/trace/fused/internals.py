@@ -44,6 +44,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "torch._inductor.ir": (
         "IRNode", "MultiOutputLayout", "MutationLayoutSHOULDREMOVE", "NonOwningLayout", "NoneAsConstantBuffer", "NoneLayout",
         "ReinterpretView", "ShapeAsConstantBuffer", "StorageBox", "TensorBox"),
+    "torch._inductor.scheduler": ("SchedulerNode",),
     "torch._inductor.utils": ("LineContext", "ValueWithLineMap"),
     "torch._inductor.virtualized": ("V",),
 }

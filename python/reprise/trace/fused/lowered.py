@@ -69,6 +69,7 @@ class Launch:
     flows: dict[str, frozenset[str]]  # for memory that it writes: the memory that this depends on
     atomic: bool  # adds in any order
     scope: str
+    over: tuple[tuple[str, str], ...]  # (memory that it makes, memory of an operand that this may lie over)
 
 
 @dataclass(frozen=True)
