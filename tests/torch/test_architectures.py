@@ -23,7 +23,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 REPRESENTATIVE = {"mixtral": "online", "switch": "online", "bart": "online", "detr": "online", "wav2vec2": "online",
-                  "siglip": "graph", "mamba": "graph", "diffusion-unet": "graph"}
+                  "led": "online", "time-series-transformer": "online", "siglip": "graph", "mamba": "graph",
+                  "diffusion-unet": "graph", "squeezebert": "graph", "fnet": "graph", "clip": "graph",
+                  "visual-bert": "graph"}
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVE)
@@ -33,7 +35,7 @@ def test_it_trains_inside_its_budget(name: str) -> None:
     before, peak = training.peak()
     budget = before + int(SHARE * (peak - before))
     answer = reprise.verify(training.model(), (training.args, training.kwargs), budget, loss=training.architecture.loss,
-                            repeats=1, planning_seconds=1)
+                            repeats=3, planning_seconds=1)
     assert answer.ok, answer
     assert (answer.planner == "online") == (REPRESENTATIVE[name] == "online")
     assert answer.predicted_peak_bytes in (None, answer.planned_peak_bytes)
