@@ -310,8 +310,6 @@ void bind_session(py::module_& module) {
   bind_plan_at_work(module);
   py::class_<SizeFamily, std::shared_ptr<SizeFamily>>(module, "SizeFamily",
                                                       "What the sessions of one step at several sizes share.")
-      .def("smallest_peak_bytes", &SizeFamily::smallest_peak_bytes, py::arg("program"),
-           py::call_guard<py::gil_scoped_release>(), "The least that a known plan takes at the size of the program.")
       .def("sizes_that_fit", &words_of_sizes, py::arg("family"), py::arg("symbols"), py::arg("room_bytes"),
            py::arg("holds"), py::arg("words"),
            "What to add to the refusal of a size: the largest sizes that would fit, in words. holds(symbols): whether "
@@ -382,6 +380,14 @@ void bind_session(py::module_& module) {
       .def(
           "measure", [](Session& self) { (void)self.costs(); }, py::call_guard<py::gil_scoped_release>(),
           "Gives every call the cost it has on the device, and its results their layout there.")
+      .def(
+          "measure_for",
+          [](Session& self, const py::sequence& given) {
+            const std::vector<at::Tensor> inputs = tensors_from(given);
+            const py::gil_scoped_release no_gil;
+            self.measure_for(inputs);
+          },
+          py::arg("inputs"), "The same, unless no plan can fit the budget of a call with these inputs.")
       .def_property_readonly("graph", [](const Session& self) { return to_capsule(self.graph()); })
       .def_property_readonly(
           "costs", [](Session& self) { return to_capsule(self.costs()); }, "In a capsule for reprise._core.Costs.")

@@ -6,7 +6,8 @@ class RepriseError(RuntimeError):
 
 
 class InfeasibleBudget(RepriseError):
-    """No plan fits the budget. `smallest_budget_bytes` would be enough."""
+    """No plan fits the budget. `smallest_budget_bytes` would be enough; for a size of inputs that was refused before it was
+    measured, no less is."""
 
     def __init__(self, message: str, budget_bytes: int, smallest_budget_bytes: int) -> None:
         super().__init__(message)

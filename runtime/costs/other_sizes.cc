@@ -76,40 +76,61 @@ OtherSizes::OtherSizes(std::shared_ptr<const Program> program, Costs costs)
   }
 }
 
-OtherSizes::Priced OtherSizes::price(const Program& program) {
-  Priced priced{.costs = bare_costs(program)};
+OtherSizes::Estimate OtherSizes::estimate(const Program& program) {
+  Estimate known{.costs = bare_costs(program)};
   if (!has_same_calls(*program_, program)) {
-    priced.wrong = "it has other calls at this size";
-    return priced;
+    known.wrong = "it has other calls at this size";
+    return known;
   }
-  const GeneratorReplay random_numbers_stay(at::kCPU, generator_state(at::kCPU));
   const std::vector<std::int64_t> roofline = roofline_ns(program, rates_of(program.device.type()));
-  std::map<std::string, std::int64_t> measured;  // workspaces by signature
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const ProgramOp& op = program.ops[i];
     if (op.kind != ProgramOp::Kind::kCall) continue;
-    priced.costs.time_ns[i] = scaled(costs_.time_ns[i], roofline_[i], roofline[i]);
+    known.costs.time_ns[i] = scaled(costs_.time_ns[i], roofline_[i], roofline[i]);
     const std::vector<std::int64_t> bytes = tensor_bytes(op);
     const bool follows_rule = allocates_alike_at_all_sizes(program, op);
     if (const auto workspace_bytes = follows_rule ? rules_[i].at(bytes) : std::nullopt) {
-      priced.costs.workspace_bytes[i] = *workspace_bytes;
+      known.costs.workspace_bytes[i] = *workspace_bytes;
       continue;
     }
-    const std::string signature = Kernel(*op.call).describe(program);
-    const auto known = book_.calls().find(signature);
-    if (known != book_.calls().end()) {
-      priced.costs.time_ns[i] = known->second.time_ns;
-      measured.emplace(signature, known->second.workspace_bytes);
-      if (!lies_as(program, op_id(i), known->second.results)) priced.wrong = words_of(op);
-    } else if (!measured.contains(signature)) {
-      const Measurement found = measure_memory(program, op_id(i));
-      measured.emplace(signature, found.workspace_bytes);
-      ++priced.measured;
-      if (!lies_as(program, op_id(i), found.outputs)) priced.wrong = words_of(op);
+    std::string signature = Kernel(*op.call).describe(program);
+    const auto seen = book_.calls().find(signature);
+    if (seen == book_.calls().end()) {
+      known.unsure.push_back({op_id(i), std::move(signature)});
+      continue;
     }
-    if (!priced.wrong.empty()) return priced;
-    priced.costs.workspace_bytes[i] = measured.at(signature);
-    if (follows_rule) rules_[i].learn(bytes, measured.at(signature));
+    known.costs.time_ns[i] = seen->second.time_ns;
+    known.costs.workspace_bytes[i] = seen->second.workspace_bytes;
+    if (follows_rule) rules_[i].learn(bytes, seen->second.workspace_bytes);
+    if (!lies_as(program, op_id(i), seen->second.results)) {
+      known.wrong = words_of(op);
+      return known;
+    }
+  }
+  return known;
+}
+
+OtherSizes::Priced OtherSizes::price(const Program& program) {
+  Estimate known = estimate(program);
+  Priced priced{.costs = std::move(known.costs), .wrong = std::move(known.wrong)};
+  if (!priced.wrong.empty()) return priced;
+  const GeneratorReplay random_numbers_stay(at::kCPU, generator_state(at::kCPU));
+  std::map<std::string, std::int64_t> measured;  // workspaces by signature
+  for (Unsure& unsure : known.unsure) {
+    const ProgramOp& op = program.ops[index(unsure.op)];
+    const auto [entry, is_new] = measured.try_emplace(std::move(unsure.signature));
+    if (is_new) {
+      const Measurement found = measure_memory(program, unsure.op);
+      entry->second = found.workspace_bytes;
+      ++priced.measured;
+      if (!lies_as(program, unsure.op, found.outputs)) {
+        priced.wrong = words_of(op);
+        return priced;
+      }
+    }
+    const std::size_t i = index(unsure.op);
+    priced.costs.workspace_bytes[i] = entry->second;
+    if (allocates_alike_at_all_sizes(program, op)) rules_[i].learn(tensor_bytes(op), entry->second);
   }
   return priced;
 }

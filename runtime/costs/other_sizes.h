@@ -26,11 +26,24 @@ class OtherSizes {
   // A program and its costs at the size where they were profiled.
   OtherSizes(std::shared_ptr<const Program> program, Costs costs);
 
+  // What is known without running anything.
+  struct Unsure {
+    OpId op;
+    std::string signature;
+  };
+  struct Estimate {
+    Costs costs;                   // the workspace of a call that is not certain is 0
+    std::vector<Unsure> unsure{};  // those calls
+    std::string wrong{};           // why this is not the step at this size; empty: it may be
+  };
+  [[nodiscard]] Estimate estimate(const Program& program);
+
   struct Priced {
     Costs costs;
     std::string wrong{};       // why this is not the step at this size; empty: it is
     std::size_t measured = 0;  // kinds of calls
   };
+  // The same, with the workspaces of those calls measured.
   [[nodiscard]] Priced price(const Program& program);
 
  private:

@@ -275,9 +275,10 @@ void Session::refuse(const FoundPlan& found, std::int64_t outside) const {
   const std::int64_t budget = options_->budget_bytes.value_or(0);
   const std::int64_t smallest = smallest_budget(found, outside);
   throw InfeasibleBudget("'" + program().name + "' cannot be trained inside " + format_bytes(budget) +
-                             ": the smallest budget found is " + format_bytes(smallest) + " (" +
-                             std::to_string(smallest) + " bytes), of which " + format_bytes(outside) +
-                             " are allocated beside this step and " + format_bytes(reserved_bytes()) +
+                             (priced_ ? ": the smallest budget found is " : ": this size needs at least ") +
+                             format_bytes(smallest) + " (" + std::to_string(smallest) + " bytes), of which " +
+                             format_bytes(outside) + " are allocated beside this step and " +
+                             format_bytes(reserved_bytes()) +
                              " are reserved. Raise the budget or make the batch smaller",
                          budget, smallest);
 }

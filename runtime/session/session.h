@@ -147,6 +147,10 @@ class Session {
   // outputs. Returns whether that is possible, and inside the budget; if not, the step is as it was.
   [[nodiscard]] bool go_on_as(Session& other, RunningStep& running);
 
+  // Measures the costs of the calls. Before that, throws InfeasibleBudget for a member of a family that no known plan
+  // and no search fits into the budget of a call with these inputs, whatever is not certain of its costs.
+  void measure_for(std::span<const at::Tensor> inputs);
+
   // The plan for a call while so many bytes are in use beside the step; or (kInfeasible) the smallest budget that has a
   // plan, as the user would give it, and a message.
   [[nodiscard]] FoundPlan plan_ahead(std::int64_t outside_bytes);
@@ -262,6 +266,10 @@ class Session {
   [[nodiscard]] std::shared_ptr<PlanAtWork> plan_of(const Replay& replay, std::int64_t total,
                                                     std::span<const at::Tensor> inputs);
   [[nodiscard]] FoundPlan find_plan(Find find, std::optional<std::int64_t> room);
+
+  // Before anything is known but a family.
+  void refuse_if_hopeless(std::span<const at::Tensor> inputs);
+  [[nodiscard]] FoundPlan find_at_least(std::int64_t room);
 
   // Several processes with one plan.
   [[nodiscard]] std::int64_t total_once_freed(std::span<const at::Tensor> inputs, std::int64_t total);

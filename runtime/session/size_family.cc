@@ -22,6 +22,10 @@ std::unique_ptr<BackgroundTask<Curve>> begin_curve(Graph graph, Costs costs, dou
       seconds);
 }
 
+void check_same(const Program& program, const std::string& wrong) {
+  if (!wrong.empty()) throw Unsupported(program.name + " is another step at this size: " + wrong);
+}
+
 }  // namespace
 
 SizeFamily::SizeFamily(Profiled profiled, std::shared_ptr<const SessionOptions> options, Search search)
@@ -37,7 +41,7 @@ SizeFamily::SizeFamily(Profiled profiled, std::shared_ptr<const SessionOptions> 
 
 Costs SizeFamily::price(const Program& program) {
   OtherSizes::Priced priced = sizes_.price(program);
-  if (!priced.wrong.empty()) throw Unsupported(program.name + " is another step at this size: " + priced.wrong);
+  check_same(program, priced.wrong);
   log_line(Severity::kInfo, program.name + ": another size; " + std::to_string(priced.measured) +
                                 " kinds of calls were measured for their memory");
   return std::move(priced.costs);
@@ -46,6 +50,12 @@ Costs SizeFamily::price(const Program& program) {
 std::optional<Costs> SizeFamily::costs_of(const Program& program) {
   OtherSizes::Priced priced = sizes_.price(program);
   return priced.wrong.empty() ? std::optional(std::move(priced.costs)) : std::nullopt;
+}
+
+Costs SizeFamily::least_costs(const Program& program) {
+  OtherSizes::Estimate known = sizes_.estimate(program);
+  check_same(program, known.wrong);
+  return std::move(known.costs);
 }
 
 Caller SizeFamily::caller_of(const Program& program) const { return caller_.at_size_of(program); }
@@ -81,11 +91,15 @@ std::optional<FoundPlan> SizeFamily::find(const Graph& graph, const Costs& costs
                    .is_of_family = true};
 }
 
-std::int64_t SizeFamily::smallest_peak_bytes(const Program& program) {
-  take_curve();
-  Costs costs = price(program);
+std::int64_t SizeFamily::smallest_peak_bytes(const Program& program, Costs costs) {
   caller_of(program).apply(costs);
   return plans_.smallest_peak_bytes(make_graph(program), costs);
+}
+
+bool SizeFamily::has_plan_within(std::int64_t room_bytes, const Program& program) {
+  take_curve();
+  if (smallest_peak_bytes(program, least_costs(program)) > room_bytes) return false;
+  return smallest_peak_bytes(program, price(program)) <= room_bytes;
 }
 
 std::shared_ptr<SizeFamily> SizeFamily::in_slices(FormKey key) const {

@@ -49,13 +49,17 @@ class SizeFamily {
   [[nodiscard]] std::optional<Costs> costs_of(const Program& program);
   // The same, but then throws Unsupported.
   [[nodiscard]] Costs price(const Program& program);
+  // What is certain of the costs, without running anything: workspaces that would have to be measured are 0. Throws as
+  // price() does, if it is known that it will.
+  [[nodiscard]] Costs least_costs(const Program& program);
   // What the caller will need at this size, by what it needed where it was profiled.
   [[nodiscard]] Caller caller_of(const Program& program) const;
 
   // The fastest known plan of a step of this family; nothing if none fits.
   [[nodiscard]] std::optional<FoundPlan> find(const Graph& graph, const Costs& costs, std::optional<std::int64_t> room);
-  // The least that a known plan takes at the size of the program. Throws as price() does.
-  [[nodiscard]] std::int64_t smallest_peak_bytes(const Program& program);
+  // Whether a known plan takes no more at the size of the program. Nothing is measured for a size at which the answer
+  // is no whatever workspaces are. Throws as price() does.
+  [[nodiscard]] bool has_plan_within(std::int64_t room_bytes, const Program& program);
   void add(const Plan& plan);
   // Takes over what a session has searched for, whether there is a plan or not.
   void learn(const FoundPlan& found);
@@ -69,6 +73,7 @@ class SizeFamily {
 
  private:
   void take_curve();
+  [[nodiscard]] std::int64_t smallest_peak_bytes(const Program& program, Costs costs);
 
   std::shared_ptr<const SessionOptions> options_;
   Graph graph_;

@@ -42,7 +42,7 @@ class Largest {
   [[nodiscard]] bool fits(std::int64_t size) {
     symbols_[varied_] = size;
     try {
-      return family_.smallest_peak_bytes(refused_.program.at(symbols_)) <= refused_.room_bytes;
+      return family_.has_plan_within(refused_.room_bytes, refused_.program.at(symbols_));
     } catch (const InputError&) {
       return false;  // the step is another one at this size, or cannot run there
     }

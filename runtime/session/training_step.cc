@@ -108,7 +108,9 @@ struct TrainingStep::State {
 
   [[nodiscard]] ModuleState current() const { return module ? state_of(*module) : loaded; }
 
-  Shape& add(const Key& key, StepProgram step, std::shared_ptr<SizeFamily> family = nullptr) {
+  // batch: of a size of `family`.
+  Shape& add(const Key& key, StepProgram step, std::shared_ptr<SizeFamily> family = nullptr,
+             const std::vector<at::Tensor>& batch = {}) {
     const std::shared_ptr<Program> program = step.program;
     Surroundings around;
     around.caller_is_user = false;
@@ -134,22 +136,25 @@ struct TrainingStep::State {
       return owned;
     };
     auto session = std::make_unique<Session>(CapturedStep{.program = program}, options, std::move(around));
-    if (is_member) price_member(*session);
+    if (is_member) measure_member(*session, key, arguments_of(step, current().tensors, batch));
     latest = &shapes.emplace(key, Shape{std::move(step), std::move(session)}).first->second;
     return *latest;
   }
 
-  // Throws where the device lays results out in another way than at the size where the step was profiled.
-  static void price_member(Session& session) {
+  // Throws where there is no hope for the size, or where the device lays results out in another way than at the size
+  // where the step was profiled.
+  void measure_member(Session& session, const Key& key, const std::vector<at::Tensor>& arguments) {
     try {
-      static_cast<void>(session.costs());
+      session.measure_for(arguments);
+    } catch (const InfeasibleBudget& refusal) {
+      throw with_sizes(refusal, key, session);
     } catch (const Unsupported& error) {
       throw InputError(std::string(error.what()) + ". Export another file with a batch of this size");
     }
   }
 
   Shape& shape_for(const ModuleState& state, const std::vector<at::Tensor>& batch) {
-    if (sizes) return shape_at(sizes->step.sizes_of(batch));
+    if (sizes) return shape_at(sizes->step.sizes_of(batch), batch);
     if (!module) return *latest;
     const Key key = key_of(*module, state, batch);
     const auto found = shapes.find(key);
@@ -162,12 +167,12 @@ struct TrainingStep::State {
   }
 
   // The first size is the one that the step was exported with: costs and plans of others come from there.
-  Shape& shape_at(const Key& key) {
+  Shape& shape_at(const Key& key, const std::vector<at::Tensor>& batch) {
     const auto found = shapes.find(key);
     if (found == shapes.end()) {
       if (sizes->shared == nullptr) sizes->shared = latest->session->make_family();
       StepProgram step = sizes->step.at(key);
-      add(key, std::move(step), sizes->shared);
+      add(key, std::move(step), sizes->shared, batch);
     } else {
       latest = &found->second;
     }
@@ -176,16 +181,18 @@ struct TrainingStep::State {
   }
 
   // The refusal of a size, with the sizes that would fit.
-  InfeasibleBudget with_sizes(const InfeasibleBudget& refusal, const Shape& shape) {
+  InfeasibleBudget with_sizes(const InfeasibleBudget& refusal, const Key& key, const Session& session) {
     if (!sizes || sizes->shared == nullptr) return refusal;
     const StepFamily& step = sizes->step;
     const RefusedSize size{.program = *step.program,
-                           .symbols = sizes->recent.front(),
-                           .room_bytes = shape.session->room_bytes().value_or(0),
+                           .symbols = key,
+                           .room_bytes = session.room_bytes().value_or(0),
                            .holds = [&](auto symbols) { return step.limits.hold_at(symbols); }};
     return {refusal.what() + sizes_that_fit(*sizes->shared, size, step.words()), refusal.budget_bytes(),
             refusal.smallest_budget_bytes()};
   }
+
+  [[nodiscard]] Key latest_key() const { return sizes ? sizes->recent.front() : Key(); }
 
   void note_use(const Key& key) {
     sizes->recent.remove(key);
@@ -301,7 +308,7 @@ at::Tensor TrainingStep::run(const std::vector<at::Tensor>& batch) {
     try {
       return shape.session->forward(arguments_of(shape.step, state.tensors, batch), running);
     } catch (const InfeasibleBudget& refusal) {
-      throw state_->with_sizes(refusal, shape);
+      throw state_->with_sizes(refusal, state_->latest_key(), *shape.session);
     }
   }();
   const auto gradients = shape.session->backward(loss_seeds(*shape.step.program), running);

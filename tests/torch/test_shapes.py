@@ -99,6 +99,41 @@ class LaysOut(nn.Module):
         return torch.randn(batch, length, 16)
 
 
+lengths_that_ran: list[int] = []
+
+
+@torch.library.custom_op("reprise_shapes::noted", mutates_args=())
+def noted(x: Tensor) -> Tensor:
+    """Notes for which lengths it runs, be it in a step or to be measured."""
+    lengths_that_ran.append(x.shape[1])
+    return 2 * x
+
+
+@noted.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+noted.register_autograd(lambda _, grad: 2 * grad, setup_context=lambda **_: None)
+
+
+class Notes(nn.Module):
+    """A chain of calls, each of which notes that it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(16, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.mix(x)
+        for _ in range(4):
+            x = noted(x).tanh()
+        return x.square().mean()
+
+    def inputs(self, batch: int, length: int) -> Tensor:
+        return torch.randn(batch, length, 16)
+
+
 class Branches(nn.Module):
     """Does something else with long inputs."""
 
@@ -337,6 +372,31 @@ def test_a_size_that_cannot_fit_is_refused_with_the_largest_that_can() -> None:
     assert length >= 32
     step(model, plain.inputs(8, length))
     assert model.plan.measured_peak_bytes <= model.plan.budget_bytes
+
+
+def test_nothing_runs_or_is_measured_for_a_size_that_cannot_fit(caplog: pytest.LogCaptureFixture) -> None:
+    model, plain = pair(Notes)
+    step(model, plain.inputs(8, 32))
+    model.zero_grad()
+    reprise.compile(model, budget=model.plan.measured_peak_bytes)
+    step(model, plain.inputs(8, 24))
+    step(model, plain.inputs(8, 20))
+    known = len(model.plan.sessions)
+    for length in (4000, 60, 4000):
+        lengths_that_ran.clear()
+        with caplog.at_level(logging.INFO, "reprise"), \
+                pytest.raises(reprise.InfeasibleBudget, match="dimension 1 of input 0 is at most") as refused:
+            model(plain.inputs(8, length))
+        named = re.search(r"input 0 is at most (\d+)", str(refused.value))
+        assert named is not None and 24 <= int(named[1]) < length
+        assert all(ran < length for ran in lengths_that_ran)
+        assert refused.value.smallest_budget_bytes > refused.value.budget_bytes
+        del refused  # and with it the inputs
+    assert messages(caplog, "captured by itself") == 0
+    assert len(model.plan.sessions) == known  # a size that was refused is not kept
+    lengths_that_ran.clear()
+    assert differences(model, plain, [(8, int(named[1])), (8, 30)]) == []
+    assert lengths_that_ran.count(30) > 0
 
 
 def test_the_order_of_sizes_does_not_change_their_plans() -> None:

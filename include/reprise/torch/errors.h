@@ -8,7 +8,8 @@
 
 namespace reprise {
 
-// No plan fits the budget, and nothing ran. `smallest_budget_bytes()` would be enough.
+// No plan fits the budget, and nothing ran. `smallest_budget_bytes()` would be enough; for a size of inputs that was
+// refused before it was measured, no less is.
 class InfeasibleBudget : public InputError {
  public:
   InfeasibleBudget(const std::string& message, std::int64_t budget_bytes, std::int64_t smallest_budget_bytes)

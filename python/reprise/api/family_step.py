@@ -26,26 +26,27 @@ class FamilyStep:
 
     def forward(self, args: list[Any]) -> list[Any]:
         symbols = tuple(self._traced.sizes.of(args))
-        member = self._member(symbols)
-        self._on_begin()
+        member = self._members.get(symbols) or self._session_of(self._family.at(list(symbols)))
         try:
+            self._measure(member, symbols, args)
+            self._on_begin()
             return member.forward(args)
         except InfeasibleBudget as error:
+            self._on_begin()
             raise self._with_sizes(error, symbols, member.runtime.room_bytes or 0) from None
 
     def backward(self, args: list[Any]) -> list[Any]:
         return backward(args, self._plan.settings)
 
-    def _member(self, symbols: tuple[int, ...]) -> StepSession:
+    def _measure(self, member: StepSession, symbols: tuple[int, ...], args: list[Any]) -> None:
+        """A size for which there is no hope is not kept."""
         if symbols not in self._members:
-            member = self._session_of(self._family.at(list(symbols)))
-            member.measure()
+            member.measure_for(args)
             self._members[symbols] = member
             self._plan.add(member)
             if len(self._members) > (switches.most_sizes() or _torch.SizeFamily.most_members):
                 self._plan.drop(self._members.popitem(last=False)[1])
         self._members.move_to_end(symbols)
-        return self._members[symbols]
 
     def _with_sizes(self, error: InfeasibleBudget, symbols: tuple[int, ...], room: int) -> InfeasibleBudget:
         """The refusal, with the largest sizes that would fit."""

@@ -72,6 +72,11 @@ class StepSession:
         with self.settings.preparation.phase("profiling"), measuring():
             self.runtime.measure()
 
+    def measure_for(self, args: Sequence[Any]) -> None:
+        """The same, unless no plan can fit the budget of a call with these arguments."""
+        with self.settings.preparation.phase("profiling"), measuring():
+            self.runtime.measure_for(args)
+
     def backward(self, args: list[Any]) -> list[Any]:
         given_back, micro_batches = _torch.objects_of(args[0])
         return _with(backward(args, self.settings, micro_batches), self.objects.gradients, given_back)
