@@ -58,7 +58,7 @@ class Executor {
   void check_backward(std::span<const at::Tensor> seeds, const StepState& state) const;
   [[nodiscard]] const Program& program() const { return *program_; }
   [[nodiscard]] const std::vector<Action>& actions() const { return actions_; }
-  // Of the seeds, those that may be undefined.
+  // The seeds that may be undefined.
   [[nodiscard]] const std::vector<std::size_t>& seeds_to_leave_out() const { return optional_seeds_; }
   [[nodiscard]] std::int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->block_bytes(); }
   // The caller's tensors that backward reads; they must not change before backward.

@@ -242,7 +242,7 @@ def test_close_slices_take_less_and_are_close() -> None:
 
 
 def test_close_slices_are_held_to_the_error_of_eager() -> None:
-    """Of two gradients, each may stray a little where it has few numbers, but not both."""
+    """Each of two gradients may stray a little where it has few numbers, but not both."""
     def verified(*errors: tuple[float, float]) -> Verification:
         named = {f"gradient of {number}": each for number, each in enumerate(errors)}
         return Verification(None, 0, 0, None, 0.0, 0.0, "auto", different=["loss"], errors=named, tolerance=1e-7, close=True)
