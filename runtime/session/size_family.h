@@ -57,8 +57,8 @@ class SizeFamily {
 
   // The fastest known plan of a step of this family; nothing if none fits.
   [[nodiscard]] std::optional<FoundPlan> find(const Graph& graph, const Costs& costs, std::optional<std::int64_t> room);
-  // Whether a known plan takes no more at the size of the program. Nothing is measured for a size at which the answer
-  // is no whatever workspaces are. Throws as price() does.
+  // Whether a known plan takes no more at the size of the program. Nothing is measured for a size at which none does,
+  // whatever workspaces are. Throws as price() does.
   [[nodiscard]] bool has_plan_within(std::int64_t room_bytes, const Program& program);
   void add(const Plan& plan);
   // Takes over what a session has searched for, whether there is a plan or not.
