@@ -26,6 +26,11 @@ std::function<void()>& delay() {
   return *function;
 }
 
+int& repeats() {
+  static int times = 1;
+  return times;
+}
+
 // The streams of a device on which its copies go on.
 struct CopyStreams {
   c10::Stream down;
@@ -110,7 +115,9 @@ class DeviceLink final : public HostLink {
   void copy(CopyLog::Kind kind, const c10::Stream& stream, const at::Tensor& target, const at::Tensor& source) {
     const c10::StreamGuard on_its_own(stream);
     if (delay()) delay()();
-    noting(kind, stream, target.numel(), [&] { target.copy_(source, /*non_blocking=*/true); });
+    noting(kind, stream, target.numel(), [&] {
+      for (int i = 0; i < repeats(); ++i) target.copy_(source, /*non_blocking=*/true);
+    });
   }
   void wait_for(const c10::Event& copied) {
     noting(CopyLog::Kind::kWait, current(), 0, [&] { hold_back(copied); });
@@ -221,5 +228,6 @@ Link measure_link(c10::Device device) {
 }
 
 void delay_copies(std::function<void()> function) { delay() = std::move(function); }
+void repeat_copies(int times) { repeats() = times; }
 
 }  // namespace reprise

@@ -78,5 +78,7 @@ class HostLink {
 
 // For tests: called on the stream of a copy before every copy.
 void delay_copies(std::function<void()> delay);
+// For tests and benchmarks: every copy is made so many times, so that it takes that much longer; 1 to end this.
+void repeat_copies(int times);
 
 }  // namespace reprise

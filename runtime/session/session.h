@@ -233,6 +233,7 @@ class Session {
   // The host's memory.
   void link_up();
   void learn_from_copies();
+  [[nodiscard]] std::optional<Link> link_as_seen(const CopyTimes& times, const Simulation& planned);
   [[nodiscard]] PlanMethod method_now() const;
   [[nodiscard]] std::vector<PlanMethod> methods() const;
   [[nodiscard]] bool fits_host(const PlanAtWork& plan);
@@ -336,8 +337,9 @@ class Session {
     std::unique_ptr<const CapturedStep> bare{};  // the whole step without the state; nothing: it never had any
     Costs bare_costs{};
   } parking_;
-  bool link_is_seen_ = false;        // the link's rates are those of steps
-  std::int64_t unfilled_bytes_ = 0;  // what blocks needed above the most that is stored in them at once
+  enum class LinkLesson : std::uint8_t { kNone, kFaster, kSlower };
+  LinkLesson lesson_ = LinkLesson::kNone;  // what steps have taught about the link
+  std::int64_t unfilled_bytes_ = 0;        // what blocks needed above the most that is stored in them at once
   Caller caller_;
   Planning planning_;
   std::unique_ptr<ReplayPolicy> replays_;  // nothing: no CUDA graphs on this device, or at this size

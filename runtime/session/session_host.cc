@@ -12,14 +12,23 @@
 namespace reprise {
 namespace {
 
-// Steps of a plan whose copies are timed. If they wait longer than planned by more than this share of the step, the
-// link is slower than was measured when nothing else used it.
+// Steps of a plan whose copies are timed; the last of them teaches what the link is like while steps use it.
 constexpr int kTimedSteps = 4;
+// The link is slower than planned if steps wait longer for copies than planned by more than this share of the step.
 constexpr double kTooLong = 0.01;
+// If they hardly wait, and so much of what was seen is so much more than what was planned for, it is worth a plan.
+constexpr double kHardly = 0.002;
+constexpr double kUsedOfSeen = 0.95;
+constexpr double kWorthwhile = 1.1;
 
-std::int64_t rate_of(std::int64_t bytes, std::int64_t ns, std::int64_t most) {
-  if (ns == 0) return most;
-  return std::clamp<std::int64_t>(std::llround(1e9 / static_cast<double>(ns) * static_cast<double>(bytes)), 1, most);
+// What a direction carries, or nothing if nothing was copied.
+std::optional<std::int64_t> rate_of(std::int64_t bytes, std::int64_t ns) {
+  if (ns == 0) return std::nullopt;
+  return std::max<std::int64_t>(1, std::llround(1e9 / static_cast<double>(ns) * static_cast<double>(bytes)));
+}
+
+std::string rates_of(const Link& link) {
+  return format_bytes(link.down_bytes_per_s) + "/s down and " + format_bytes(link.up_bytes_per_s) + "/s up";
 }
 
 }  // namespace
@@ -35,30 +44,54 @@ void Session::link_up() {
   costs_.link = planned_link(link_of(device));
 }
 
-// Reads the times of a step that has ended. If its plan waited for copies more than was planned, plans are made again,
-// once, for the rates that were seen.
+// Reads the times of a step that has ended. Plans are made again for the rates that were seen: once if the link is
+// slower than planned, and before that once if it is much faster.
 void Session::learn_from_copies() {
   const auto times = timed_.log == nullptr ? std::nullopt : timed_.log->read();
   if (!times) return;
   const auto plan = timed_.plan.lock();
   timed_.log.reset();
   if (plan == nullptr) return;
-  const Simulation& planned = plan->found.simulation;
   plan->measured_wait_ns = times->wait_ns;
-  const auto excess = static_cast<double>(times->wait_ns - planned.wait_ns);
   const bool is_settled = ++plan->timed_steps >= kTimedSteps;
-  if (!is_settled || link_is_seen_ || plan_is_given_) return;
-  if (excess <= kTooLong * static_cast<double>(planned.time_ns)) return;
-  link_is_seen_ = true;
-  costs_.link->down_bytes_per_s = rate_of(times->down_bytes, times->down_ns, costs_.link->down_bytes_per_s);
-  costs_.link->up_bytes_per_s = rate_of(times->up_bytes, times->up_ns, costs_.link->up_bytes_per_s);
+  if (!is_settled || plan_is_given_) return;
+  const std::optional<Link> seen = link_as_seen(*times, plan->found.simulation);
+  if (!seen) return;
   log_line(Severity::kInfo, program().name + ": steps wait " + std::to_string(times->wait_ns / 1000) +
-                                " us for copies, and not " + std::to_string(planned.wait_ns / 1000) +
-                                " us as planned; they are planned again for a link of " +
-                                format_bytes(costs_.link->down_bytes_per_s) + "/s down and " +
-                                format_bytes(costs_.link->up_bytes_per_s) + "/s up");
+                                " us for copies, " + std::to_string(plan->found.simulation.wait_ns / 1000) +
+                                " us were planned; they are planned again for a link of " + rates_of(*seen));
+  costs_.link = seen;
   planning_.stop();
   std::erase_if(plans_, [](const auto& known) { return known->executor->host_bytes() > 0; });
+}
+
+// The link that plans should be made for instead of the one they were made for, if there is one.
+std::optional<Link> Session::link_as_seen(const CopyTimes& times, const Simulation& planned) {
+  const auto excess = static_cast<double>(times.wait_ns - planned.wait_ns);
+  const auto share = excess / static_cast<double>(std::max<std::int64_t>(1, planned.time_ns));
+  const auto down = rate_of(times.down_bytes, times.down_ns), up = rate_of(times.up_bytes, times.up_ns);
+  const Link& now = *costs_.link;
+  Link seen = now;
+  if (share > kTooLong && lesson_ != LinkLesson::kSlower) {
+    const Link first = planned_link(link_of(program().device));
+    seen.down_bytes_per_s = std::min(down.value_or(now.down_bytes_per_s), first.down_bytes_per_s);
+    seen.up_bytes_per_s = std::min(up.value_or(now.up_bytes_per_s), first.up_bytes_per_s);
+    if (seen.down_bytes_per_s >= now.down_bytes_per_s && seen.up_bytes_per_s >= now.up_bytes_per_s) return std::nullopt;
+    lesson_ = LinkLesson::kSlower;
+    return seen;
+  }
+  if (share > kHardly || lesson_ != LinkLesson::kNone || !down || !up) return std::nullopt;
+  const auto used = [](std::int64_t rate) { return std::llround(kUsedOfSeen * static_cast<double>(rate)); };
+  seen.down_bytes_per_s = std::max<std::int64_t>(used(*down), now.down_bytes_per_s);
+  seen.up_bytes_per_s = std::max<std::int64_t>(used(*up), now.up_bytes_per_s);
+  const auto gain = [](std::int64_t then, std::int64_t before) {
+    return static_cast<double>(then) / static_cast<double>(before);
+  };
+  const double most =
+      std::max(gain(seen.down_bytes_per_s, now.down_bytes_per_s), gain(seen.up_bytes_per_s, now.up_bytes_per_s));
+  if (most < kWorthwhile) return std::nullopt;
+  lesson_ = LinkLesson::kFaster;
+  return seen;
 }
 
 // A step whose backward has not run has the block; others are planned without.
