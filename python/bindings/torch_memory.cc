@@ -71,6 +71,10 @@ void bind_memory(py::module_& module) {
         });
       },
       "For tests: what is called on the stream of a copy between the device and the host before each of them.");
+  module.def(
+      "repeat_copies", &repeat_copies, py::arg("times"),
+      "For tests and benchmarks: every copy between the device and the host is made so many times, so that the link "
+      "carries that part of what it does.");
   module.def("fail_allocation", &fail_allocation, "For tests: the nth CPU allocation from now on fails.");
   module.def("generator_state_bytes", &generator_state_bytes);
 }

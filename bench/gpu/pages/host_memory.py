@@ -6,7 +6,8 @@ from .shared import Places, Row, cases_of, failures, gib, network_of, origin, ra
 
 COMMAND = "python bench/gpu/host_memory.py"
 KINDS = {"eager": "eager", "recomputed": "recomputation alone", "stored": "with the host's memory",
-         "stored_slowly": "the same plan, each copy delayed by 3 ms", "save_on_cpu": "`save_on_cpu`",
+         "stored_slowly": "the same plan, each copy delayed by 3 ms",
+         "stored_at_a_quarter": "the same plan, the link at a quarter", "save_on_cpu": "`save_on_cpu`",
          "checkpoint_on_cpu": "checkpointed blocks, inputs on the CPU"}
 DTYPES = {"bf16": "bf16 autocast", "tf32": "single precision with TF32"}
 
