@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import torch
-from torch.utils._pytree import tree_leaves
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
+
+if TYPE_CHECKING:
+    import torch
 
 
 def byte_count(name: str, value: Any) -> int:
@@ -36,5 +36,8 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def device_of(model: torch.nn.Module, inputs: Any) -> torch.device:
     """Where a step of the model would run: where its parameters lie, or otherwise its buffers or its inputs."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
     leaves = (*model.parameters(), *model.buffers(), *tree_leaves(inputs))
     return next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
