@@ -438,7 +438,10 @@ bool Session::go_on_as(Session& other, RunningStep& running) {
   if (!executor->take_over(*running.executor, running.state)) return false;
   running.executor = std::move(executor);
   running.state.trace = nullptr;
-  if (is_latest) open_.reset();  // what it takes says nothing of this session's plan
+  if (is_latest) {
+    open_->is_as_planned = false;
+    open_->trace = nullptr;
+  }
   return true;
 }
 
@@ -451,7 +454,7 @@ Session::Results Session::backward(std::vector<at::Tensor> seeds, RunningStep& r
   std::optional<Open> open;
   if (open_ && open_->number == running.number) open = std::exchange(open_, std::nullopt);
   if (open && running.state.parked != nullptr) open->returned_bytes = running.state.parked->returned_bytes();
-  if (open && around_.caller_is_user) meet_caller(*open, seeds);
+  if (open && open->is_as_planned && around_.caller_is_user) meet_caller(*open, seeds);
   if (running.executor != nullptr) {
     const auto& optional = running.executor->seeds_to_leave_out();
     fill_seeds(running.executor->program(), {optional.begin(), optional.end()}, seeds);

@@ -214,6 +214,7 @@ class Session {
     std::int64_t caller_peak_bytes = 0;
     std::int64_t caller_end_bytes = 0;
     std::int64_t returned_bytes = 0;  // state of the optimizer that was brought back before backward
+    bool is_as_planned = true;        // not: backward is that of another step
   };
 
   // What a step that is called begins with.

@@ -91,8 +91,9 @@ void Session::note_peak(const Open& open) {
   PlanAtWork& plan = *open.plan;
   const std::int64_t backward_peak = highest(read_meter(device).peak_bytes, open.trace);
   const std::int64_t base = open.total_bytes - open.entry_bytes;
-  plan.measured_peak_bytes = base + std::max({*open.forward_peak_bytes, open.caller_peak_bytes, backward_peak});
-  measured_peak_bytes_ = plan.measured_peak_bytes;
+  measured_peak_bytes_ = base + std::max({*open.forward_peak_bytes, open.caller_peak_bytes, backward_peak});
+  if (!open.is_as_planned) return;  // it says nothing of this plan
+  plan.measured_peak_bytes = measured_peak_bytes_;
   ++plan.measured_steps;
   if (open.trace != nullptr) plan.measured = measured_memory(open);
   // On the CPU there is no excess. On CUDA a library may use another algorithm than the one that was measured.
